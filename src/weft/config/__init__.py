@@ -1,0 +1,1 @@
+"""Settings: flags, environment and net-conf, read once into values, with messages that help."""

@@ -1,0 +1,9 @@
+"""The backends: how packets travel between nodes. A file each; nothing registers itself."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from weft.desired.backends import hostgw, vxlan
+from weft.desired.inputs import Backend
+
+BACKENDS: Final[Mapping[str, Backend]] = {"vxlan": vxlan, "host-gw": hostgw}

@@ -1,0 +1,85 @@
+"""What a backend may look at, and what a backend is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Protocol
+
+from weft.config.netconf import NetConf
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Mac, Net
+from weft.model.objects import KernelState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uplink:
+    """The link that carries traffic between nodes, and our address of each family on it."""
+
+    name: str
+    index: int
+    mtu: int
+    v4: IPv4Address | None = None
+    v6: IPv6Address | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What this machine is, as far as the network cares.
+
+    `public_v4` and `public_v6` are what peers dial: the uplink's own address unless the user said otherwise.
+    `onlink` holds the prefixes that the uplink reaches without a gateway.
+    """
+
+    uplink: Uplink
+    public_v4: IPv4Address | None
+    public_v6: IPv6Address | None
+    onlink: tuple[Net, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All that decides what this node's kernel should hold, but for the peers.
+
+    `v4` and `v6` are our own subnets, None before the lease is known or where the family is off.
+    `mac_v4` and `mac_v6` are made once per node and kept on disk.
+    """
+
+    netconf: NetConf
+    facts: Facts
+    mac_v4: Mac
+    mac_v6: Mac
+    v4: IPv4Network | None = None
+    v6: IPv6Network | None = None
+    ip_masq: bool = False
+    random_fully: bool = True
+    forward_rules: bool = True
+    blackhole_route: bool = False
+
+
+class Backend(Protocol):
+    """A module with these names is a backend; `weft.desired.backends.BACKENDS` lists them."""
+
+    @property
+    def check(self) -> Callable[[Inputs], None]:
+        """Raise `ConfigError` when this machine cannot run the backend as configured."""
+        ...
+
+    @property
+    def mtu(self) -> Callable[[Inputs], int]:
+        """What pods may send: bytes of an IP packet (FLANNEL_MTU)."""
+        ...
+
+    @property
+    def advertise(self) -> Callable[[Inputs], LeaseAttrs]:
+        """What our lease tells the other nodes."""
+        ...
+
+    @property
+    def shared(self) -> Callable[[Inputs], KernelState]:
+        """What the node needs once: a device, its addresses."""
+        ...
+
+    @property
+    def peer(self) -> Callable[[Inputs, Lease], KernelState]:
+        """What one peer's lease needs. Raises `PeerError` when its data cannot be used."""
+        ...

@@ -1,0 +1,42 @@
+"""What the store says: events that a lease store sends to the daemon, and what a store offers."""
+
+from dataclasses import dataclass
+
+from weft.model.lease import Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """An entry of the store that is not a lease: it costs its own peer and nobody else."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Everything that the store holds, at one revision: what is not in it is gone."""
+
+    leases: tuple[Lease, ...]
+    malformed: tuple[Malformed, ...] = ()
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What changed since the last event, in the store's order; the newest word for each id."""
+
+    put: tuple[Lease, ...] = ()
+    gone: tuple[str, ...] = ()
+    malformed: tuple[Malformed, ...] = ()
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The store does not answer; what we know stays as it is. `reason` is for people."""
+
+    reason: str
+
+
+StoreEvent = Listed | Changed | Lost

@@ -1,0 +1,53 @@
+"""Errors, one type per reaction, and problems, which say what was seen, what was expected and what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, for people: `code` is permanent (docs/reference/problems.md).
+
+    `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there.
+    """
+
+    code: str
+    where: str
+    seen: str
+    expected: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.code} {self.where}: {self.seen}"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class WeftError(Exception):
+    """An error that has been understood. `problems` holds at least one, all of one input together."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems: Sequence[Problem] = problems
+
+
+class ConfigError(WeftError):
+    """The user must act: trying again will not help."""
+
+
+class Unavailable(WeftError):
+    """Something outside does not answer now: try again later."""
+
+
+class PeerError(WeftError):
+    """A peer's data cannot be used: ignore that peer, serve all others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A step that the kernel refused: `errno` is positive, `message` the kernel's own words."""
+
+    step: object
+    errno: int
+    message: str

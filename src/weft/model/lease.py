@@ -1,0 +1,41 @@
+"""A node's lease: the subnets it owns, and what other nodes need to know to reach them."""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any
+
+from weft.model.net import Net
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseAttrs:
+    """What a node publishes with its lease (flannel.md §4.2).
+
+    `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
+    """
+
+    public_ip: IPv4Address | None
+    public_ipv6: IPv6Address | None = None
+    backend: str = ""
+    data: Any = field(default=None, hash=False)
+    data_v6: Any = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One node's lease as the store holds it.
+
+    `id` names it for good in its store: the last part of the etcd key (`10.5.1.0-24`), or a node name.
+    `created` orders leases by age (etcd: create_revision; smaller is older).
+    """
+
+    id: str
+    v4: IPv4Network | None
+    v6: IPv6Network | None
+    attrs: LeaseAttrs
+    created: int = 0
+
+    @property
+    def subnets(self) -> tuple[Net, ...]:
+        """The subnets of the lease, IPv4 first."""
+        return tuple(net for net in (self.v4, self.v6) if net is not None)

@@ -1,0 +1,44 @@
+"""Addresses, as the rest of weft passes them around: parsed once at the edge, compared as values."""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Self
+
+Ip = IPv4Address | IPv6Address
+Net = IPv4Network | IPv6Network
+
+_HEX_DIGITS = 12
+
+
+class Mac(bytes):
+    """A 48-bit Ethernet address: six bytes, printed as `aa:bb:cc:dd:ee:ff`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `aa:bb:…`, `aa-bb-…` or `aabb.ccdd.eeff`; `ValueError` for anything else."""
+        for separator, size in ((":", 2), ("-", 2), (".", 4)):
+            parts = text.split(separator)
+            if len(parts) == _HEX_DIGITS // size and all(len(part) == size for part in parts):
+                packed = bytes.fromhex("".join(parts))
+                if len(packed) == _HEX_DIGITS // 2:
+                    return cls(packed)
+        raise ValueError(f"not a MAC address: {text!r}")
+
+    @classmethod
+    def local(cls, six_bytes: bytes) -> Self:
+        """Make a locally administered unicast address of six random bytes (flannel.md §6.2)."""
+        if len(six_bytes) != _HEX_DIGITS // 2:
+            raise ValueError(f"a MAC address has six bytes, not {len(six_bytes)}")
+        return cls(bytes([six_bytes[0] & 0xFE | 0x02]) + six_bytes[1:])
+
+    @property
+    def is_unicast(self) -> bool:
+        """True for an address one station can own: neither zero nor with the group bit set."""
+        return any(self) and not self[0] & 1
+
+    def __str__(self) -> str:
+        return self.hex(":")
+
+    def __repr__(self) -> str:
+        return f"Mac({self})"

@@ -1,0 +1,158 @@
+"""What weft puts into the kernel, as values.
+
+An object has a `key`, which says which one it is, and fields, which say what it should look like. Two
+objects with one key are two states of the same thing: `plan.diff` needs no more. Devices are named, not
+numbered, because a device that is recreated keeps its name and gets another index.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from weft.model.net import Ip, Mac, Net
+
+MAIN_TABLE: Final = 254
+# The number that marks a route or a neighbour as ours (rtm_protocol, NDA_PROTOCOL). Free in
+# /etc/iproute2/rt_protos and in linux/rtnetlink.h; 'weft' on a telephone's keys is 9338, 933 % 256 = 165.
+PROTOCOL: Final = 165
+# The prefix of a link's alias (IFLA_IFALIAS) that marks the link as ours.
+ALIAS: Final = "weft:"
+
+# A key starts with the kind of object; the rest is what the kernel compares.
+Key = tuple[str | int | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VxlanLink:
+    """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port, 0 for the kernel's own (8472)."""
+
+    name: str
+    vni: int
+    port: int
+    local: Ip
+    parent: str
+    mac: Mac
+    mtu: int
+    learning: bool = False
+    gbp: bool = False
+
+    @property
+    def key(self) -> Key:
+        return ("link", self.name)
+
+    def changes_in_place(self, have: "VxlanLink") -> bool:
+        """Tell whether `have` can become this without being deleted (drivers/net/vxlan: changelink)."""
+        return (have.vni, have.port, have.gbp, have.local, have.parent) == (
+            self.vni,
+            self.port,
+            self.gbp,
+            self.local,
+            self.parent,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """An address of a link: scope global, no label, no broadcast."""
+
+    dev: str
+    ip: Ip
+    prefixlen: int
+
+    @property
+    def key(self) -> Key:
+        return ("address", self.dev, self.ip.packed, self.prefixlen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`."""
+
+    dst: Net
+    via: Ip | None = None
+    dev: str = ""
+    onlink: bool = False
+    blackhole: bool = False
+    table: int = MAIN_TABLE
+
+    @property
+    def key(self) -> Key:
+        return ("route", self.table, self.dst.network_address.packed, self.dst.prefixlen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
+
+    dev: str
+    ip: Ip
+    mac: Mac
+
+    @property
+    def key(self) -> Key:
+        return ("neighbour", self.dev, self.ip.packed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FdbEntry:
+    """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
+
+    dev: str
+    mac: Mac
+    remote: Ip
+
+    @property
+    def key(self) -> Key:
+        return ("fdb", self.dev, self.mac)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sysctl:
+    """A setting below /proc/sys: `name` in slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
+
+    name: str
+    value: str
+
+    @property
+    def key(self) -> Key:
+        return ("sysctl", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """One chain of a rule set: its rules in the tool's own words, one per entry.
+
+    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`).
+    For iptables `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    table: str = ""
+    hook: str = ""
+    comment: str = ""
+    jump_from: str = ""
+    jump: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """All rules of ours of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
+
+    kind: str
+    family: int
+    chains: tuple[Chain, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return ("ruleset", self.kind, self.family)
+
+
+Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | RuleSet
+KernelState = frozenset[Object]
+Objects = Mapping[Key, Object]
+
+
+def device_of(key: Key) -> str | None:
+    """Name the link that takes the object of `key` along when it goes; None for objects without one."""
+    return str(key[1]) if key[0] in ("address", "neighbour", "fdb") else None
