@@ -1,0 +1,1 @@
+"""Bytes and JSON to values and back. No I/O: `now` and chance are arguments."""
