@@ -66,7 +66,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`."""
+    """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
+
+    `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6).
+    """
 
     dst: Net
     via: Ip | None = None
@@ -74,10 +77,11 @@ class Route:
     onlink: bool = False
     blackhole: bool = False
     table: int = MAIN_TABLE
+    priority: int = 0
 
     @property
     def key(self) -> Key:
-        return ("route", self.table, self.dst.network_address.packed, self.dst.prefixlen)
+        return ("route", self.table, self.dst.network_address.packed, self.dst.prefixlen, self.priority)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,14 @@ KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
 
 
-def device_of(key: Key) -> str | None:
-    """Name the link that takes the object of `key` along when it goes; None for objects without one."""
-    return str(key[1]) if key[0] in ("address", "neighbour", "fdb") else None
+def link_of(thing: Object) -> str | None:
+    """Name the link that takes `thing` along when it goes; None for what stays or is a link itself."""
+    match thing:
+        case Address() | Neighbour() | FdbEntry():
+            return thing.dev
+        case Route():
+            return thing.dev or None
+        case Sysctl(name=name):
+            return name.split("/")[3] if name.startswith(("net/ipv4/conf/", "net/ipv6/conf/")) else None
+        case _:
+            return None

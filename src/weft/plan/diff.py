@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from weft.model.objects import Key, Object, Objects, VxlanLink, device_of
+from weft.model.objects import Key, Object, Objects, VxlanLink, link_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +37,39 @@ _ORDER: Final = {"link": 0, "sysctl": 1, "address": 2, "neighbour": 3, "fdb": 4,
 def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, prune: bool = True) -> list[Step]:
     """Say which steps lead from `have` to `want`.
 
-    With `keys`, look at those objects only. Without `prune`, remove nothing (the view is incomplete), but a
-    link that must be recreated is still recreated.
+    With `keys`, look at those objects only (and at what sits on a link of theirs that must be recreated).
+    Without `prune`, remove nothing, because the view is incomplete; a link in the way is still recreated.
     """
     looked_at = want.keys() | have.keys() if keys is None else set(keys)
-    recreated = _recreated(want, have, looked_at)
+    recreated = {
+        link.name
+        for key in looked_at
+        if isinstance(link := want.get(key), VxlanLink) and _in_the_way(link, have.get(key))
+    }
     if recreated:
-        # What sat on the link goes with it, whether or not it was asked about. Routes name their device too.
-        looked_at = looked_at | {key for key in want if _sits_on(want[key], recreated)}
+        looked_at |= {key for key, thing in want.items() if link_of(thing) in recreated}
     puts: list[Object] = []
     deletes: list[Object] = []
     for key in looked_at:
         wanted, present = want.get(key), have.get(key)
-        if wanted is not None and (wanted != present or _sits_on(wanted, recreated)):
-            puts.append(wanted)
-        elif wanted is None and present is not None and prune and not _sits_on(present, recreated):
+        if wanted is not None:
+            if wanted != present or (recreated and _goes_along(wanted, recreated)):
+                puts.append(wanted)
+        elif present is not None and prune and not (recreated and _goes_along(present, recreated)):
             deletes.append(present)
     puts.sort(key=_rank)
     deletes.sort(key=_rank, reverse=True)
-    return [*(Delete(have[("link", name)]) for name in sorted(recreated)), *map(Put, puts), *map(Delete, deletes)]
+    first = [Delete(have["link", name]) for name in sorted(recreated)]
+    return [*first, *map(Put, puts), *map(Delete, deletes)]
 
 
 def _rank(thing: Object) -> int:
     return _ORDER[str(thing.key[0])]
 
 
-def _recreated(want: Objects, have: Objects, keys: Iterable[Key]) -> set[str]:
-    names = set()
-    for key in keys:
-        wanted, present = want.get(key), have.get(key)
-        if isinstance(wanted, VxlanLink) and isinstance(present, VxlanLink) and not wanted.changes_in_place(present):
-            names.add(wanted.name)
-    return names
+def _in_the_way(wanted: VxlanLink, present: Object | None) -> bool:
+    return isinstance(present, VxlanLink) and not wanted.changes_in_place(present)
 
 
-def _sits_on(thing: Object, links: set[str]) -> bool:
-    if not links:
-        return False
-    return thing.key[0] == "link" and thing.key[1] in links or getattr(thing, "dev", "") in links or _settings(thing, links)
-
-
-def _settings(thing: Object, links: set[str]) -> bool:
-    return thing.key[0] == "sysctl" and any(f"/{name}/" in str(thing.key[1]) for name in links)
-
-
-__all__ = ["Delete", "Put", "Step", "device_of", "diff"]
+def _goes_along(thing: Object, links: set[str]) -> bool:
+    return link_of(thing) in links or (isinstance(thing, VxlanLink) and thing.name in links)

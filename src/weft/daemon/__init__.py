@@ -1,0 +1,1 @@
+"""The node daemon: wiring, the loop, and what outlives it on disk."""

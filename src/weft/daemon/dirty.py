@@ -1,0 +1,66 @@
+"""What has to be looked at again: sources mark it, the loop takes it.
+
+A burst of marks while a round runs is the next round; the first mark of a quiet time starts one at once.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from weft.model.objects import Key
+
+
+@dataclass(slots=True)
+class Dirty:
+    """The difference since the last round: `everything` asks for a full look at the kernel.
+
+    `inputs` says that what decides about every part has changed; `peers` are lease ids, `keys` kernel objects
+    that someone else touched.
+    """
+
+    everything: bool = False
+    inputs: bool = False
+    peers: set[str] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return self.everything or self.inputs or bool(self.peers) or bool(self.keys)
+
+
+class Wake:
+    """Collects marks and lets the one loop wait for them."""
+
+    def __init__(self) -> None:
+        self._dirty = Dirty()
+        self._event = asyncio.Event()
+
+    def everything(self) -> None:
+        """Ask for a full look."""
+        self._dirty.everything = True
+        self._event.set()
+
+    def inputs(self) -> None:
+        """Say that settings, facts or our own lease changed."""
+        self._dirty.inputs = True
+        self._event.set()
+
+    def peers(self, ids: Iterable[str]) -> None:
+        """Mark peers by lease id."""
+        self._dirty.peers.update(ids)
+        self._event.set()
+
+    def keys(self, keys: Iterable[Key]) -> None:
+        """Mark kernel objects."""
+        self._dirty.keys.update(keys)
+        self._event.set()
+
+    async def next(self, *, at_most: float) -> Dirty:
+        """Wait for a mark and take all there are; after `at_most` seconds of quiet, ask for everything."""
+        try:
+            async with asyncio.timeout(at_most):
+                await self._event.wait()
+        except TimeoutError:
+            self._dirty.everything = True
+        dirty, self._dirty = self._dirty, Dirty()
+        self._event.clear()
+        return dirty

@@ -1,0 +1,97 @@
+"""Which daemon this is: its directory, and the locks that keep a second one away (decisions.md §5).
+
+Two daemons may live on one machine when they serve different networks. They may not share a state directory
+(an flock decides), nor a device in one network namespace (a name in that namespace's abstract sockets says
+who has it, and is gone with the process).
+"""
+
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from weft.model.errors import ConfigError, Problem
+
+log = logging.getLogger(__name__)
+
+_UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
+
+
+def directory(state_dir: Path, subnet_file: str, etcd_prefix: str) -> Path:
+    """Name this instance's directory: readable, and one for each subnet file and prefix."""
+    identity = hashlib.sha256(f"{subnet_file}\0{etcd_prefix}".encode()).hexdigest()[:12]
+    words = "-".join(part for part in etcd_prefix.split("/") if part.isalnum()) or "network"
+    return state_dir / f"{words[:40]}-{identity}"
+
+
+def take_directory(path: Path) -> int:
+    """Make `path` (0700) and lock it for this process's life; returns the descriptor that holds the lock.
+
+    Raises `ConfigError` with INST-001 when another live daemon holds it.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise ConfigError(
+            Problem(
+                code="INST-001",
+                where=f"state directory {path}",
+                seen=f"in use by another weftd (pid {holder or 'unknown'})",
+                hint="Stop the other daemon, or give this one a --state-dir of its own",
+            )
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def take_devices(names: Sequence[str]) -> list[socket.socket]:
+    """Claim each device in this network namespace; the sockets hold the claims.
+
+    Raises `ConfigError` with INST-001 when a daemon of root's holds one. A holder that is not root cannot be
+    a daemon: it is named in the log and ignored.
+    """
+    held = []
+    for name in names:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0weft/device/{name}")
+            claim.listen(1)
+        except OSError as error:
+            claim.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            _refuse_root(name)
+            continue
+        held.append(claim)
+    return held
+
+
+def _refuse_root(name: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(f"\0weft/device/{name}")
+        except OSError:
+            return  # the holder ended between our two calls, or does not listen: it is no daemon
+        pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if uid != 0:
+        log.warning("the name of device %s is held by process %d of user %d, which is no daemon", name, pid, uid)
+        return
+    raise ConfigError(
+        Problem(
+            code="INST-001",
+            where=f"device {name}",
+            seen=f"kept by another weftd (pid {pid}) in this network namespace",
+            hint="Stop the other daemon, or give this one another VNI",
+        )
+    )

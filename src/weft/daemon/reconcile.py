@@ -1,0 +1,219 @@
+"""The loop: look, decide, act. The one owner of this node's links, routes, neighbours and FDB entries.
+
+A round costs what changed. The kept picture of the kernel (`_have`) moves forward by our own steps and by
+notices; a full look replaces it at the start, after anything that notices do not announce, and once a
+minute, when a difference that no notice announced is counted and logged.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from weft.daemon.dirty import Dirty, Wake
+from weft.desired.inputs import Backend, Inputs
+from weft.desired.node import SHARED, Wanted, manages, shared
+from weft.desired.roster import Roster
+from weft.model.errors import Failure, PeerError, Problem
+from weft.model.objects import Key, Object, Objects, VxlanLink
+from weft.plan.diff import Delete, Put, Step, diff
+from weft.plan.explain import describe
+from weft.plan.fuse import Fuse
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 60.0
+_FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
+_PEERS_A_SLICE: Final = 128  # computed before the event loop gets a turn: about 2 ms
+_NAMED_REPAIRS: Final = 10  # logged one by one; beyond that, by kind
+
+_REPAIR_CODES: Final[Mapping[str, str]] = {
+    "address": "VTEP-001",
+    "sysctl": "VTEP-003",
+    "neighbour": "FDB-001",
+    "fdb": "FDB-001",
+    "route": "ROUTE-001",
+}
+
+
+class Kernel(Protocol):
+    """What the loop needs of the kernel."""
+
+    async def look(self) -> Objects:
+        """See everything that is ours."""
+        ...
+
+    async def apply(self, steps: Sequence[Step]) -> list[Failure]:
+        """Carry out `steps` in order; a step that fails stops no other."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What the loop has done, for health, logs and metrics."""
+
+    rounds: int = 0
+    repairs: Counter[str] = field(default_factory=Counter)
+    unannounced: int = 0
+    failing: dict[Key, str] = field(default_factory=dict)
+    unusable: dict[str, Problem] = field(default_factory=dict)
+
+
+class Reconciler:
+    """Keeps the kernel as `desired` wants it. Sources call the methods that mark; `run` does the work."""
+
+    def __init__(
+        self, kernel: Kernel, backend: Backend, *, inputs: Inputs, roster: Roster, clock: Callable[[], float]
+    ) -> None:
+        self.wake = Wake()
+        self.roster = roster
+        self.inputs = inputs
+        self.tally = Tally()
+        self.complete = False  # until the first full list of leases nothing is removed
+        self._kernel = kernel
+        self._backend = backend
+        self._clock = clock
+        self._wanted = Wanted()
+        self._have: dict[Key, Object] = {}
+        self._seen_since: set[Key] = set()
+        self._fuse = Fuse()
+        self._retries: dict[Key, float] = {}
+        self._started = False
+
+    @property
+    def wanted(self) -> Objects:
+        """What the kernel should hold now."""
+        return self._wanted.objects
+
+    def seen(self, key: Key, thing: Object | None) -> None:
+        """Take a notice: someone else changed the object of `key` to `thing`, or removed it."""
+        if thing is None:
+            self._have.pop(key, None)
+        elif manages(self.inputs, thing):
+            self._have[key] = thing
+        self._seen_since.add(key)
+        if self._have.get(key) != self._wanted.objects.get(key):
+            self.wake.keys([key])
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        while True:
+            await self.round(await self.wake.next(at_most=SWEEP_SECONDS))
+
+    async def round(self, dirty: Dirty) -> None:
+        """Look at what is dirty, decide, act."""
+        self.tally.rounds += 1
+        announced = dirty.keys
+        decided = await self._decide(dirty)
+        if dirty.everything:
+            await self._look(announced | decided)
+        keys = None if dirty.everything or dirty.inputs else announced | decided
+        steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
+        steps = [step for step in steps if not self._started or step.object.key in decided or self._may_repair(step)]
+        repairs = [
+            (_code(step, self._have.get(step.object.key)), step) for step in steps if step.object.key not in decided
+        ]
+        await self._act(steps)
+        if self._started:
+            self._report(repairs)
+        self._started = True
+
+    async def _decide(self, dirty: Dirty) -> set[Key]:
+        """Compute the parts that are dirty; returns the keys whose wanted state was computed."""
+        decided: set[Key] = set()
+        peers: Iterable[str] = dirty.peers
+        if dirty.inputs:
+            decided |= self._wanted.set(SHARED, shared(self._backend, self.inputs))
+            peers = (self._wanted.parts - {SHARED}) | self.roster.believed.keys()
+        for count, lease_id in enumerate(peers, 1):
+            decided |= self._decide_peer(lease_id)
+            if count % _PEERS_A_SLICE == 0:
+                await asyncio.sleep(0)
+        return decided
+
+    def _decide_peer(self, lease_id: str) -> set[Key]:
+        lease = self.roster.believed.get(lease_id)
+        self.tally.unusable.pop(lease_id, None)
+        if lease is None:
+            return self._wanted.set(lease_id, frozenset())
+        try:
+            state = self._backend.peer(self.inputs, lease)
+        except PeerError as error:
+            self.tally.unusable[lease_id] = error.problems[0]
+            log.warning("peer ignored: %s", error)
+            state = frozenset()
+        return self._wanted.set(lease_id, state)
+
+    async def _look(self, explained: set[Key]) -> None:
+        seen = await self._kernel.look()
+        have = {key: thing for key, thing in seen.items() if manages(self.inputs, thing)}
+        if self._started:
+            changed = {key for key in have.keys() ^ self._have.keys()}
+            changed |= {key for key in have.keys() & self._have.keys() if have[key] != self._have[key]}
+            self.tally.unannounced += len(changed - explained)
+        self._have = have
+
+    def _may_repair(self, step: Step) -> bool:
+        key = step.object.key
+        wait = self._fuse.wait(key, self._clock())
+        if wait == 0.0:
+            return True
+        if self._fuse.announce(key):
+            code = _code(step, self._have.get(key))
+            log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(step.object))
+        self._later(wait, key)
+        return False
+
+    async def _act(self, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
+        self._seen_since.clear()
+        failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
+        for step in steps:
+            key = step.object.key
+            failure = failures.get(id(step))
+            if failure is not None:
+                self._failed(step, failure)
+                continue
+            if key in self.tally.failing:
+                del self.tally.failing[key], self._retries[key]
+            if key in self._seen_since:
+                continue  # a notice is newer than our step
+            if isinstance(step, Put):
+                self._have[key] = step.object
+            else:
+                self._have.pop(key, None)
+
+    def _failed(self, step: Step, failure: Failure) -> None:
+        key = step.object.key
+        pause = self._retries.get(key, _FIRST_RETRY / 2) * 2
+        self._retries[key] = min(pause, _LAST_RETRY)
+        if self.tally.failing.get(key) != failure.message:
+            log.error("kernel refused %s: %s; trying again", describe(step.object), failure.message)
+        self.tally.failing[key] = failure.message
+        self._later(self._retries[key], key)
+
+    def _later(self, seconds: float, key: Key) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.wake.keys, [key])
+
+    def _report(self, repairs: Sequence[tuple[str, Step]]) -> None:
+        """Count and log what someone else had changed."""
+        by_code = Counter(code for code, _ in repairs)
+        if len(repairs) > _NAMED_REPAIRS:
+            log.warning("repaired %s", ", ".join(f"{count} x {code}" for code, count in sorted(by_code.items())))
+        else:
+            for code, step in repairs:
+                log.warning(
+                    "%s: %s %s", code, "put back" if isinstance(step, Put) else "removed", describe(step.object)
+                )
+        self.tally.repairs += by_code
+
+
+def _code(step: Step, present: Object | None) -> str:
+    if isinstance(step, Delete):
+        return "ROUTE-002"
+    if isinstance(step.object, VxlanLink):
+        return "VTEP-004" if present is None else "VTEP-003"
+    return _REPAIR_CODES[str(step.object.key[0])]

@@ -1,0 +1,82 @@
+"""host-gw: a plain route to each node's subnet, through that node (flannel.md §6.3).
+
+All nodes must share a layer-2 segment; nothing is encapsulated, and there is no device.
+"""
+
+from weft.desired.inputs import Inputs
+from weft.model.errors import ConfigError, PeerError, Problem
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Ip, Net
+from weft.model.objects import KernelState, Route
+
+
+def check(inputs: Inputs) -> None:
+    """Raise `ConfigError` behind NAT: a peer cannot route through an address that is not on its segment."""
+    facts = inputs.facts
+    for public, own in ((facts.public_v4, facts.uplink.v4), (facts.public_v6, facts.uplink.v6)):
+        if public is not None and public != own:
+            raise ConfigError(
+                Problem(
+                    code="IFACE-001",
+                    where=f"--public-ip{'v6' if public.version == 6 else ''}",
+                    seen=f"{public}, while {facts.uplink.name} has {own or 'no such address'}",
+                    expected="the address of the interface itself, because host-gw cannot cross NAT",
+                    hint="Leave the public address out, or use the vxlan backend",
+                )
+            )
+
+
+def mtu(inputs: Inputs) -> int:
+    """The uplink's own: nothing is added to a packet."""
+    return inputs.facts.uplink.mtu
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    """Publish our addresses; there is no backend data."""
+    return LeaseAttrs(
+        public_ip=inputs.facts.public_v4,
+        public_ipv6=inputs.facts.public_v6 if inputs.netconf.v6 else None,
+        backend="host-gw",
+    )
+
+
+def shared(inputs: Inputs) -> KernelState:
+    """Nothing: the uplink is not ours."""
+    del inputs
+    return frozenset()
+
+
+def peer(inputs: Inputs, lease: Lease) -> KernelState:
+    """A route to each subnet of the peer, through the peer."""
+    attrs = lease.attrs
+    if attrs.backend != "host-gw":
+        raise PeerError(
+            Problem(
+                code="ADDR-002",
+                where=f"lease {lease.id}",
+                seen=f"backend {attrs.backend!r}",
+                expected="host-gw, as on this node",
+            )
+        )
+    ways = []
+    if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
+        ways.append(_route(inputs, lease, lease.v4, attrs.public_ip))
+    if inputs.v6 is not None and lease.v6 is not None and attrs.public_ipv6 is not None:
+        ways.append(_route(inputs, lease, lease.v6, attrs.public_ipv6))
+    return frozenset(ways)
+
+
+def _route(inputs: Inputs, lease: Lease, subnet: Net, via: Ip) -> Route:
+    """The route through the peer; `PeerError` when no prefix of the uplink holds the peer's address."""
+    facts = inputs.facts
+    if not any(via in prefix for prefix in facts.onlink):
+        raise PeerError(
+            Problem(
+                code="ADDR-002",
+                where=f"lease {lease.id}",
+                seen=f"{via} is not on a segment of {facts.uplink.name}",
+                expected="a node that shares a layer-2 segment with this one",
+                hint="host-gw cannot cross a router; use the vxlan backend with DirectRouting",
+            )
+        )
+    return Route(dst=subnet, via=via, dev=facts.uplink.name)

@@ -1,0 +1,158 @@
+"""vxlan: a VXLAN device per family, and three objects per peer (flannel.md §6.2).
+
+Each node's VTEP answers for the base address of its subnet. A packet for a peer's pod is routed to that
+address, the permanent neighbour entry gives the peer's VTEP MAC, and the FDB entry the underlay address to
+send the frame to. With DirectRouting, a peer on the uplink's own segment gets a plain route instead.
+"""
+
+from typing import Any, Final
+
+from weft.config.netconf import VxlanOptions
+from weft.desired.inputs import Facts, Inputs
+from weft.model.errors import ConfigError, PeerError, Problem
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Ip, Mac, Net
+from weft.model.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl, VxlanLink
+
+# Outer IP header, UDP 8, VXLAN 8 and inner Ethernet 14 bytes.
+OVERHEAD_V4: Final = 50
+OVERHEAD_V6: Final = 70
+_LEAST_MTU_V4: Final = 68  # RFC 791
+_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5: below it the kernel turns IPv6 off on the device
+
+
+def check(inputs: Inputs) -> None:
+    """Raise `ConfigError` when the MTU left for pods is too small for a family that is on."""
+    for family, least, left in _device_mtus(inputs):
+        if left < least:
+            raise ConfigError(
+                Problem(
+                    code="MTU-001",
+                    where="Backend.MTU" if _options(inputs).mtu else f"MTU of {inputs.facts.uplink.name}",
+                    seen=f"{_base_mtu(inputs)} leaves {left} bytes for IPv{family} in the tunnel",
+                    expected=f"at least {least}",
+                    hint="Raise the MTU of the uplink, or turn the family off",
+                )
+            )
+
+
+def mtu(inputs: Inputs) -> int:
+    """The smaller MTU of the tunnels in use, so that no pod packet is too large for either."""
+    return min(left for _, _, left in _device_mtus(inputs))
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    """Publish the VNI and the VTEP's MAC of each family that is on."""
+    vni = _options(inputs).vni
+    return LeaseAttrs(
+        public_ip=inputs.facts.public_v4,
+        public_ipv6=inputs.facts.public_v6 if inputs.netconf.v6 else None,
+        backend="vxlan",
+        data={"VNI": vni, "VtepMAC": str(inputs.mac_v4)} if inputs.netconf.v4 else None,
+        data_v6={"VNI": vni, "VtepMAC": str(inputs.mac_v6)} if inputs.netconf.v6 else None,
+    )
+
+
+def shared(inputs: Inputs) -> KernelState:
+    """The VTEP of each family that is on, with the base of our subnet as its only address."""
+    state: KernelState = frozenset()
+    uplink = inputs.facts.uplink
+    if inputs.v4 is not None and uplink.v4 is not None:
+        state |= _vtep(inputs, inputs.v4, uplink.v4, inputs.mac_v4, OVERHEAD_V4)
+    if inputs.v6 is not None and uplink.v6 is not None:
+        state |= _vtep(inputs, inputs.v6, uplink.v6, inputs.mac_v6, OVERHEAD_V6)
+    return state
+
+
+def peer(inputs: Inputs, lease: Lease) -> KernelState:
+    """The way to one peer: neighbour, FDB entry and route per family, or one direct route."""
+    if lease.attrs.backend != "vxlan":
+        raise PeerError(_unusable(lease, f"backend {lease.attrs.backend!r}", "vxlan, as on this node"))
+    state: KernelState = frozenset()
+    attrs = lease.attrs
+    if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
+        state |= _way(inputs, lease, lease.v4, attrs.public_ip, attrs.data)
+    if inputs.v6 is not None and lease.v6 is not None and attrs.public_ipv6 is not None:
+        state |= _way(inputs, lease, lease.v6, attrs.public_ipv6, attrs.data_v6)
+    return state
+
+
+def vtep_mac(lease: Lease, data: Any) -> Mac:
+    """Read a peer's VTEP MAC out of its backend data; `PeerError` if there is none that can be used."""
+    text = data.get("VtepMAC") if isinstance(data, dict) else None
+    try:
+        mac = Mac.parse(text) if isinstance(text, str) else Mac()
+    except ValueError:
+        mac = Mac()
+    if not mac.is_unicast:
+        raise PeerError(_unusable(lease, f"VtepMAC {text!r}", "a unicast MAC address"))
+    return mac
+
+
+def device(inputs: Inputs, family: int) -> str:
+    """Name the VTEP of a family: `flannel.1`, `flannel-v6.1`."""
+    return f"flannel{'-v6' if family == 6 else ''}.{_options(inputs).vni}"
+
+
+def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> KernelState:
+    options = _options(inputs)
+    name = device(inputs, subnet.version)
+    link = VxlanLink(
+        name=name,
+        vni=options.vni,
+        port=options.port,
+        # Not the public address: behind NAT that is no address of ours (Q-29).
+        local=local,
+        parent=inputs.facts.uplink.name,
+        mac=mac,
+        mtu=_base_mtu(inputs) - overhead,
+        learning=options.learning,
+        gbp=options.gbp,
+    )
+    address = Address(dev=name, ip=subnet.network_address, prefixlen=subnet.max_prefixlen)
+    return frozenset({link, address, Sysctl(name=f"net/ipv6/conf/{name}/accept_ra", value="0")})
+
+
+def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> KernelState:
+    if _options(inputs).direct_routing and _on_link(inputs.facts, remote):
+        return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
+    mac = vtep_mac(lease, data)
+    name = device(inputs, subnet.version)
+    base = subnet.network_address
+    return frozenset(
+        {
+            Neighbour(dev=name, ip=base, mac=mac),
+            FdbEntry(dev=name, mac=mac, remote=remote),
+            Route(dst=subnet, via=base, dev=name, onlink=True),
+        }
+    )
+
+
+def _on_link(facts: Facts, remote: Ip) -> bool:
+    return any(remote in prefix for prefix in facts.onlink)
+
+
+def _options(inputs: Inputs) -> VxlanOptions:
+    options = inputs.netconf.options
+    if not isinstance(options, VxlanOptions):
+        raise TypeError(f"vxlan got {type(options).__name__}")
+    return options
+
+
+def _base_mtu(inputs: Inputs) -> int:
+    return _options(inputs).mtu or inputs.facts.uplink.mtu
+
+
+def _device_mtus(inputs: Inputs) -> list[tuple[int, int, int]]:
+    """The families that are on, each with the least MTU it can live with and the MTU its tunnel has."""
+    base = _base_mtu(inputs)
+    families = []
+    if inputs.netconf.v4 is not None:
+        families.append((4, _LEAST_MTU_V4, base - OVERHEAD_V4))
+    if inputs.netconf.v6 is not None:
+        families.append((6, _LEAST_MTU_V6, base - OVERHEAD_V6))
+    return families
+
+
+def _unusable(lease: Lease, seen: str, expected: str) -> Problem:
+    return Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, expected=expected)
