@@ -1,0 +1,206 @@
+"""The CNI protocol: errors and their codes, versions, names, and the environment of one call (cni.md §1).
+
+Nothing here knows a plugin, a file or a kernel. Results are in `wire.cniresult`, JSON rules in `wire.cnijson`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+NEWEST: Final = VERSIONS[-1]
+
+# Error codes (cni.md §1.8).
+INCOMPATIBLE_VERSION: Final = 1
+BAD_ENVIRONMENT: Final = 4
+IO_FAILURE: Final = 5
+UNDECODABLE: Final = 6
+BAD_CONFIG: Final = 7
+BAD_NETNS: Final = 8
+TRY_AGAIN: Final = 11
+INTERNAL: Final = 999
+
+_MAX_IFNAME = 15
+_VERSION_PARTS = 3
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
+
+
+class CniError(Exception):
+    """A failure as the runtime will read it. `code` 999 is a failure without a code of its own."""
+
+    def __init__(self, code: int, msg: str, details: str = "") -> None:
+        super().__init__(msg)
+        self.code = code
+        self.msg = msg
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.msg}; {self.details}" if self.details else self.msg
+
+    def within(self, prefix: str) -> "CniError":
+        """Return it with words put before its message. One that has a code of its own is never changed (§1.3)."""
+        if self.code != INTERNAL:
+            return self
+        return CniError(self.code, f"{prefix}{self.msg}", self.details)
+
+    def render(self) -> bytes:
+        """Return the error object as a plugin prints it (§1.8)."""
+        error: dict[str, object] = {"code": self.code, "msg": self.msg}
+        if self.details:
+            error["details"] = self.details
+        return encode(error)
+
+
+def failure(msg: str, details: str = "") -> CniError:
+    """Return the error of a plugin's own work, code 999."""
+    return CniError(INTERNAL, msg, details)
+
+
+def not_in_this_build(what: str) -> CniError:
+    """Return the error for a key or a verb that this build understands and cannot serve: never a silent success."""
+    return CniError(BAD_CONFIG, f"{what}: not in this build", "remove it, or use a later weft")
+
+
+def encode(value: object) -> bytes:
+    """Return JSON as plugins print it: indented by four, no newline at the end.
+
+    Text that is no Unicode (a lone surrogate of a hostile input) is replaced, because an answer must be readable.
+    """
+    return json.dumps(value, indent=4, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """Read up to three decimal parts; missing ones are 0, and no text at all is 0.1.0. `ValueError` for others."""
+    parts = (text or VERSIONS[0]).split(".")
+    if len(parts) > _VERSION_PARTS or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"invalid version {text!r}")
+    major, minor, micro = (*(int(part) for part in parts), 0, 0)[:3]
+    return major, minor, micro
+
+
+def at_least(version: str, other: str) -> bool:
+    """Tell whether `version` >= `other`, by number."""
+    return parse_version(version) >= parse_version(other)
+
+
+def versions_from(first: str) -> tuple[str, ...]:
+    """Return the released versions from `first` on."""
+    return tuple(version for version in VERSIONS if at_least(version, first))
+
+
+def reconcile(config_version: str, supported: Collection[str]) -> None:
+    """Refuse a request whose version is not exactly one that the plugin supports (§1.6)."""
+    if config_version not in supported:
+        listed = " ".join(f'"{version}"' for version in supported)
+        raise CniError(
+            INCOMPATIBLE_VERSION,
+            "incompatible CNI versions",
+            f'config is "{config_version}", plugin supports [{listed}]',
+        )
+
+
+def render_versions(supported: Iterable[str]) -> bytes:
+    """Return the answer to VERSION (§1.7): the newest version we know, whatever the request says."""
+    answer = {"cniVersion": NEWEST, "supportedVersions": list(supported)}
+    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+
+
+def check_container_id(container_id: str) -> None:
+    """Refuse what is no container id (§1.5)."""
+    if not _NAME.fullmatch(container_id):
+        raise CniError(BAD_ENVIRONMENT, "invalid characters in containerID", container_id)
+
+
+def check_network_name(name: str) -> None:
+    """Refuse what is no network name, in the words of the plugin framework (§1.5)."""
+    if not name:
+        raise CniError(BAD_CONFIG, "missing network name")
+    if not _NAME.fullmatch(name):
+        raise CniError(BAD_CONFIG, "invalid characters found in network name", name)
+
+
+def check_ifname(name: str) -> None:
+    """Refuse what is no name of an interface (§1.5). The limit is in bytes, as the kernel counts."""
+    if not name:
+        raise CniError(BAD_ENVIRONMENT, "interface name is empty")
+    if len(name.encode("utf-8", "surrogateescape")) > _MAX_IFNAME:
+        details = "interface name should be less than 16 characters"
+        raise CniError(BAD_ENVIRONMENT, "interface name is too long", details)
+    if name in (".", ".."):
+        raise CniError(BAD_ENVIRONMENT, "interface name is . or ..")
+    if any(char in "/:" or char.isspace() for char in name):
+        raise CniError(BAD_ENVIRONMENT, "interface name contains / or : or whitespace characters")
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    name: str
+    required: frozenset[str]
+    check: Callable[[str], None] | None = None
+
+
+_ATTACHED: Final = frozenset({"ADD", "CHECK", "DEL"})
+_VARIABLES: Final = (
+    _Variable("CNI_CONTAINERID", _ATTACHED, check_container_id),
+    _Variable("CNI_NETNS", frozenset({"ADD", "CHECK"})),
+    _Variable("CNI_IFNAME", _ATTACHED, check_ifname),
+    _Variable("CNI_PATH", _ATTACHED | {"GC", "STATUS"}),
+)
+
+
+def check_environment(command: str, env: Mapping[str, str]) -> None:
+    """Refuse a call whose variables are missing or malformed, in the order of §1.3: empty counts as missing."""
+    missing = [] if command else ["CNI_COMMAND"]
+    for variable in _VARIABLES:
+        if command not in variable.required:
+            continue
+        value = env.get(variable.name, "")
+        if not value:
+            missing.append(variable.name)
+        elif variable.check:
+            variable.check(value)
+    if missing:
+        raise CniError(BAD_ENVIRONMENT, f"required env variables [{','.join(missing)}] missing")
+
+
+def truth(text: str) -> bool:
+    """Read a boolean of CNI_ARGS (§1.12); `ValueError` for anything else."""
+    match text.lower():
+        case "1" | "true":
+            return True
+        case "0" | "false":
+            return False
+    raise ValueError(f"invalid boolean {text!r}")
+
+
+# Every plugin of a chain and every delegate sees the same CNI_ARGS, so what one of them understands must not make
+# another one fail (§1.12, a fault of upstream's).
+_UNDERSTOOD_BY_SOMEONE: Final = frozenset({"IP", "MAC"})
+
+
+def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
+    """Read CNI_ARGS (§1.12): the values of the `known` keys. Unknown ones are refused unless `IgnoreUnknown`."""
+    if not text:
+        return {}
+    found: dict[str, str] = {}
+    unknown: list[str] = []
+    ignore = False
+    for pair in text.split(";"):
+        if pair.count("=") != 1:
+            raise failure(f'ARGS: invalid pair "{pair}"')
+        key, _, value = pair.partition("=")
+        if key == "IgnoreUnknown":
+            try:
+                ignore = truth(value)
+            except ValueError as error:
+                raise failure(f'ARGS: error parsing value of pair "{pair}": {error}') from error
+        elif key in known:
+            found[key] = value
+        elif key not in _UNDERSTOOD_BY_SOMEONE:
+            unknown.append(pair)
+    if unknown and not ignore:
+        listed = " ".join(f'"{pair}"' for pair in unknown)
+        raise failure(f"ARGS: unknown args [{listed}]")
+    return found

@@ -1,0 +1,153 @@
+"""JSON as CNI plugins read it (cni.md §1.17), and the addresses in it.
+
+Keys match exactly or in any letter case, and the last one wins; unknown keys are ignored; `null` leaves the
+default; a known key with another type is an error, a `JsonError`, which names the key.
+"""
+
+import json
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Any, NoReturn, TypeVar
+
+from weft.model.net import Ip
+
+Object = dict[str, Any]
+# An address with the length of its network's prefix; the host bits stay.
+Cidr = IPv4Interface | IPv6Interface
+
+T = TypeVar("T")
+
+_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer", float: "a number"}
+
+
+class JsonError(ValueError):
+    """The text is no JSON, or a known key holds something else than it should."""
+
+
+def _ordered(pairs: list[tuple[str, Any]]) -> Object:
+    # A repeated key moves to its last place, so that "the later one wins" holds among spellings too.
+    found: Object = {}
+    for key, value in pairs:
+        found.pop(key, None)
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise JsonError(f"invalid value {text}")
+
+
+def load(data: bytes) -> Object:
+    """Read one JSON object; `null` is an empty one."""
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_ordered, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise JsonError(f"not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise JsonError("nested too deeply") from error
+    except ValueError as error:
+        raise JsonError(str(error)) from error
+    return {} if value is None else _is(value, dict, "the configuration")
+
+
+def _is(value: Any, kind: type[T], where: str) -> T:
+    if type(value) is not kind:
+        raise JsonError(f"cannot use {_KINDS.get(type(value), 'null')} as {where} (expected {_KINDS[kind]})")
+    return value
+
+
+def value_of(obj: Object, key: str) -> Any:
+    """Return the value of a key in any letter case, None if it is absent or null."""
+    found = None
+    folded = key.lower()
+    for name, value in obj.items():
+        if name.lower() == folded and value is not None:
+            found = value
+    return found
+
+
+def _get(obj: Object, key: str, kind: type[T], default: T) -> T:
+    value = value_of(obj, key)
+    return default if value is None else _is(value, kind, key)
+
+
+def text(obj: Object, key: str) -> str:
+    """Return a string, empty by default."""
+    return _get(obj, key, str, "")
+
+
+def flag(obj: Object, key: str) -> bool:
+    """Return a boolean, false by default."""
+    return _get(obj, key, bool, default=False)
+
+
+def integer(obj: Object, key: str) -> int:
+    """Return an integer, 0 by default."""
+    return _get(obj, key, int, 0)
+
+
+def maybe_integer(obj: Object, key: str) -> int | None:
+    """Return an integer, None if absent: for keys whose 0 means something."""
+    return None if value_of(obj, key) is None else _get(obj, key, int, 0)
+
+
+def member(obj: Object, key: str) -> Object:
+    """Return an object, empty by default."""
+    return _get(obj, key, dict, {})
+
+
+def items(obj: Object, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+    """Return a list whose items `read(item, where)` has read, empty by default."""
+    found = _get(obj, key, list, [])
+    return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(found))
+
+
+def as_text(value: Any, where: str) -> str:
+    """Return an item that must be a string."""
+    return _is(value, str, where)
+
+
+def as_object(value: Any, where: str) -> Object:
+    """Return an item that must be an object; null is an empty one."""
+    return {} if value is None else _is(value, dict, where)
+
+
+def as_list(value: Any, where: str) -> list[Any]:
+    """Return an item that must be a list; null is an empty one."""
+    return [] if value is None else _is(value, list, where)
+
+
+def parse_ip(address: str) -> Ip:
+    """Read a dotted quad without leading zeros, or IPv6 without a zone; an IPv4-mapped address is IPv4."""
+    try:
+        if "." in address and ":" not in address:
+            return IPv4Address(address)
+        if "%" in address:
+            raise ValueError(address)
+        found = IPv6Address(address)
+    except ValueError as error:
+        raise JsonError(f"invalid IP address: {address}") from error
+    return found.ipv4_mapped or found
+
+
+def parse_cidr(cidr: str) -> Cidr:
+    """Read `address/prefix length`; the address keeps its host bits."""
+    address, slash, length = cidr.partition("/")
+    if slash and length.isascii() and length.isdigit():
+        try:
+            if ":" in address and "%" not in address:
+                return IPv6Interface((address, int(length)))
+            return IPv4Interface((address, int(length)))
+        except ValueError:
+            pass
+    raise JsonError(f"invalid CIDR address: {cidr}")
+
+
+def parse_ip_or_cidr(address: str) -> Ip | None:
+    """Read `address` or `address/prefix length` for its address; nothing is None (§1.17)."""
+    if not address:
+        return None
+    try:
+        return parse_cidr(address).ip if "/" in address else parse_ip(address)
+    except JsonError as error:
+        raise JsonError(f"invalid IP address {address}") from error
