@@ -1,0 +1,31 @@
+# Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench soak lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Debian packages, uv, the locked environment in .venv, the CNI client
+	@scripts/setup.sh
+
+demo: setup ## a three-node pod network on this machine, and a packet crossing it
+	@.venv/bin/weft lab demo
+
+test: setup ## style, types, import contracts and every test
+	@scripts/test.sh
+
+lint: setup ## style, types and import contracts alone
+	@scripts/lint.sh
+
+bench: setup ## measures against floors and peers of the same run, beside the figures to reach
+	@.venv/bin/python -m benchmarks
+
+soak: setup ## the tests that break things, for long
+	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests
+
+lock: setup ## resolve the requirements anew: versions and hashes, no addresses
+	@scripts/lock.sh
+
+clean: ## remove what building and testing left here; .venv stays
+	rm -rf build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

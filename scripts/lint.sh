@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Style, types and import contracts. Says all that is wrong, not the first of it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=.venv/bin
+result=0
+check() { printf '\n== %s\n' "$1"; shift; "$@" || result=1; }
+
+check 'ruff check' $bin/ruff check
+check 'ruff format' $bin/ruff format --check
+check 'mypy --strict' $bin/mypy
+check 'import contracts' $bin/lint-imports --no-logo
+exit $result

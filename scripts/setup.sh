@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Sets up everything that weft's demo and tests need: Debian packages, uv, the locked environment in .venv and
+# the CNI client. Does nothing, and needs no network, when all of it is there already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[2msetup: %s\033[0m\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# --- Debian packages
+
+missing_packages() {
+    local name
+    while read -r name; do
+        case $(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true) in
+            installed) ;;
+            *) echo "$name" ;;
+        esac
+    done < <(grep -v '^#' scripts/apt-packages.txt)
+}
+
+install_packages() {
+    local missing policy=/usr/sbin/policy-rc.d own_policy=
+    mapfile -t missing < <(missing_packages)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || fail "needs these programs of Debian's packages: ${missing[*]}"
+    [ "$(id -u)" = 0 ] || fail "needs Debian packages. As root: apt-get install ${missing[*]}"
+    say "installing Debian packages: ${missing[*]}"
+    # No service may start by itself: weft's tests and lab run their own.
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod 755 $policy
+        own_policy=1
+    fi
+    local result=0
+    {
+        apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -q --no-install-recommends "${missing[@]}"
+    } >build/setup-apt.log 2>&1 || result=$?
+    [ -z "$own_policy" ] || rm -f $policy
+    [ $result = 0 ] || { tail -n 20 build/setup-apt.log >&2; fail "apt-get failed; all it said: build/setup-apt.log"; }
+    if printf '%s\n' "${missing[@]}" | grep -qx etcd-server && command -v systemctl >/dev/null; then
+        systemctl disable --quiet etcd.service 2>/dev/null || true # nor at the next boot
+    fi
+}
+
+# --- Python
+
+find_python() {
+    local candidate
+    for candidate in /usr/bin/python3 python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "needs Python 3.11 or newer as python3"
+}
+
+# The stamp of a step is the hash of all that decides its outcome.
+stamp() { cat "$@" | sha256sum | cut -d' ' -f1; }
+done_before() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
+
+install_uv() {
+    local want
+    want=$(stamp requirements/tools.txt)
+    done_before .venv-tools/stamp "$want" && return
+    say "installing uv ($(sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements/tools.txt)) into .venv-tools"
+    rm -rf .venv-tools
+    "$python" -m venv .venv-tools
+    .venv-tools/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/tools.txt
+    echo "$want" >.venv-tools/stamp
+}
+
+install_environment() {
+    local want uv=.venv-tools/bin/uv
+    want=$(stamp requirements/dev.txt <("$python" -VV))
+    if ! done_before .venv/stamp-packages "$want"; then
+        install_uv
+        say "installing $(grep -c '^[a-z].*==' requirements/dev.txt) locked packages into .venv ($("$python" -V))"
+        [ -x .venv/bin/python ] || $uv venv -q --python "$python" .venv
+        $uv pip sync -q --python .venv/bin/python --require-hashes requirements/dev.txt
+        rm -f .venv/stamp-weft # sync removes what the file does not list: weft itself
+        echo "$want" >.venv/stamp-packages
+    fi
+    want=$(stamp pyproject.toml)
+    if ! done_before .venv/stamp-weft "$want"; then
+        install_uv
+        say "installing weft, editable, into .venv"
+        $uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation --offline -e .
+        echo "$want" >.venv/stamp-weft
+    fi
+}
+
+mkdir -p build
+install_packages
+python=$(find_python)
+install_environment

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
+#
+#   pure    no root, no kernel; with the branch coverage of the pure half
+#   system  stores, kernel objects and the daemon; two at a time, in a network namespace of their own, so that not
+#           even a faulty test can reach the machine's
+#   lab     several real nodes, and the commands of the docs; one at a time
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=.venv/bin
+reports=build/reports
+rm -rf $reports
+mkdir -p $reports
+[ "$(id -u)" = 0 ] || { echo 'make test needs root: it makes network namespaces' >&2; exit 1; }
+
+# stage NAME LIMIT COMMAND…: run, remember how long it took and how it ended
+stage() {
+    local name=$1 limit=$2 start=$EPOCHREALTIME code=0
+    shift 2
+    printf '\n== %s\n' "$name"
+    timeout --foreground --kill-after=20 "$limit" "$@" || code=$?
+    printf '%s\t%s\t%s\n' "$name" "$(awk "BEGIN { print $EPOCHREALTIME - $start }")" $code >>$reports/stages.tsv
+}
+pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
+
+stage lint 300 scripts/lint.sh
+stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
+stage 'coverage of the pure half' 60 $bin/coverage report
+stage 'system tests' 900 unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
+    $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel
+stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
+$bin/python -m tests.support.report $reports

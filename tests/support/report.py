@@ -1,0 +1,54 @@
+"""What a run of all tests has to say: `python -m tests.support.report build/reports`.
+
+Prints where the time went, what was skipped and why, and which specification ids are proved. Ends with a line
+of totals. Exits 1 on a failure, on a skip that tests/allowed-skips.txt does not allow, on an unproved id.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tests.support import junit, speccoverage
+
+ALLOWED_SKIPS = Path(__file__).parents[1] / "allowed-skips.txt"
+SLOWEST = 10
+
+
+def main(folder: Path) -> int:
+    ran = [test for path in sorted(folder.glob("*.xml")) for test in junit.read(path)]
+    stages = [line.split("\t") for line in (folder / "stages.tsv").read_text().splitlines()]
+    counts = Counter(test.outcome for test in ran)
+    broken = [name for name, _, code in stages if code != "0"]
+    refused = _refused(ran, speccoverage.required(ALLOWED_SKIPS.read_text()))
+    coverage = speccoverage.compare(
+        speccoverage.required(speccoverage.REQUIRED.read_text()),
+        (name for test in ran if test.outcome == "passed" for name in test.spec),
+    )
+    print("\nWhere the time went:")
+    for name, seconds, code in stages:
+        print(f"  {float(seconds):7.1f} s  {name}{'' if code == '0' else '  FAILED'}")
+    for test in sorted(ran, key=lambda test: -test.seconds)[:SLOWEST]:
+        print(f"  {test.seconds:7.1f} s    {test.test}")
+    for test in ran:
+        if test.outcome == "skipped":
+            print(f"skipped{' (not allowed)' if test in refused else ''}: {test.test}: {test.reason}")
+    print(coverage)
+    for name in broken:
+        print(f"failed: {name}")
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return int(bool(broken or refused or counts["failed"] or not counts["passed"] or not coverage.complete))
+
+
+def _refused(ran: Iterable[junit.Ran], allowed: list[str]) -> list[junit.Ran]:
+    return [
+        test
+        for test in ran
+        if test.outcome == "skipped"
+        and not any(fnmatchcase(f"{test.test}: {test.reason}", pattern) for pattern in allowed)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
