@@ -1,0 +1,250 @@
+/* Delegates: programs of CNI_PATH that are not ours. Only this process sees the host's files and environment. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "weft.h"
+
+enum {
+    MAX_ENVIRONMENT = 4096,     /* variables */
+    MAX_CHANGES = 16 << 10,     /* bytes of changes */
+    MAX_PATH = 4096,
+    BUSY_RETRIES = 5,           /* as the reference: "text file busy" is tried again five times, a second apart */
+    EXIT_TOO_MUCH = 125,        /* exit statuses for what never came to an exit of its own, as shells use them */
+    EXIT_NO_EXEC = 126,
+    EXIT_SIGNAL = 128,
+};
+
+extern char **environ;
+
+/* A delegate's output. What does not fit is read and dropped, and counted in `lost`. */
+struct sink {
+    size_t size, limit, lost;
+    unsigned char *data;
+};
+
+static unsigned char out_bytes[MAX_PAYLOAD - MAX_STDERR - 64], log_bytes[MAX_STDERR];
+static char *environment[MAX_ENVIRONMENT + 1];
+static char changes[MAX_CHANGES];
+
+/* Finds a regular file named `name` (symbolic links followed, execute bit not looked at) in CNI_PATH. */
+static int find(char *path, const char *name)
+{
+    const char *directory = getenv("CNI_PATH");
+
+    if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+        return -1;
+    while (directory && *directory) {
+        size_t size = strcspn(directory, ":");
+        struct stat status;
+        if (size > 0 && size + 1 + strlen(name) < MAX_PATH) {
+            snprintf(path, MAX_PATH, "%.*s/%s", (int)size, directory, name);
+            if (stat(path, &status) == 0 && S_ISREG(status.st_mode))
+                return 0;
+        }
+        directory += size + (directory[size] == ':');
+    }
+    return -1;
+}
+
+static int same_variable(const char *a, const char *b)
+{
+    size_t size = strcspn(a, "=");
+
+    return size == strcspn(b, "=") && !strncmp(a, b, size);
+}
+
+/* Applies one change: `K=V` sets, `K` removes. */
+static int change(size_t *count, char *entry)
+{
+    size_t at = 0;
+
+    while (at < *count && !same_variable(environment[at], entry))
+        at++;
+    if (!strchr(entry, '=')) {
+        if (at < *count)
+            environment[at] = environment[--*count];
+        return 0;
+    }
+    if (at == MAX_ENVIRONMENT)
+        return -1;
+    environment[at] = entry;
+    *count += at == *count;
+    return 0;
+}
+
+/* The environment of this process with the changes from `fields`; -1 with EMSGSIZE or EBADMSG. */
+static int make_environment(const struct span *fields, int count)
+{
+    size_t variables = 0, used = 0;
+
+    for (; environ[variables]; variables++) {
+        if (variables == MAX_ENVIRONMENT) {
+            errno = EMSGSIZE;
+            return -1;
+        }
+        environment[variables] = environ[variables];
+    }
+    for (int i = 0; i < count; i++) {
+        errno = EBADMSG;
+        if (!is_text(fields[i], sizeof changes - used))
+            return -1;
+        memcpy(changes + used, fields[i].data, fields[i].size);
+        changes[used + fields[i].size] = '\0';
+        if (change(&variables, changes + used) < 0)
+            return -1;
+        used += fields[i].size + 1;
+    }
+    environment[variables] = NULL;
+    return 0;
+}
+
+static void set_nonblocking(int fd)
+{
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+/* Starts `path` with pipes[0], [1], [2] as its three streams; 0 or a positive errno. */
+static int start(pid_t *child, char *path, char *name, int pipes[3][2])
+{
+    char *argv[] = {name, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t reset;
+    int error;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pipes[0][0], 0);
+    posix_spawn_file_actions_adddup2(&actions, pipes[1][1], 1);
+    posix_spawn_file_actions_adddup2(&actions, pipes[2][1], 2);
+    posix_spawnattr_init(&attributes);
+    /* SIGPIPE is ignored in this process; a program that we start must not inherit that. */
+    sigemptyset(&reset);
+    sigaddset(&reset, SIGPIPE);
+    posix_spawnattr_setsigdefault(&attributes, &reset);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    error = posix_spawn(child, path, &actions, &attributes, argv, environment);
+    for (int i = 0; error == ETXTBSY && i < BUSY_RETRIES; i++) {
+        sleep(1);
+        error = posix_spawn(child, path, &actions, &attributes, argv, environment);
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+/* Reads once; 0 at the end of the stream. */
+static int drain(int fd, struct sink *sink)
+{
+    static unsigned char spare[4096];
+    size_t room = sink->limit - sink->size;
+    ssize_t got = read(fd, room ? sink->data + sink->size : spare, room ? room : sizeof spare);
+
+    if (got < 0)
+        return errno == EINTR || errno == EAGAIN;
+    *(room ? &sink->size : &sink->lost) += (size_t)got;
+    return got > 0;
+}
+
+/* Writes once; 0 when there is nothing left to write or nobody to read it. */
+static int feed(int fd, struct span *input)
+{
+    ssize_t wrote = write(fd, input->data, input->size);
+
+    if (wrote < 0)
+        return errno == EINTR || errno == EAGAIN;
+    input->data += wrote;
+    input->size -= (size_t)wrote;
+    return input->size > 0;
+}
+
+/* Moves bytes until both outputs have ended. A delegate that closes them and lives on is waited for by the caller. */
+static void converse(struct pollfd streams[3], struct span input, struct sink *out, struct sink *log)
+{
+    while (streams[1].fd >= 0 || streams[2].fd >= 0) {
+        int alive[3] = {1, 1, 1};
+        if (poll(streams, 3, -1) < 0)
+            continue;
+        if (streams[0].revents)
+            alive[0] = feed(streams[0].fd, &input);
+        if (streams[1].revents)
+            alive[1] = drain(streams[1].fd, out);
+        if (streams[2].revents)
+            alive[2] = drain(streams[2].fd, log);
+        for (int i = 0; i < 3; i++) {
+            if (alive[i])
+                continue;
+            close(streams[i].fd);
+            streams[i].fd = -1;
+        }
+    }
+    if (streams[0].fd >= 0)
+        close(streams[0].fd);
+}
+
+static void complain(struct sink *log, const char *path, const char *what)
+{
+    log->size = (size_t)snprintf((char *)log->data, log->limit, "weft: %.512s: %s\n", path, what);
+}
+
+/* Runs `path`; returns the exit status that is reported. */
+static int execute(char *path, char *name, struct span input, struct sink *out, struct sink *log)
+{
+    int pipes[3][2], error, status;
+    pid_t child;
+
+    for (int i = 0; i < 3; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) < 0)
+            _exit(fail(CODE_AGAIN, "cannot make a pipe: %s", strerror(errno)));
+    error = start(&child, path, name, pipes);
+    close(pipes[0][0]);
+    close(pipes[1][1]);
+    close(pipes[2][1]);
+    struct pollfd streams[3] = {{pipes[0][1], POLLOUT, 0}, {pipes[1][0], POLLIN, 0}, {pipes[2][0], POLLIN, 0}};
+    for (int i = 0; i < 3; i++)
+        set_nonblocking(streams[i].fd);
+    if (!input.size) {
+        close(streams[0].fd);
+        streams[0].fd = -1;
+    }
+    converse(streams, input, out, log);
+    if (error) {
+        complain(log, path, strerror(error));
+        return EXIT_NO_EXEC;
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (out->lost) {
+        out->size = 0;
+        complain(log, path, "printed more than fits into an answer");
+        return EXIT_TOO_MUCH;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_SIGNAL + WTERMSIG(status);
+}
+
+int run_delegate(int connection, const struct frame *run)
+{
+    struct sink out = {0, sizeof out_bytes, 0, out_bytes}, log = {0, sizeof log_bytes, 0, log_bytes};
+    char name[MAX_NAME], path[MAX_PATH], status[16] = "missing";
+
+    errno = EBADMSG;
+    if (run->count < 2 || !is_text(run->fields[0], sizeof name))
+        return -1;
+    memcpy(name, run->fields[0].data, run->fields[0].size);
+    name[run->fields[0].size] = '\0';
+    if (make_environment(run->fields + 2, run->count - 2) < 0)
+        return -1;
+    if (find(path, name) == 0)
+        snprintf(status, sizeof status, "%d", execute(path, name, run->fields[1], &out, &log));
+    struct span answer[] = {text(status), {out.data, out.size}, {log.data, log.size}};
+    return frame_send(connection, RAN, answer, 3, NULL);
+}

@@ -1,0 +1,74 @@
+/* The CNI client: one small static program that stands in a bin directory under the name of every plugin.
+ *
+ * It passes the call to the daemon and prints the answer; all work is done there. It knows nothing about
+ * networks. It must start fast, so it allocates nothing: every buffer is static and of a fixed size, and
+ * nothing that is read is trusted beyond that size. The protocol is described in weft/wire/frames.py.
+ */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifndef WEFT_SOCKET
+#define WEFT_SOCKET "/run/weft/cni.sock"
+#endif
+
+enum {
+    VERSION = 1,
+    HEADER_SIZE = 8,
+    PREFIX_SIZE = 4,            /* the length in front of each field */
+    MAX_PAYLOAD = 1 << 20,
+    MAX_FIELDS = 320,
+    MAX_FDS = 7,
+    MAX_STDERR = 64 << 10,      /* what is kept of a delegate's log */
+    MAX_NAME = 64,              /* bytes in a plugin's name */
+    ANSWER_TIMEOUT = 150,       /* seconds; longer than the daemon's own limit with a queue before it */
+};
+
+enum kind { REQUEST = 1, RUN = 2, RAN = 3, DONE = 4 };
+
+/* Codes of the CNI specification, section "Error". */
+enum { CODE_ENVIRONMENT = 4, CODE_AGAIN = 11 };
+
+/* Bytes that belong to somebody else. */
+struct span {
+    const unsigned char *data;
+    size_t size;
+};
+
+struct frame {
+    enum kind kind;
+    unsigned version;
+    int count;
+    struct span fields[MAX_FIELDS];
+};
+
+struct descriptors {
+    int count;
+    int fds[MAX_FDS];
+    char names[96];             /* separated by spaces, in the order of `fds` */
+    char netns_problem[32];     /* why CNI_NETNS gave none: "statfs ERRNO", "magic HEX", "open ERRNO", "setns ERRNO" */
+};
+
+/* error.c: print a CNI error object on stdout; always returns 1, the exit status. */
+int fail(unsigned code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* frame.c: 0, or -1 with errno set; a frame that breaks the rules is EBADMSG, the end of the stream ECONNRESET. */
+int frame_send(int connection, enum kind kind, const struct span *fields, int count, const struct descriptors *with);
+int frame_receive(int connection, struct frame *frame);
+struct span text(const char *string);
+int is_text(struct span field, size_t limit);
+int write_all(int fd, const void *data, size_t size);
+
+/* netns.c: collect what the daemon needs from the namespaces of this process and of the container. */
+void collect(struct descriptors *out, const char *netns);
+
+/* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. */
+int run_delegate(int connection, const struct frame *run);
+
+/* fallback.c: become the Python plugin; returns (with 1, an error having been printed) only if that fails. */
+int become_python(const char *plugin, const char *why);
+
+#endif
