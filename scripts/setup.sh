@@ -76,7 +76,6 @@ install_environment() {
     local want uv=.venv-tools/bin/uv
     want=$(stamp requirements/dev.txt <("$python" -VV))
     if ! done_before .venv/stamp-packages "$want"; then
-        install_uv
         say "installing $(grep -c '^[a-z].*==' requirements/dev.txt) locked packages into .venv ($("$python" -V))"
         [ -x .venv/bin/python ] || $uv venv -q --python "$python" .venv
         $uv pip sync -q --python .venv/bin/python --require-hashes requirements/dev.txt
@@ -85,7 +84,6 @@ install_environment() {
     fi
     want=$(stamp pyproject.toml)
     if ! done_before .venv/stamp-weft "$want"; then
-        install_uv
         say "installing weft, editable, into .venv"
         $uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation --offline -e .
         echo "$want" >.venv/stamp-weft
@@ -95,4 +93,5 @@ install_environment() {
 mkdir -p build
 install_packages
 python=$(find_python)
+install_uv
 install_environment
