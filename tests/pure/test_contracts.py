@@ -1,0 +1,81 @@
+"""The import contracts hold, and would notice: each is shown a violation of its own."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "weft"
+LINT = Path(sys.executable).with_name("lint-imports")
+
+PLANTED = {
+    "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
+    "The pure half does no I/O": ("desired/planted.py", "import socket"),
+    "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
+    "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),
+}
+
+# What reads the outside world, and the modules that may; all others get it passed.
+WORLD = {("os", "environ"), ("os", "getenv"), ("sys", "argv")}
+READERS = {"cli.py", "daemon/main.py", "cni/__main__.py", "lab/commands.py"}
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LINT, "--no-cache", "--no-logo", "--config", root / "pyproject.toml"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_all_contracts_notice_their_violation(checkout):
+    for file, line in PLANTED.values():
+        (checkout / "src" / "weft" / file).write_text(f'"""Planted."""\n\n{line}\n')
+    result = lint(checkout)
+    assert result.returncode == 1
+    for name in PLANTED:
+        assert f"{name} BROKEN" in result.stdout
+
+
+def test_a_package_that_no_layer_names_is_an_error(checkout):
+    (checkout / "src" / "weft" / "planted").mkdir()
+    (checkout / "src" / "weft" / "planted" / "__init__.py").write_text('"""Planted."""\n')
+    assert lint(checkout).returncode == 1
+
+
+def test_the_environment_and_the_arguments_are_read_at_the_edge():
+    for path in SOURCE.rglob("*.py"):
+        if str(path.relative_to(SOURCE)) in READERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in WORLD, f"{path}:{node.lineno}"
+
+
+def test_netlink_sockets_are_opened_in_kernel_alone():
+    for path in SOURCE.rglob("*.py"):
+        if path.is_relative_to(SOURCE / "kernel"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not (isinstance(node, ast.Attribute) and node.attr == "AF_NETLINK"), f"{path}:{node.lineno}"
+
+
+def test_every_module_says_what_it_is_for():
+    for path in SOURCE.rglob("*.py"):
+        if not path.name.endswith(("_pb2.py", "_grpc.py")):
+            assert ast.get_docstring(ast.parse(path.read_text())), path
