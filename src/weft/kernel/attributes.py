@@ -1,0 +1,146 @@
+"""Netlink attributes: bytes in, values out, and back (linux/netlink.h, struct nlattr).
+
+Pure, and safe on any input: whatever the bytes are, the only error is `Malformed`. Knows no message and no
+socket. Numbers are in the machine's own byte order unless the kernel wants network order (`be16`).
+"""
+
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address
+from struct import Struct
+from typing import Final
+
+from weft.model.net import Ip, Mac
+
+NESTED: Final = 0x8000  # NLA_F_NESTED
+_TYPE_MASK: Final = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
+
+_HEADER: Final = Struct("=HH")
+_U8: Final = Struct("=HHB3x")
+_U16: Final = Struct("=HHH2x")
+_BE16: Final = Struct("=HH2s2x")
+_U32: Final = Struct("=HHI")
+_PADDING: Final = (b"", b"\0\0\0", b"\0\0", b"\0")
+_MAC_LENGTH: Final = 6
+
+
+class Malformed(ValueError):
+    """Bytes that are no netlink attribute, or an attribute of another size than its meaning needs."""
+
+
+class Attributes(dict[int, bytes]):
+    """The attributes of one message or nest by number; of a repeated one, the last.
+
+    The getters return None for an attribute that is absent, and raise `Malformed` for one of the wrong size.
+    """
+
+    __slots__ = ()
+
+    def number(self, kind: int) -> int | None:
+        """An unsigned number of 1, 2, 4 or 8 bytes in machine order."""
+        value = self.get(kind)
+        if value is None:
+            return None
+        if len(value) not in (1, 2, 4, 8):
+            raise Malformed(f"attribute {kind}: {len(value)} bytes are no number")
+        return int.from_bytes(value, sys.byteorder)
+
+    def network_number(self, kind: int) -> int | None:
+        """An unsigned number in network order (ports)."""
+        value = self.get(kind)
+        return None if value is None else int.from_bytes(value, "big")
+
+    def text(self, kind: int) -> str:
+        """A string without its closing NUL, empty when absent; bytes that are not UTF-8 survive as surrogates."""
+        return self.get(kind, b"").split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+    def ip(self, kind: int) -> Ip | None:
+        """An IPv4 or IPv6 address, told apart by its length."""
+        value = self.get(kind)
+        return None if value is None else address(value)
+
+    def mac(self, kind: int) -> Mac | None:
+        """An Ethernet address; None too for hardware addresses of another length (tunnels have such)."""
+        value = self.get(kind)
+        return Mac(value) if value is not None and len(value) == _MAC_LENGTH else None
+
+    def nest(self, kind: int) -> "Attributes":
+        """The attributes inside a nested one, empty when it is absent."""
+        return parse(self.get(kind, b""))
+
+
+def parse(data: bytes, offset: int = 0) -> Attributes:
+    """Read the attributes that fill `data` from `offset` on. Raises `Malformed`."""
+    found = Attributes()
+    unpack = _HEADER.unpack_from
+    end = len(data)
+    while end - offset >= 4:
+        length, kind = unpack(data, offset)
+        if length < 4 or offset + length > end:
+            raise Malformed(f"attribute of {length} bytes where {end - offset} are left")
+        found[kind & _TYPE_MASK] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
+
+
+def parse_list(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Like `parse`, one by one and in order, for nests that repeat an attribute. Raises `Malformed`."""
+    end = len(data)
+    while end - offset >= 4:
+        length, kind = _HEADER.unpack_from(data, offset)
+        if length < 4 or offset + length > end:
+            raise Malformed(f"attribute of {length} bytes where {end - offset} are left")
+        yield kind & _TYPE_MASK, data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+
+
+def fixed(layout: Struct, data: bytes) -> tuple[int, ...]:
+    """Unpack the fixed head of a message. Raises `Malformed` when `data` is too short for it."""
+    if len(data) < layout.size:
+        raise Malformed(f"message of {len(data)} bytes, at least {layout.size} needed")
+    return layout.unpack_from(data)
+
+
+def address(value: bytes) -> Ip:
+    """Four bytes are an IPv4 address, sixteen an IPv6 one. Raises `Malformed` for any other length."""
+    if len(value) == 4:
+        return IPv4Address(value)
+    if len(value) == 16:
+        return IPv6Address(value)
+    raise Malformed(f"{len(value)} bytes are no IP address")
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """Encode one attribute, padded to four bytes."""
+    length = len(value)
+    return _HEADER.pack(4 + length, kind) + value + _PADDING[length & 3]
+
+
+def u8(kind: int, value: int) -> bytes:
+    """An attribute of one byte."""
+    return _U8.pack(5, kind, value)
+
+
+def u16(kind: int, value: int) -> bytes:
+    """An attribute of two bytes in machine order."""
+    return _U16.pack(6, kind, value)
+
+
+def be16(kind: int, value: int) -> bytes:
+    """An attribute of two bytes in network order (a port)."""
+    return _BE16.pack(6, kind, value.to_bytes(2, "big"))
+
+
+def u32(kind: int, value: int) -> bytes:
+    """An attribute of four bytes in machine order."""
+    return _U32.pack(8, kind, value)
+
+
+def text(kind: int, value: str) -> bytes:
+    """A string with its closing NUL."""
+    return attribute(kind, value.encode("utf-8", "surrogateescape") + b"\0")
+
+
+def nest(kind: int, *inner: bytes) -> bytes:
+    """A nested attribute around encoded ones."""
+    return attribute(kind | NESTED, b"".join(inner))

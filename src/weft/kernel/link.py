@@ -1,0 +1,252 @@
+"""Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure."""
+
+from struct import Struct
+from typing import Final
+
+from weft.kernel.attributes import Attributes, attribute, be16, fixed, nest, parse, text, u8, u32
+from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
+from weft.model.net import Ip, Mac
+from weft.model.snapshot import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
+
+RTM_NEWLINK: Final = 16
+RTM_DELLINK: Final = 17
+RTM_GETLINK: Final = 18
+RTM_SETLINK: Final = 19
+
+IFLA_ADDRESS: Final = 1
+IFLA_IFNAME: Final = 3
+IFLA_MTU: Final = 4
+IFLA_LINK: Final = 5
+IFLA_MASTER: Final = 10
+IFLA_TXQLEN: Final = 13
+IFLA_OPERSTATE: Final = 16
+IFLA_LINKINFO: Final = 18
+IFLA_IFALIAS: Final = 20
+IFLA_NET_NS_FD: Final = 28
+IFLA_EXT_MASK: Final = 29
+IFLA_LINK_NETNSID: Final = 37
+
+IFLA_INFO_KIND: Final = 1
+IFLA_INFO_DATA: Final = 2
+IFLA_INFO_SLAVE_KIND: Final = 4
+IFLA_INFO_SLAVE_DATA: Final = 5
+
+IFLA_VXLAN_ID: Final = 1
+IFLA_VXLAN_GROUP: Final = 2
+IFLA_VXLAN_LINK: Final = 3
+IFLA_VXLAN_LOCAL: Final = 4
+IFLA_VXLAN_LEARNING: Final = 7
+IFLA_VXLAN_PORT: Final = 15
+IFLA_VXLAN_GROUP6: Final = 16
+IFLA_VXLAN_LOCAL6: Final = 17
+IFLA_VXLAN_GBP: Final = 23
+IFLA_VXLAN_COLLECT_METADATA: Final = 25
+
+IFLA_BR_VLAN_FILTERING: Final = 7
+IFLA_BRPORT_MODE: Final = 4
+IFLA_BRPORT_ISOLATED: Final = 33
+VETH_INFO_PEER: Final = 1
+IFLA_TUN_TYPE: Final = 3
+IFLA_TUN_VNET_HDR: Final = 5
+IFLA_TUN_PERSIST: Final = 6
+IFLA_TUN_MULTI_QUEUE: Final = 7
+
+IFF_UP: Final = 0x1
+IFF_LOOPBACK: Final = 0x8
+IFF_POINTOPOINT: Final = 0x10
+IFF_PROMISC: Final = 0x100
+IFF_LOWER_UP: Final = 0x10000
+
+_IFF_TAP: Final = 2
+_RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
+_NO_NAMESPACE: Final = 0xFFFFFFFF
+_IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask of flags to change
+
+
+def parse_link(body: bytes) -> LinkInfo:
+    """Read RTM_NEWLINK or RTM_DELLINK. Raises `Malformed`."""
+    _, _, index, flags, _ = fixed(_IFINFOMSG, body)
+    attrs = parse(body, _IFINFOMSG.size)
+    info = attrs.nest(IFLA_LINKINFO)
+    kind = info.text(IFLA_INFO_KIND)
+    data = info.nest(IFLA_INFO_DATA) if kind in ("vxlan", "bridge", "tun") else Attributes()
+    peer_netns = attrs.number(IFLA_LINK_NETNSID)
+    return LinkInfo(
+        index=index,
+        name=attrs.text(IFLA_IFNAME),
+        kind=kind,
+        mtu=attrs.number(IFLA_MTU) or 0,
+        mac=attrs.mac(IFLA_ADDRESS),
+        up=bool(flags & IFF_UP),
+        running=bool(flags & IFF_LOWER_UP),
+        loopback=bool(flags & IFF_LOOPBACK),
+        point_to_point=bool(flags & IFF_POINTOPOINT),
+        promisc=bool(flags & IFF_PROMISC),
+        master=attrs.number(IFLA_MASTER) or 0,
+        link=attrs.number(IFLA_LINK) or 0,
+        peer_netns=-1 if peer_netns in (None, _NO_NAMESPACE) else peer_netns or 0,
+        operstate=attrs.number(IFLA_OPERSTATE) or 0,
+        queue_length=attrs.number(IFLA_TXQLEN) or 0,
+        alias=attrs.text(IFLA_IFALIAS),
+        vxlan=_vxlan(data) if kind == "vxlan" else None,
+        bridge=BridgeInfo(vlan_filtering=bool(data.number(IFLA_BR_VLAN_FILTERING))) if kind == "bridge" else None,
+        tun=_tun(data) if kind == "tun" else None,
+        port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
+    )
+
+
+def list_links() -> tuple[int, bytes]:
+    """The dump request for all links: type and body."""
+    return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+
+
+def get_link(which: str | int) -> Message:
+    """Ask for one link by name or index."""
+    index, name = (0, text(IFLA_IFNAME, which)) if isinstance(which, str) else (which, b"")
+    body = _IFINFOMSG.pack(0, 0, index, 0, 0) + name + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+    return Message(RTM_GETLINK, 0, body)
+
+
+def create_bridge(name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, up: bool) -> Message:
+    """Create a bridge. `mtu` 0 and `mac` None leave the kernel's choice."""
+    data = nest(IFLA_INFO_DATA, u8(IFLA_BR_VLAN_FILTERING, 1)) if vlan_filtering else b""
+    return _create(_common(name, mtu, mac), _linkinfo("bridge", data), up=up)
+
+
+def create_veth(
+    name: str, *, peer: str, mtu: int, mac: Mac | None, peer_mac: Mac | None, peer_netns_fd: int | None, up: bool
+) -> Message:
+    """Create both ends of a veth pair, the peer directly in the namespace of `peer_netns_fd` if given."""
+    inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(peer, mtu, peer_mac)
+    if peer_netns_fd is not None:
+        inner += u32(IFLA_NET_NS_FD, peer_netns_fd)
+    data = nest(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, inner))
+    return _create(_common(name, mtu, mac), _linkinfo("veth", data), up=up)
+
+
+def create_vxlan(
+    name: str,
+    *,
+    vni: int,
+    port: int,
+    local: Ip | None,
+    parent: int,
+    mac: Mac | None,
+    mtu: int,
+    learning: bool,
+    gbp: bool,
+) -> Message:
+    """Create a VTEP, down. `port` 0 is the kernel's own (8472), `parent` an interface index or 0.
+
+    IFLA_TXQLEN is never sent: a device made with queue length 0 later gets shapers that hold no packet.
+    """
+    data = u32(IFLA_VXLAN_ID, vni) + u8(IFLA_VXLAN_LEARNING, learning)
+    if port:
+        data += be16(IFLA_VXLAN_PORT, port)
+    if parent:
+        data += u32(IFLA_VXLAN_LINK, parent)
+    if local is not None:
+        data += attribute(IFLA_VXLAN_LOCAL if local.version == 4 else IFLA_VXLAN_LOCAL6, local.packed)
+    if gbp:
+        data += attribute(IFLA_VXLAN_GBP, b"")
+    return _create(_common(name, mtu, mac), _linkinfo("vxlan", nest(IFLA_INFO_DATA, data)))
+
+
+def set_vxlan_learning(index: int, *, vni: int, learning: bool) -> Message:
+    """Turn MAC learning of an existing VTEP on or off."""
+    data = nest(IFLA_INFO_DATA, u32(IFLA_VXLAN_ID, vni), u8(IFLA_VXLAN_LEARNING, learning))
+    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo("vxlan", data))
+
+
+def set_link(
+    index: int,
+    *,
+    up: bool | None,
+    mtu: int | None,
+    master: int | None,
+    name: str | None,
+    mac: Mac | None,
+    alias: str | None,
+    promisc: bool | None,
+    netns_fd: int | None,
+) -> Message:
+    """Change what is not None. `master` 0 takes the link off its bridge, an empty `alias` removes the alias."""
+    flags = change = 0
+    for bit, wanted in ((IFF_UP, up), (IFF_PROMISC, promisc)):
+        if wanted is not None:
+            change |= bit
+            flags |= bit if wanted else 0
+    body = _IFINFOMSG.pack(0, 0, index, flags, change)
+    if mtu is not None:
+        body += u32(IFLA_MTU, mtu)
+    if master is not None:
+        body += u32(IFLA_MASTER, master)
+    if name is not None:
+        body += text(IFLA_IFNAME, name)
+    if mac is not None:
+        body += attribute(IFLA_ADDRESS, mac)
+    if alias is not None:
+        # Without its NUL: an attribute of length 0 is what removes the alias.
+        body += attribute(IFLA_IFALIAS, alias.encode())
+    if netns_fd is not None:
+        body += u32(IFLA_NET_NS_FD, netns_fd)
+    return Message(RTM_SETLINK, 0, body)
+
+
+def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
+    """Change settings of a bridge's port; the link must have a bridge as master."""
+    data = b"" if hairpin is None else u8(IFLA_BRPORT_MODE, hairpin)
+    data += b"" if isolated is None else u8(IFLA_BRPORT_ISOLATED, isolated)
+    info = nest(IFLA_LINKINFO, text(IFLA_INFO_SLAVE_KIND, "bridge"), nest(IFLA_INFO_SLAVE_DATA, data))
+    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + info)
+
+
+def delete_link(index: int) -> Message:
+    """Delete a link by index. Takes the kernel 10 to 20 ms: never in the event loop for pods' links."""
+    return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0))
+
+
+def _create(*attributes: bytes, up: bool = False) -> Message:
+    flag = IFF_UP if up else 0
+    head = _IFINFOMSG.pack(0, 0, 0, flag, flag)
+    return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, head + b"".join(attributes))
+
+
+def _common(name: str, mtu: int, mac: Mac | None) -> bytes:
+    body = text(IFLA_IFNAME, name)
+    if mtu:
+        body += u32(IFLA_MTU, mtu)
+    if mac is not None:
+        body += attribute(IFLA_ADDRESS, mac)
+    return body
+
+
+def _linkinfo(kind: str, data: bytes) -> bytes:
+    return nest(IFLA_LINKINFO, text(IFLA_INFO_KIND, kind), data)
+
+
+def _vxlan(data: Attributes) -> VxlanInfo:
+    return VxlanInfo(
+        vni=data.number(IFLA_VXLAN_ID) or 0,
+        port=data.network_number(IFLA_VXLAN_PORT) or 0,
+        local=data.ip(IFLA_VXLAN_LOCAL) or data.ip(IFLA_VXLAN_LOCAL6),
+        remote=data.ip(IFLA_VXLAN_GROUP) or data.ip(IFLA_VXLAN_GROUP6),
+        parent=data.number(IFLA_VXLAN_LINK) or 0,
+        learning=bool(data.number(IFLA_VXLAN_LEARNING)),
+        gbp=IFLA_VXLAN_GBP in data,
+        external=bool(data.number(IFLA_VXLAN_COLLECT_METADATA)),
+    )
+
+
+def _tun(data: Attributes) -> TunInfo:
+    return TunInfo(
+        tap=data.number(IFLA_TUN_TYPE) == _IFF_TAP,
+        persist=bool(data.number(IFLA_TUN_PERSIST)),
+        multi_queue=bool(data.number(IFLA_TUN_MULTI_QUEUE)),
+        vnet_hdr=bool(data.number(IFLA_TUN_VNET_HDR)),
+    )
+
+
+def _port(info: Attributes) -> PortInfo:
+    data = info.nest(IFLA_INFO_SLAVE_DATA)
+    return PortInfo(hairpin=bool(data.number(IFLA_BRPORT_MODE)), isolated=bool(data.number(IFLA_BRPORT_ISOLATED)))
