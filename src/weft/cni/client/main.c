@@ -101,7 +101,7 @@ static int ask(int connection, const char *plugin)
         fields[4].size = 0;
     }
     fields[3] = text(input_problem);
-    if (frame_send(connection, REQUEST, fields, count, &with) == 0)
+    if (frame_send(connection, CALL, fields, count, &with) == 0)
         return 0;
     fail(CODE_AGAIN, "the request could not be sent to weftd: %s", strerror(errno));
     return -1;

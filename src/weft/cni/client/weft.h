@@ -27,7 +27,7 @@ enum {
     ANSWER_TIMEOUT = 150,       /* seconds; longer than the daemon's own limit with a queue before it */
 };
 
-enum kind { REQUEST = 1, RUN = 2, RAN = 3, DONE = 4 };
+enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4 };
 
 /* Codes of the CNI specification, section "Error". */
 enum { CODE_ENVIRONMENT = 4, CODE_AGAIN = 11 };

@@ -1,0 +1,263 @@
+"""Frames between the CNI client and the daemon: bytes ↔ values. Opens nothing, waits for nothing.
+
+A frame is a header (size of what follows, 4 bytes; version, 2; kind, 2; big-endian) and fields, each a size of
+4 bytes and that many bytes. What follows the header is at most `MAX_PAYLOAD` bytes. The header and `Done` stay the
+same in every version, so that a refusal can always be read. weft/cni/client/frame.c is the other side.
+
+    client → daemon   Call        plugin, names of descriptors, netns problem, stdin error, stdin, K=V …
+    daemon → client   Run         name, stdin, K=V to set or K to remove …        any number of times,
+    client → daemon   Ran         exit status or "missing", stdout, stderr        each answered by this
+    daemon → client   Done        exit status, stdout, stderr                     once, at the end
+
+Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
+namespaces of the client and of the container), `root` (the client's /), `route` (a NETLINK_ROUTE socket of the
+container's namespace), `ipv4`, `ipv6`, `core` (directories of its /proc/sys/net).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+VERSION: Final = 1
+# Its own version and the previous one: node and client are upgraded in any order.
+ACCEPTED: Final = frozenset({VERSION - 1, VERSION})
+MAX_PAYLOAD: Final = 1 << 20
+MAX_FIELDS: Final = 320
+HEADER_SIZE: Final = 8
+
+_HEADER: Final = Struct(">IHH")
+_SIZE: Final = Struct(">I")
+_CALL_FIELDS: Final = 5
+_RUN_FIELDS: Final = 2
+_ANSWER_FIELDS: Final = 3
+_MISSING: Final = b"missing"
+_MAX_EXIT: Final = 255
+
+
+class FrameError(Exception):
+    """The other side has broken the rules of the protocol; the text says which."""
+
+
+class VersionError(FrameError):
+    """The other side speaks a version that this build does not know."""
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(
+            f"the client speaks version {theirs} of the protocol, this daemon versions "
+            f"{' and '.join(map(str, sorted(ACCEPTED)))}: upgrade the older of the two"
+        )
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    CALL = 1
+    RUN = 2
+    RAN = 3
+    DONE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame: its kind and its fields, not looked into."""
+
+    kind: int
+    fields: tuple[bytes, ...]
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a plugin. `netns_problem` is empty, or which step failed for CNI_NETNS and how (`statfs 2`)."""
+
+    plugin: str
+    stdin: bytes
+    env: Mapping[str, str]
+    descriptors: tuple[str, ...] = ()
+    netns_problem: str = ""
+    stdin_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Run a delegate. `changes` maps a variable to its new value, or to None to remove it."""
+
+    name: str
+    stdin: bytes
+    changes: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What the delegate did; `exit` is None when CNI_PATH holds no such program."""
+
+    exit: int | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What the client does at its end."""
+
+    exit: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the bytes of a frame. `FrameError` if it would be larger than any frame may be."""
+    size = sum(_SIZE.size + len(field) for field in frame.fields)
+    if size > MAX_PAYLOAD or len(frame.fields) > MAX_FIELDS:
+        raise FrameError(f"{len(frame.fields)} fields of {size} bytes do not fit into a frame")
+    parts = [_HEADER.pack(size, frame.version, frame.kind)]
+    for each in frame.fields:
+        parts += (_SIZE.pack(len(each)), each)
+    return b"".join(parts)
+
+
+class Reader:
+    """Puts a stream of bytes together to frames. After an error it must not be used again."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> Frame | None:
+        """Take the next bytes; return the frame that they complete. `FrameError` for what can never become one.
+
+        Bytes behind a complete frame are an error as well: neither side ever speaks twice in a row.
+        """
+        self._held += data
+        if len(self._held) < HEADER_SIZE:
+            return None
+        size, version, kind = _HEADER.unpack_from(self._held)
+        if size > MAX_PAYLOAD:
+            raise FrameError(f"a frame of {size} bytes; at most {MAX_PAYLOAD} are allowed")
+        if version not in ACCEPTED:
+            raise VersionError(version)
+        end = HEADER_SIZE + size
+        if len(self._held) < end:
+            return None
+        if len(self._held) > end:
+            raise FrameError("more bytes than one frame")
+        payload = bytes(memoryview(self._held)[HEADER_SIZE:])
+        self._held.clear()
+        return Frame(kind=kind, version=version, fields=_fields(payload))
+
+    @property
+    def empty(self) -> bool:
+        """True between frames: the stream may end here."""
+        return not self._held
+
+
+def _fields(payload: bytes) -> tuple[bytes, ...]:
+    found: list[bytes] = []
+    at, end = 0, len(payload)
+    while at < end:
+        if end - at < _SIZE.size:
+            raise FrameError("a field without its size")
+        (size,) = _SIZE.unpack_from(payload, at)
+        at += _SIZE.size
+        if size > end - at:
+            raise FrameError(f"a field of {size} bytes where {end - at} are left")
+        if len(found) == MAX_FIELDS:
+            raise FrameError(f"more than {MAX_FIELDS} fields")
+        found.append(payload[at : at + size])
+        at += size
+    return tuple(found)
+
+
+def encode_call(call: Call, *, version: int = VERSION) -> bytes:
+    """Return the frame of a call, as the client sends it."""
+    texts = (call.plugin, " ".join(call.descriptors), call.netns_problem, call.stdin_error)
+    variables = (f"{name}={value}".encode() for name, value in call.env.items())
+    return encode(
+        Frame(kind=Kind.CALL, version=version, fields=(*(text.encode() for text in texts), call.stdin, *variables))
+    )
+
+
+def decode_call(frame: Frame) -> Call:
+    """Read a call. `FrameError` if the frame is none."""
+    if frame.kind != Kind.CALL or len(frame.fields) < _CALL_FIELDS:
+        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no call")
+    plugin, descriptors, netns_problem, stdin_error, stdin, *variables = frame.fields
+    env: dict[str, str] = {}
+    for variable in variables:
+        name, equals, value = _text(variable, "an environment variable").partition("=")
+        if not equals or not name.startswith("CNI_"):
+            raise FrameError("a variable that is none of the CNI_ variables")
+        env[name] = value
+    return Call(
+        plugin=_text(plugin, "the plugin's name"),
+        descriptors=tuple(_text(descriptors, "the names of descriptors").split()),
+        netns_problem=_text(netns_problem, "the problem of the namespace"),
+        stdin_error=_text(stdin_error, "the problem of stdin"),
+        stdin=stdin,
+        env=env,
+    )
+
+
+def encode_run(run: Run, *, version: int = VERSION) -> bytes:
+    """Return the frame that asks for a delegate."""
+    changes = (name if value is None else f"{name}={value}" for name, value in run.changes.items())
+    fields = (run.name.encode(), run.stdin, *(change.encode() for change in changes))
+    return encode(Frame(kind=Kind.RUN, version=version, fields=fields))
+
+
+def decode_run(frame: Frame) -> Run:
+    """Read what a client is asked to run. `FrameError` if the frame does not say so."""
+    if frame.kind != Kind.RUN or len(frame.fields) < _RUN_FIELDS:
+        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no order to run something")
+    name, stdin, *changes = frame.fields
+    wanted: dict[str, str | None] = {}
+    for change in changes:
+        variable, equals, value = _text(change, "a change of the environment").partition("=")
+        wanted[variable] = value if equals else None
+    return Run(name=_text(name, "the delegate's name"), stdin=stdin, changes=wanted)
+
+
+def encode_ran(ran: Ran) -> bytes:
+    """Return the client's frame after a delegate's end."""
+    status = _MISSING if ran.exit is None else str(ran.exit).encode()
+    return encode(Frame(kind=Kind.RAN, fields=(status, ran.stdout, ran.stderr)))
+
+
+def decode_ran(frame: Frame) -> Ran:
+    """Read what a delegate did. `FrameError` if the frame does not say so."""
+    if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
+        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a delegate's end")
+    status, stdout, stderr = frame.fields
+    return Ran(exit=None if status == _MISSING else _exit(status), stdout=stdout, stderr=stderr)
+
+
+def encode_done(done: Done, *, version: int = VERSION) -> bytes:
+    """Return the last frame. Of a log that is too long the end is kept: it says why something failed."""
+    room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
+    log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]
+    return encode(Frame(kind=Kind.DONE, version=version, fields=(str(done.exit).encode(), done.stdout, log)))
+
+
+def decode_done(frame: Frame) -> Done:
+    """Read the daemon's answer. `FrameError` if the frame is none."""
+    if frame.kind != Kind.DONE or len(frame.fields) != _ANSWER_FIELDS:
+        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no answer")
+    status, stdout, stderr = frame.fields
+    return Done(exit=_exit(status), stdout=stdout, stderr=stderr)
+
+
+def _exit(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 3 or int(text) > _MAX_EXIT:
+        raise FrameError(f"{text[:16]!r} is no exit status")
+    return int(text)
+
+
+def _text(data: bytes, what: str) -> str:
+    """Read UTF-8 without NUL: an environment variable or a path of the kernel cannot hold one."""
+    if 0 in data:
+        raise FrameError(f"{what} holds a NUL byte")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FrameError(f"{what} is not UTF-8: {data[:64]!r}") from error

@@ -1,0 +1,166 @@
+"""The protocol between the CNI client and the daemon: what one side writes the other reads, and nothing else."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.wire import frames
+from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VersionError
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+names = st.text(st.sampled_from("ABCXYZ_"), min_size=1, max_size=8)
+tokens = st.text(st.sampled_from("abcxyz46"), min_size=1, max_size=8)
+
+
+def decode(data: bytes) -> Frame:
+    frame = Reader().feed(data)
+    assert frame is not None
+    return frame
+
+
+@given(
+    st.builds(
+        Call,
+        plugin=words,
+        stdin=st.binary(max_size=200),
+        env=st.dictionaries(names.map(lambda name: f"CNI_{name}"), words, max_size=5),
+        descriptors=st.lists(tokens, max_size=7).map(tuple),
+        netns_problem=words,
+        stdin_error=words,
+    )
+)
+def test_a_call_comes_back_as_it_was(call: Call):
+    assert frames.decode_call(decode(frames.encode_call(call))) == call
+
+
+@given(st.builds(Run, name=words, stdin=st.binary(max_size=200), changes=st.dictionaries(names, st.none() | words)))
+def test_an_order_to_run_comes_back_as_it_was(run: Run):
+    assert frames.decode_run(decode(frames.encode_run(run))) == run
+
+
+@given(st.none() | st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
+def test_the_end_of_a_delegate_comes_back_as_it_was(status: int | None, stdout: bytes, stderr: bytes):
+    ran = Ran(exit=status, stdout=stdout, stderr=stderr)
+    assert frames.decode_ran(decode(frames.encode_ran(ran))) == ran
+
+
+@given(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
+def test_an_answer_comes_back_as_it_was(status: int, stdout: bytes, stderr: bytes):
+    done = Done(exit=status, stdout=stdout, stderr=stderr)
+    assert frames.decode_done(decode(frames.encode_done(done))) == done
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_pieces_make_the_same_frame_as_the_whole(fields: list[bytes], data: st.DataObject):
+    whole = frames.encode(Frame(kind=Kind.CALL, fields=tuple(fields)))
+    reader = Reader()
+    at = 0
+    while len(whole) - at > 1:
+        step = data.draw(st.integers(1, len(whole) - at - 1))
+        assert reader.feed(whole[at : at + step]) is None
+        assert not reader.empty
+        at += step
+    assert reader.feed(whole[at:]) == Frame(kind=Kind.CALL, fields=tuple(fields))
+    assert reader.empty
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_a_frame_or_an_error(data: bytes):
+    for decoder in (frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done):
+        try:
+            frame = Reader().feed(data)
+            if frame is not None:
+                decoder(frame)
+        except FrameError:
+            pass
+
+
+@given(st.integers(0, 5), st.lists(st.binary(max_size=12), max_size=8))
+def test_random_fields_are_a_message_or_an_error(kind: int, fields: list[bytes]):
+    frame = Frame(kind=kind, fields=tuple(fields))
+    for decoder in (frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done):
+        with contextlib.suppress(FrameError):
+            decoder(frame)
+
+
+@pytest.mark.parametrize("version", [frames.VERSION - 1, frames.VERSION])
+def test_the_own_and_the_previous_version_are_accepted(version: int):
+    call = Call(plugin="bridge", stdin=b"{}", env={})
+    assert decode(frames.encode_call(call, version=version)).version == version
+
+
+@pytest.mark.parametrize("version", [frames.VERSION + 1, 0xFFFF])
+def test_another_version_is_refused_by_its_header_alone(version: int):
+    data = frames.encode(Frame(kind=Kind.CALL, version=version, fields=(b"whatever it means by then",)))
+    with pytest.raises(VersionError, match=f"version {version} of the protocol.*upgrade the older"):
+        Reader().feed(data[: frames.HEADER_SIZE])
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (b"\x00\x10\x00\x01" + b"\x00\x01\x00\x01", "at most 1048576"),
+        (b"\xff\xff\xff\xff" + b"\x00\x01\x00\x01", "at most 1048576"),
+        (b"\x00\x00\x00\x02" + b"\x00\x01\x00\x01" + b"ab", "without its size"),
+        (b"\x00\x00\x00\x06" + b"\x00\x01\x00\x01" + b"\x00\x00\x00\x03ab", "3 bytes where 2"),
+        (b"\x00\x00\x00\x04" + b"\x00\x01\x00\x01" + b"\xff\xff\xff\xff", "where 0 are left"),
+        (b"\x00\x00\x00\x00" + b"\x00\x01\x00\x01" + b"x", "more bytes than one frame"),
+    ],
+)
+def test_broken_frames_are_named(data: bytes, reason: str):
+    with pytest.raises(FrameError, match=reason):
+        Reader().feed(data)
+
+
+def test_no_more_fields_than_a_frame_may_have():
+    count = frames.MAX_FIELDS + 1
+    data = (count * 4).to_bytes(4, "big") + b"\x00\x01\x00\x01" + bytes(count * 4)
+    with pytest.raises(FrameError, match="more than 320 fields"):
+        Reader().feed(data)
+    with pytest.raises(FrameError, match="321 fields"):
+        frames.encode(Frame(kind=Kind.CALL, fields=(b"",) * count))
+
+
+def test_the_largest_frame_fits_and_one_byte_more_does_not():
+    largest = Frame(kind=Kind.CALL, fields=(bytes(frames.MAX_PAYLOAD - 4),))
+    assert decode(frames.encode(largest)) == largest
+    with pytest.raises(FrameError, match="do not fit"):
+        frames.encode(Frame(kind=Kind.CALL, fields=(bytes(frames.MAX_PAYLOAD - 3),)))
+
+
+def test_of_a_long_log_the_end_is_kept():
+    done = decode(frames.encode_done(Done(exit=1, stdout=b"{}", stderr=bytes(frames.MAX_PAYLOAD) + b"why")))
+    assert frames.decode_done(done).stderr.endswith(b"why")
+    with pytest.raises(FrameError, match="do not fit"):
+        frames.encode_done(Done(exit=0, stdout=bytes(frames.MAX_PAYLOAD), stderr=b"log"))
+
+
+@pytest.mark.parametrize("status", [b"", b"-1", b"256", b"0000", b"one", b"missing"])
+def test_an_exit_status_is_a_number_up_to_255(status: bytes):
+    with pytest.raises(FrameError, match="no exit status"):
+        frames.decode_done(Frame(kind=Kind.DONE, fields=(status, b"", b"")))
+
+
+@pytest.mark.parametrize(
+    "variable, reason",
+    [
+        (b"CNI_ARGS", "none of the CNI_"),
+        (b"PATH=/bin", "none of the CNI_"),
+        (b"CNI_ARGS=a\0b", "NUL"),
+        (b"CNI_ARGS=\xff", "not UTF-8"),
+    ],
+)
+def test_a_call_carries_cni_variables_in_utf_8_alone(variable: bytes, reason: str):
+    with pytest.raises(FrameError, match=reason):
+        frames.decode_call(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"{}", variable)))
+
+
+@pytest.mark.parametrize("decoder", [frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done])
+def test_a_message_of_another_kind_is_refused(decoder):
+    with pytest.raises(FrameError, match="kind 9"):
+        decoder(Frame(kind=9, fields=(b"",) * 5))
+    for kind in Kind:
+        with pytest.raises(FrameError):
+            decoder(Frame(kind=kind, fields=(b"",)))
