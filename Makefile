@@ -1,6 +1,6 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak lock clean
+.PHONY: help setup demo test lint bench soak lock stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ soak: setup ## the tests that break things, for long
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh
+
+stubs: setup ## generate the gRPC stubs from our .proto
+	@scripts/stubs.sh
 
 clean: ## remove what building and testing left here; .venv stays
 	rm -rf build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

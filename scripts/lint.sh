@@ -10,4 +10,5 @@ check 'ruff check' $bin/ruff check
 check 'ruff format' $bin/ruff format --check
 check 'mypy --strict' $bin/mypy
 check 'import contracts' $bin/lint-imports --no-logo
+check 'generated stubs' scripts/stubs.sh --check
 exit $result
