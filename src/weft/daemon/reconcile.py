@@ -150,8 +150,7 @@ class Reconciler:
         seen = await self._kernel.look()
         have = {key: thing for key, thing in seen.items() if manages(self.inputs, thing)}
         if self._started:
-            changed = {key for key in have.keys() ^ self._have.keys()}
-            changed |= {key for key in have.keys() & self._have.keys() if have[key] != self._have[key]}
+            changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
             self.tally.unannounced += len(changed - explained)
         self._have = have
 

@@ -5,7 +5,7 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 """
 
 from weft.desired.inputs import Backend, Inputs
-from weft.model.objects import Address, Key, KernelState, Object, Objects, Route
+from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
 
 SHARED = ""
 # Behind every other route: it catches what the bridge's own route does not (flannel.md §1.8).

@@ -167,31 +167,38 @@ def harm(lease: Lease, ours: Ours) -> Problem | None:
 
 def _harms(lease: Lease, ours: Ours) -> Iterator[str]:
     for net in lease.subnets:
-        if not any(_within(net, network) for network in ours.networks):
-            yield f"subnet {net} lies outside the cluster's network"
-        if net in ours.networks:
-            yield f"subnet {net} is the cluster's whole network"
-        for what, others in (("our subnet", ours.subnets), ("a prefix on this node's link,", ours.prefixes)):
-            for other in others:
-                if net.version == other.version and net.overlaps(other):
-                    yield f"subnet {net} overlaps {what} {other}"
-        for address in ours.addresses:
-            if address in net:
-                yield f"subnet {net} covers this node's address {address}"
+        yield from _subnet_harms(net, ours)
     for public in (lease.attrs.public_ip, lease.attrs.public_ipv6):
-        if public is None:
-            continue
-        if public in ours.addresses:
-            yield f"public IP {public} is an address of this node"
-        if public.is_loopback or public.is_unspecified or public.is_multicast:
-            yield f"public IP {public} cannot be a node's"
-        if any(public in net for net in lease.subnets):
-            yield f"public IP {public} lies inside the lease's own subnet"
+        if public is not None:
+            yield from _public_harms(public, lease, ours)
     for mac in _macs(lease):
         if not mac.is_unicast:
             yield f"VTEP MAC {mac} is not a unicast address"
         if mac in ours.macs:
             yield f"VTEP MAC {mac} is this node's own: one of the two is a clone"
+
+
+def _subnet_harms(net: Net, ours: Ours) -> Iterator[str]:
+    if not any(_within(net, network) for network in ours.networks):
+        yield f"subnet {net} lies outside the cluster's network"
+    if net in ours.networks:
+        yield f"subnet {net} is the cluster's whole network"
+    for what, others in (("our subnet", ours.subnets), ("a prefix on this node's link,", ours.prefixes)):
+        for other in others:
+            if net.version == other.version and net.overlaps(other):
+                yield f"subnet {net} overlaps {what} {other}"
+    for address in ours.addresses:
+        if address in net:
+            yield f"subnet {net} covers this node's address {address}"
+
+
+def _public_harms(public: Ip, lease: Lease, ours: Ours) -> Iterator[str]:
+    if public in ours.addresses:
+        yield f"public IP {public} is an address of this node"
+    if public.is_loopback or public.is_unspecified or public.is_multicast:
+        yield f"public IP {public} cannot be a node's"
+    if any(public in net for net in lease.subnets):
+        yield f"public IP {public} lies inside the lease's own subnet"
 
 
 def _within(net: Net, network: Net) -> bool:

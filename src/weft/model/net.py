@@ -7,6 +7,7 @@ Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
 
 _HEX_DIGITS = 12
+_HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class Mac(bytes):
@@ -20,9 +21,9 @@ class Mac(bytes):
         for separator, size in ((":", 2), ("-", 2), (".", 4)):
             parts = text.split(separator)
             if len(parts) == _HEX_DIGITS // size and all(len(part) == size for part in parts):
-                packed = bytes.fromhex("".join(parts))
-                if len(packed) == _HEX_DIGITS // 2:
-                    return cls(packed)
+                digits = "".join(parts)
+                if _HEX.issuperset(digits):
+                    return cls(bytes.fromhex(digits))
         raise ValueError(f"not a MAC address: {text!r}")
 
     @classmethod

@@ -14,13 +14,14 @@ from weft.model.objects import (
 from weft.plan.diff import Put, Step
 
 
-def describe(thing: Object) -> str:
+def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of object
     """One object in one line, without line breaks whatever a peer sent."""
     match thing:
         case VxlanLink():
+            flags = f"{' learning' if thing.learning else ''}{' gbp' if thing.gbp else ''}"
             return (
-                f"link {thing.name} vxlan id {thing.vni} local {thing.local} dev {thing.parent} dstport {thing.port or 8472}"
-                f" address {thing.mac!s} mtu {thing.mtu}{' learning' if thing.learning else ''}{' gbp' if thing.gbp else ''}"
+                f"link {thing.name} vxlan id {thing.vni} local {thing.local} dev {thing.parent}"
+                f" dstport {thing.port or 8472} address {thing.mac!s} mtu {thing.mtu}{flags}"
             )
         case Address():
             return f"address {thing.ip}/{thing.prefixlen} dev {thing.dev}"

@@ -1,0 +1,260 @@
+"""The loop over a kernel made of a dictionary."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support import builders
+from tests.support.replay import remove, replay
+from weft.daemon.dirty import Dirty
+from weft.daemon.reconcile import Reconciler
+from weft.desired.backends import vxlan
+from weft.desired.roster import Ours, Roster
+from weft.model.errors import Failure
+from weft.model.objects import Key, Object, Route
+from weft.plan.diff import Step
+
+ALL = Dirty(everything=True, inputs=True)
+ROUTE = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])[
+    ("route", 254, builders.subnet_v4(2).network_address.packed, 24, 0)
+]
+LINK: Key = ("link", "flannel.1")
+
+
+class FakeKernel:
+    """Applies steps, remembers them, and refuses the keys it is told to."""
+
+    def __init__(self) -> None:
+        self.state: dict[Key, Object] = {}
+        self.applied: list[Step] = []
+        self.refused: set[Key] = set()
+        self.looks = 0
+        self.during: Callable[[], None] = lambda: None
+
+    async def look(self) -> dict[Key, Object]:
+        self.looks += 1
+        return dict(self.state)
+
+    async def apply(self, steps: Sequence[Step]) -> list[Failure]:
+        good = [step for step in steps if step.object.key not in self.refused]
+        self.state = replay(self.state, good)
+        self.applied += steps
+        self.during()
+        return [Failure(step=step, errno=1, message="refused") for step in steps if step not in good]
+
+
+class Node:
+    """A reconciler of node 1 with its kernel and a clock that stands still."""
+
+    def __init__(self, peers: int = 3) -> None:
+        self.kernel = FakeKernel()
+        self.now = 0.0
+        ours = Ours(networks=(builders.NETWORK_V4,), subnets=(builders.subnet_v4(1),))
+        self.loop = Reconciler(
+            self.kernel,
+            vxlan,
+            inputs=builders.inputs(1),
+            roster=Roster(ours),
+            clock=lambda: self.now,
+        )
+        self.loop.complete = True
+        self.loop.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
+
+    async def start(self) -> "Node":
+        await self.loop.round(ALL)
+        self.kernel.applied.clear()
+        return self
+
+    async def settle(self) -> None:
+        """Rounds until nothing is dirty."""
+        while self.loop.wake._dirty:
+            await self.loop.round(await self.loop.wake.next(at_most=1))
+
+    def delete(self, key: Key) -> None:
+        """Someone else deletes an object, and the kernel says so."""
+        remove(self.kernel.state, key)
+        self.loop.seen(key, None)
+
+
+async def test_the_first_round_puts_everything_there():
+    node = Node()
+    await node.loop.round(ALL)
+    assert node.kernel.state == node.loop.wanted
+    assert len(node.kernel.state) == 3 + 3 * 3
+    assert not node.loop.tally.repairs
+
+
+async def test_a_round_with_nothing_dirty_does_nothing():
+    node = await Node().start()
+    await node.loop.round(Dirty(everything=True))
+    assert node.kernel.applied == []
+
+
+@pytest.mark.spec("flannel.md §6.2/reconciled", "flannel.md §6.3/route-check")
+async def test_a_deleted_route_is_put_back_without_a_look():
+    node = await Node().start()
+    looks = node.kernel.looks
+    node.delete(ROUTE.key)
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+    assert [step.object for step in node.kernel.applied] == [ROUTE]
+    assert node.kernel.looks == looks
+    assert node.loop.tally.repairs == {"ROUTE-001": 1}
+
+
+@pytest.mark.spec("flannel.md §6.2/device-watch")
+async def test_a_vanished_device_comes_back_with_everything_on_it():
+    node = await Node().start()
+    remove(node.kernel.state, LINK)
+    node.loop.wake.everything()
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+    assert node.loop.tally.repairs["VTEP-004"] == 1
+
+
+async def test_strays_are_removed_only_when_the_view_is_complete():
+    node = Node()
+    stray = Route(dst=builders.subnet_v4(99), via=builders.public_v4(99), dev="eth0")
+    node.kernel.state[stray.key] = stray
+    node.loop.complete = False
+    await node.loop.round(ALL)
+    assert stray.key in node.kernel.state
+    node.loop.complete = True
+    await node.loop.round(Dirty(everything=True))
+    assert node.kernel.state == node.loop.wanted
+    assert node.loop.tally.repairs == {"ROUTE-002": 1}
+
+
+async def test_a_burst_of_marks_is_one_round():
+    node = await Node().start()
+    for _ in range(100):
+        node.delete(ROUTE.key)
+    rounds = node.loop.tally.rounds
+    await node.settle()
+    assert node.loop.tally.rounds == rounds + 1
+
+
+@pytest.mark.spec("flannel.md §6.2/peer-failure-alone", "flannel.md §6.1/no-blocking-retries")
+async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
+    node = Node()
+    later: list[tuple[float, Key]] = []
+    monkeypatch.setattr(node.loop, "_later", lambda seconds, key: later.append((seconds, key)))
+    node.kernel.refused = {ROUTE.key}
+    await node.loop.round(ALL)
+    assert node.kernel.state.keys() == node.loop.wanted.keys() - {ROUTE.key}
+    for _ in range(8):
+        await node.loop.round(Dirty(keys={ROUTE.key}))
+    assert [seconds for seconds, _ in later] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert node.loop.tally.failing == {ROUTE.key: "refused"}
+    node.kernel.refused = set()
+    await node.loop.round(Dirty(keys={ROUTE.key}))
+    assert node.kernel.state == node.loop.wanted
+    assert not node.loop.tally.failing
+
+
+async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
+    node = await Node().start()
+    later: list[float] = []
+    monkeypatch.setattr(node.loop, "_later", lambda seconds, _key: later.append(seconds))
+    for _ in range(50):
+        node.delete(ROUTE.key)
+        await node.settle()
+    assert node.loop.tally.repairs["ROUTE-001"] == 20
+    assert set(later) == {3.0}
+    assert caplog.text.count("someone keeps changing route") == 1
+    node.now += 3.0
+    await node.loop.round(Dirty(keys={ROUTE.key}))
+    assert node.loop.tally.repairs["ROUTE-001"] == 21
+
+
+async def test_a_notice_during_apply_is_newer_than_our_step():
+    node = await Node().start()
+    node.delete(ROUTE.key)
+
+    def deleted_again() -> None:
+        node.kernel.during = lambda: None
+        node.delete(ROUTE.key)
+
+    node.kernel.during = deleted_again
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+
+
+async def test_one_event_computes_one_peer(monkeypatch):
+    computed: list[str] = []
+    node = Node(peers=200)
+
+    def peer(inputs, lease):
+        computed.append(lease.id)
+        return vxlan.peer(inputs, lease)
+
+    monkeypatch.setattr(node.loop, "_backend", SimpleNamespace(shared=vxlan.shared, peer=peer))
+    await node.start()
+    assert len(computed) == 200
+    computed.clear()
+    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
+    await node.settle()
+    assert computed == ["10.5.7.0-24"]
+    assert [step.object.key[0] for step in node.kernel.applied] == ["fdb"]
+
+
+@pytest.mark.spec("flannel.md §6.2/peer-changed")
+async def test_a_new_mac_leaves_no_old_fdb_entry():
+    node = await Node().start()
+    moved = builders.lease(2, vxlan, data={"VNI": 1, "VtepMAC": str(builders.mac(77))})
+    node.loop.wake.peers(node.loop.roster.changed(put=[moved]))
+    await node.settle()
+    macs = {thing.mac for thing in node.kernel.state.values() if thing.key[0] == "fdb"}
+    assert macs == {builders.mac(77), builders.mac(3), builders.mac(4)}
+
+
+@pytest.mark.spec("flannel.md §6.2/peer-removed", "flannel.md §6.3/peer-removed")
+async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
+    node = await Node().start()
+    node.loop.wake.peers(node.loop.roster.changed(gone=["10.5.2.0-24"]))
+    await node.settle()
+    assert len(node.kernel.applied) == 3
+    assert node.kernel.state == builders.wanted(vxlan, builders.inputs(1), [builders.lease(n, vxlan) for n in (3, 4)])
+
+
+async def test_an_unusable_peer_costs_itself_alone():
+    node = Node()
+    node.loop.roster.changed(put=[builders.lease(5, vxlan, backend="host-gw")])
+    await node.loop.round(ALL)
+    assert node.loop.tally.unusable.keys() == {"10.5.5.0-24"}
+    assert len(node.kernel.state) == 12
+    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(5, vxlan)]))
+    await node.settle()
+    assert not node.loop.tally.unusable
+    assert len(node.kernel.state) == 15
+
+
+async def test_what_no_notice_announced_is_counted_by_the_sweep():
+    node = await Node().start()
+    remove(node.kernel.state, ROUTE.key)
+    await node.loop.round(Dirty(everything=True))
+    assert node.kernel.state == node.loop.wanted
+    assert node.loop.tally.unannounced == 1
+
+
+async def test_quiet_time_ends_in_a_sweep():
+    node = await Node().start()
+    dirty = await node.loop.wake.next(at_most=0.01)
+    assert dirty.everything
+    assert not Dirty()
+
+
+async def test_the_loop_runs_until_cancelled():
+    node = Node()
+    node.loop.wake.everything()
+    node.loop.wake.inputs()
+    done = asyncio.Event()
+    node.kernel.during = done.set
+    task = asyncio.create_task(node.loop.run())
+    await done.wait()
+    assert node.kernel.state == node.loop.wanted
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

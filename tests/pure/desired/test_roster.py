@@ -1,0 +1,192 @@
+"""Leases are data from strangers: what is believed, what is refused, and what a change touches."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import builders
+from weft.desired.backends import hostgw, vxlan
+from weft.desired.roster import Ours, Roster
+from weft.model.errors import PeerError
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.objects import Route
+
+OURS = Ours(
+    networks=(builders.NETWORK_V4, builders.NETWORK_V6),
+    subnets=(builders.subnet_v4(1), builders.subnet_v6(1)),
+    addresses=frozenset({builders.public_v4(1), builders.public_v6(1), IPv4Address("10.5.200.9")}),
+    prefixes=(IPv4Network("192.168.0.0/24"), IPv4Network("10.5.201.0/28"), IPv6Network("fd00::/64")),
+    macs=frozenset({builders.mac(1)}),
+)
+
+
+def roster() -> Roster:
+    return Roster(OURS, own_ids=["10.5.1.0-24"])
+
+
+def peer(node: int, **changes: object) -> Lease:
+    attrs = {key: changes.pop(key) for key in list(changes) if key in LeaseAttrs.__slots__}
+    return replace(builders.lease(node, vxlan, **attrs), **changes)
+
+
+def data(mac: object) -> dict[str, object]:
+    return {"VNI": 1, "VtepMAC": str(mac)}
+
+
+def test_well_behaved_leases_are_believed_and_the_own_is_no_peer():
+    peers = roster()
+    assert peers.listed([peer(1), peer(2), peer(3)]) == {"10.5.2.0-24", "10.5.3.0-24"}
+    assert peers.believed.keys() == {"10.5.2.0-24", "10.5.3.0-24"}
+    assert not peers.refused
+
+
+@pytest.mark.parametrize(
+    "changes,reason",
+    [
+        ({"v4": IPv4Network("10.6.2.0/24")}, "outside the cluster's network"),
+        ({"v4": IPv4Network("0.0.0.0/0")}, "outside the cluster's network"),
+        ({"v4": IPv4Network("10.5.0.0/16")}, "whole network"),
+        ({"v6": IPv6Network("2001:db8::/64")}, "outside the cluster's network"),
+        ({"v4": IPv4Network("10.5.1.128/25")}, "overlaps our subnet"),
+        ({"v4": IPv4Network("10.5.0.0/23")}, "overlaps our subnet"),
+        ({"v4": IPv4Network("10.5.200.0/24")}, "covers this node's address 10.5.200.9"),
+        ({"v4": IPv4Network("10.5.201.0/24")}, "overlaps a prefix on this node's link"),
+        ({"public_ip": builders.public_v4(1)}, "is an address of this node"),
+        ({"public_ip": IPv4Address("127.0.0.9")}, "cannot be a node's"),
+        ({"public_ip": IPv4Address(0)}, "cannot be a node's"),
+        ({"public_ip": IPv4Address("224.0.0.5")}, "cannot be a node's"),
+        ({"public_ip": IPv4Address("10.5.2.9")}, "inside the lease's own subnet"),
+        ({"data": data(builders.mac(1))}, "one of the two is a clone"),
+        ({"data": data("00:00:00:00:00:00")}, "not a unicast address"),
+        ({"data": data("01:00:5e:00:00:01")}, "not a unicast address"),
+    ],
+)
+def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], reason: str):
+    peers = roster()
+    assert peers.listed([peer(2, **changes), peer(3)]) == {"10.5.3.0-24"}
+    problem = peers.refused["10.5.2.0-24"]
+    assert (problem.code, problem.where) == ("ADDR-002", "lease 10.5.2.0-24")
+    assert reason in problem.seen
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        {"public_ip": builders.public_v4(2)},
+        {"data": data(builders.mac(2))},
+        {"v4": IPv4Network("10.5.2.0/24")},
+        {"v4": IPv4Network("10.5.2.128/25")},
+        {"v4": IPv4Network("10.5.2.0/23")},
+    ],
+)
+@pytest.mark.parametrize("newer_first", [True, False])
+def test_of_two_claims_the_older_is_believed(copy: dict[str, object], newer_first: bool):
+    older, newer = peer(2), peer(3, **copy)
+    peers = roster()
+    for each in (newer, older) if newer_first else (older, newer):
+        peers.changed(put=[each])
+    assert peers.believed.keys() == {older.id}
+    assert "older lease 10.5.2.0-24" in peers.refused[newer.id].seen
+    assert peers.changed(gone=[older.id]) == {older.id, newer.id}
+    assert peers.believed.keys() == {newer.id}
+    assert not peers.refused
+
+
+def test_a_refused_lease_takes_nobody_along():
+    first, second, third = peer(2), peer(3, public_ip=builders.public_v4(2)), peer(4)
+    third = replace(third, attrs=replace(third.attrs, data=second.attrs.data))
+    peers = roster()
+    peers.listed([first, second, third])
+    assert peers.believed.keys() == {first.id, third.id}  # the second lost already: it refuses nobody
+
+
+def test_only_what_a_change_touches_is_returned():
+    peers = roster()
+    peers.listed([peer(node) for node in range(2, 50)])
+    assert peers.changed(put=[peer(7)]) == set()  # a renewal changes nothing
+    assert peers.changed(put=[peer(7, public_ip=builders.public_v4(77))]) == {"10.5.7.0-24"}
+    assert peers.changed(gone=["10.5.8.0-24", "unknown"]) == {"10.5.8.0-24"}
+    assert peers.listed([peer(9)]) == {f"10.5.{node}.0-24" for node in range(2, 50) if node not in (8, 9)}
+
+
+def test_data_that_is_no_vxlan_data_claims_nothing():
+    peers = roster()
+    peers.listed(
+        [peer(2, data=None), peer(3, data="text"), peer(4, data={"VtepMAC": "nonsense"}), peer(5, data={"VtepMAC": 3})]
+    )
+    assert len(peers.believed) == 4  # the backend refuses them, each for itself
+
+
+addresses = st.one_of(
+    st.none(),
+    st.integers(0, 2**32 - 1).map(IPv4Address),
+    st.integers(0, 5).map(builders.public_v4),
+    st.sampled_from(["127.0.0.1", "224.0.0.1", "10.5.3.1", "255.255.255.255"]).map(IPv4Address),
+)
+subnets = st.one_of(
+    st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 32)).map(lambda pair: IPv4Network(pair, strict=False)),
+    st.tuples(st.integers(0, 12), st.integers(14, 28)).map(
+        lambda pair: IPv4Network((int(builders.subnet_v4(pair[0]).network_address), pair[1]), strict=False)
+    ),
+)
+payloads = st.one_of(
+    st.none(),
+    st.text(),
+    st.integers(0, 4).map(lambda node: data(builders.mac(node))),
+    st.binary(min_size=6, max_size=6).map(lambda raw: data(raw.hex(":"))),
+    st.dictionaries(st.text(), st.integers()),
+)
+hostile = st.builds(
+    Lease,
+    id=st.text(min_size=1, max_size=3),
+    v4=subnets,
+    v6=st.none(),
+    attrs=st.builds(LeaseAttrs, public_ip=addresses, backend=st.sampled_from(["vxlan", "host-gw", ""]), data=payloads),
+    created=st.integers(0, 5),
+)
+
+
+@given(st.lists(hostile, max_size=12), st.sampled_from([vxlan, hostgw]))
+def test_no_set_of_leases_yields_a_route_outside_the_network(leases: list[Lease], backend):
+    peers = roster()
+    peers.listed(leases)
+    own = builders.inputs(
+        1, backend="vxlan" if backend is vxlan else "host-gw", **({"direct_routing": True} if backend is vxlan else {})
+    )
+    routes = []
+    for lease in peers.believed.values():
+        try:
+            state = backend.peer(own, lease)
+        except PeerError:
+            continue
+        routes += [thing.dst for thing in state if isinstance(thing, Route)]
+    assert all(dst.subnet_of(builders.NETWORK_V4) and dst != builders.NETWORK_V4 for dst in routes)
+    assert not any(dst.overlaps(builders.subnet_v4(1)) for dst in routes)
+    assert not any(a.overlaps(b) for a, b in pairwise(sorted(routes)))
+
+
+@given(st.lists(hostile, max_size=8), st.lists(st.tuples(st.booleans(), hostile), max_size=8))
+def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[tuple[bool, Lease]]):
+    moved = roster()
+    moved.listed(leases)
+    now = {lease.id: lease for lease in leases}
+    for put, lease in changes:
+        if put:
+            moved.changed(put=[lease])
+            now[lease.id] = lease
+        else:
+            moved.changed(gone=[lease.id])
+            now.pop(lease.id, None)
+    fresh = roster()
+    fresh.listed(now.values())
+    assert moved.believed == fresh.believed
+    assert moved.refused.keys() == fresh.refused.keys()
+    emptied = moved.listed([])
+    assert emptied == fresh.believed.keys()
+    assert not moved._claims
+    assert not moved._bases
+    assert not moved._lengths

@@ -1,0 +1,125 @@
+"""The diff leads from any state to any state, in an order the kernel accepts."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import builders
+from tests.support.replay import replay
+from weft.desired.backends import vxlan
+from weft.model.objects import Address, FdbEntry, Neighbour, Objects, Route, Sysctl, VxlanLink, link_of
+from weft.plan.diff import Delete, Put, diff
+
+LINK = VxlanLink(
+    name="flannel.1",
+    vni=1,
+    port=0,
+    local=IPv4Address("192.168.0.1"),
+    parent="eth0",
+    mac=builders.mac(1),
+    mtu=1450,
+)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Objects:
+    """A node's state: perhaps a link in one of several shapes, and things on it and beside it."""
+    things = [
+        Route(dst=builders.subnet_v4(node), via=builders.public_v4(draw(st.integers(1, 3))), dev="eth0")
+        for node in draw(st.sets(st.integers(1, 4)))
+    ]
+    state = {thing.key: thing for thing in things}
+    if not draw(st.booleans()):
+        return state
+    link = replace(
+        LINK,
+        port=draw(st.sampled_from([0, 4789])),
+        mac=builders.mac(draw(st.integers(1, 2))),
+        mtu=draw(st.sampled_from([1400, 1450])),
+    )
+    on_link = [
+        link,
+        Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value=draw(st.sampled_from("01"))),
+        Address(
+            dev="flannel.1", ip=draw(st.sampled_from([IPv4Address("10.5.1.0"), IPv4Address("10.5.2.0")])), prefixlen=32
+        ),
+    ]
+    for node in draw(st.sets(st.integers(5, 9))):
+        base, mac = builders.subnet_v4(node).network_address, builders.mac(draw(st.integers(1, 3)))
+        on_link += [
+            Neighbour(dev="flannel.1", ip=base, mac=mac),
+            FdbEntry(dev="flannel.1", mac=mac, remote=builders.public_v4(node)),
+            Route(dst=builders.subnet_v4(node), via=base, dev="flannel.1", onlink=True),
+        ]
+    return state | {thing.key: thing for thing in on_link}
+
+
+@given(states(), states())
+def test_leads_from_any_state_to_any_state(have: Objects, want: Objects):
+    assert replay(have, diff(want, have)) == want
+
+
+@given(states())
+def test_nothing_to_do_is_no_step(state: Objects):
+    assert diff(state, dict(state)) == []
+
+
+@given(states(), states())
+def test_twice_is_once(have: Objects, want: Objects):
+    steps = diff(want, have)
+    assert replay(replay(have, steps), [step for step in steps if not _recreates(step, want)]) == want
+
+
+@given(states(), states(), st.integers(0, 40))
+def test_a_plan_may_stop_after_any_step(have: Objects, want: Objects, count: int):
+    halfway = replay(have, diff(want, have)[:count])
+    assert replay(halfway, diff(want, halfway)) == want
+
+
+@given(states(), states())
+def test_nothing_is_deleted_while_the_view_is_incomplete(have: Objects, want: Objects):
+    steps = diff(want, have, prune=False)
+    assert all(isinstance(step, Put) or _recreates(step, want) for step in steps)
+    after = replay(have, steps)
+    assert all(after[key] == thing for key, thing in want.items())
+
+
+@given(states(), states())
+def test_adding_comes_before_removing(have: Objects, want: Objects):
+    kinds = [isinstance(step, Put) for step in diff(want, have) if not _recreates(step, want)]
+    assert kinds == sorted(kinds, reverse=True)
+
+
+@given(states(), states(), st.data())
+def test_other_keys_are_left_alone(have: Objects, want: Objects, data: st.DataObject):
+    keys = data.draw(st.sets(st.sampled_from(sorted(have.keys() | want.keys(), key=repr)))) if have or want else set()
+    steps = diff(want, have, keys=keys)
+    recreated = {step.object.key[1] for step in steps if _recreates(step, want)}
+    assert all(step.object.key in keys or link_of(step.object) in recreated for step in steps)
+
+
+def test_a_route_comes_after_its_neighbour_and_fdb_entry():
+    want = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    kinds = [step.object.key[0] for step in diff(want, {})]
+    assert kinds == ["link", "sysctl", "address", "neighbour", "fdb", "route"]
+
+
+def test_a_recreated_link_brings_back_what_sat_on_it():
+    want = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    have = dict(want) | {("link", "flannel.1"): replace(LINK, vni=1, port=4789)}
+    steps = diff(want, have, keys=[("link", "flannel.1")])
+    assert isinstance(steps[0], Delete)
+    assert {step.object.key for step in steps[1:]} == want.keys()
+
+
+def test_a_route_elsewhere_is_not_touched_by_a_recreated_link():
+    other = Route(dst=IPv4Network("10.5.9.0/24"), via=builders.public_v4(9), dev="eth0")
+    want = {LINK.key: LINK, other.key: other}
+    have = {LINK.key: replace(LINK, port=4789), other.key: other}
+    assert diff(want, have) == [Delete(have[LINK.key]), Put(LINK)]
+
+
+def _recreates(step: Put | Delete, want: Objects) -> bool:
+    return isinstance(step, Delete) and step.object.key[0] == "link" and step.object.key in want

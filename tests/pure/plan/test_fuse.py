@@ -1,0 +1,42 @@
+"""Repairs of one object: a burst, then ever fewer while the fight goes on."""
+
+from weft.plan.fuse import BURST, LONGEST_PAUSE, PAUSE, Fuse
+
+KEY = ("route", 254, b"\x0a\x05\x01\x00", 24, 0)
+
+
+def test_a_burst_is_repaired_at_once():
+    fuse = Fuse()
+    assert [fuse.wait(KEY, now=0.0) for _ in range(BURST)] == [0.0] * BURST
+    assert fuse.wait(KEY, now=0.0) == PAUSE
+
+
+def test_pauses_grow_to_a_minute():
+    fuse, now, waits = Fuse(), 0.0, []
+    for _ in range(BURST + 10):
+        wait = fuse.wait(KEY, now)
+        if wait:
+            waits.append(wait)
+            now += wait
+            assert fuse.wait(KEY, now) == 0.0
+    assert waits[0] == PAUSE
+    assert waits == sorted(waits)
+    assert waits[-1] == LONGEST_PAUSE
+
+
+def test_objects_do_not_share_a_fuse():
+    fuse = Fuse()
+    for _ in range(BURST + 1):
+        fuse.wait(KEY, now=0.0)
+    assert fuse.wait(("route", 254, b"\x0a\x05\x02\x00", 24, 0), now=0.0) == 0.0
+
+
+def test_peace_resets_it_and_a_fight_is_announced_once():
+    fuse = Fuse()
+    for _ in range(BURST + 1):
+        fuse.wait(KEY, now=0.0)
+    assert fuse.announce(KEY)
+    assert not fuse.announce(KEY)
+    later = LONGEST_PAUSE * 2 + 1
+    assert [fuse.wait(KEY, now=later) for _ in range(BURST)] == [0.0] * BURST
+    assert fuse.announce(KEY)
