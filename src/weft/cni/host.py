@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from weft.kernel.rtnl import Rtnl
+from weft.model.net import Ip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ class StoreView:
 
     stamp: tuple[int, int, int] = (0, 0, 0)
     owners: dict[bytes, set[str]] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    taken: set[Ip] = field(default_factory=set)
 
 
 # Kept by the daemon between requests, by device and inode of the directory. Losing it costs time only. An entry is

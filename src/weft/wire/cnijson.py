@@ -9,11 +9,10 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any, NoReturn, TypeVar
 
+from weft.model.attachment import Cidr
 from weft.model.net import Ip
 
 Object = dict[str, Any]
-# An address with the length of its network's prefix; the host bits stay.
-Cidr = IPv4Interface | IPv6Interface
 
 T = TypeVar("T")
 

@@ -4,76 +4,18 @@ Three shapes exist. They are read by what the request's version says, and writte
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from weft.model.attachment import Dns, Interface, IpConfig, Result, RouteConfig
 from weft.model.net import Ip
 from weft.wire import cnijson
 from weft.wire.cni import CniError, encode, failure
-from weft.wire.cnijson import Cidr, JsonError, Object, parse_cidr, parse_ip
+from weft.wire.cnijson import JsonError, Object, parse_cidr, parse_ip
 
 # The versions of one shape; "" is what a result of the first shape may say for 0.1.0.
 _BLOCKS: Final = ("", "0.1.0", "0.2.0")
 _VERSIONED: Final = ("0.3.0", "0.3.1", "0.4.0")
 _PLAIN: Final = ("1.0.0", "1.1.0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
-    """An interface that the attachment consists of; `sandbox` is CNI_NETNS, empty on the host's side."""
-
-    name: str
-    mac: str = ""
-    mtu: int = 0
-    sandbox: str = ""
-    socket_path: str = ""
-    pci_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpConfig:
-    """An address; `interface` is an index into the result's interfaces and may be missing or wrong."""
-
-    address: Cidr
-    gateway: Ip | None = None
-    interface: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteConfig:
-    """A route in the container. `table` and `scope` have a meaning as 0, `mtu`, `advmss` and `priority` have not."""
-
-    dst: Cidr
-    gw: Ip | None = None
-    mtu: int = 0
-    advmss: int = 0
-    priority: int = 0
-    table: int | None = None
-    scope: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dns:
-    """The container's resolver settings."""
-
-    nameservers: tuple[str, ...] = ()
-    domain: str = ""
-    search: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-
-    @property
-    def is_set(self) -> bool:
-        return bool(self.nameservers or self.domain or self.search or self.options)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What an ADD has made."""
-
-    interfaces: tuple[Interface, ...] = ()
-    ips: tuple[IpConfig, ...] = ()
-    routes: tuple[RouteConfig, ...] = ()
-    dns: Dns = field(default_factory=Dns)
 
 
 def read(obj: Object, version: str) -> Result:

@@ -1,0 +1,149 @@
+"""host-local's configuration: ranges of addresses, checked (cni.md §4.1, §4.2). Texts of errors are upstream's."""
+
+from collections.abc import Callable, Iterator
+from ipaddress import ip_network
+from itertools import combinations
+from typing import Any, Final
+
+from weft.model.attachment import Dns, IpamConf, Range, RangeSet
+from weft.model.net import Ip, Net
+from weft.wire import cnijson
+from weft.wire.cni import CniError, at_least, failure, parse_args
+from weft.wire.cnijson import Object
+from weft.wire.cniresult import read_route
+
+DATA_DIR: Final = "/var/lib/cni/networks"
+
+_IPV4: Final = 4
+_MIN_HOST_BITS: Final = 2
+
+
+def data_dir(config: Object) -> str:
+    """Return the store's root: all that DEL needs, because addresses are released by owner, not by range."""
+    return cnijson.text(_ipam(config), "dataDir") or DATA_DIR
+
+
+def parse(config: Object, version: str, args: str) -> IpamConf:
+    """Read a whole request; `version` is its dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
+    ipam = _ipam(config)
+    runtime = cnijson.member(config, "runtimeConfig")
+    sets = tuple(_range_set(index, items) for index, items in enumerate(_raw_sets(ipam, runtime)))
+    if not sets:
+        raise failure("no IP ranges specified")
+    families = [ranges[0].first.version for ranges in sets]
+    if not at_least(version, "0.3.0") and len(set(families)) < len(families):
+        raise failure(f"CNI version {version} does not support more than 1 address per family")
+    for (i, a), (j, b) in combinations(enumerate(sets), 2):
+        if any(one.overlaps(other) for one in a for other in b):
+            raise failure(f"range set {i} overlaps with {j}")
+    return IpamConf(
+        sets=sets,
+        routes=cnijson.items(ipam, "routes", read_route),
+        data_dir=data_dir(config),
+        resolv_conf=cnijson.text(ipam, "resolvConf"),
+        requested=tuple(_requested(config, runtime, args)),
+    )
+
+
+def _ipam(config: Object) -> Object:
+    if cnijson.value_of(config, "ipam") is None:
+        raise failure("IPAM config missing 'ipam' key")
+    return cnijson.member(config, "ipam")
+
+
+def _requested(config: Object, runtime: Object, args: str) -> Iterator[Ip]:
+    from_args = parse_args(args, {"IP"}).get("IP", "")
+    of_cni = cnijson.member(cnijson.member(config, "args"), "cni")
+    texts = (from_args, *cnijson.items(of_cni, "ips", cnijson.as_text), *cnijson.items(runtime, "ips", cnijson.as_text))
+    for text in texts:
+        ip = cnijson.parse_ip_or_cidr(text)
+        if ip is not None:
+            yield ip
+
+
+def _raw_sets(ipam: Object, runtime: Object) -> list[list[Any]]:
+    """Return the range sets in the order of their ids: the runtime's, the single one, the configuration's."""
+    sets = list(cnijson.items(runtime, "ipRanges", cnijson.as_list))
+    if cnijson.text(ipam, "subnet"):
+        sets.append([ipam])
+    sets += cnijson.items(ipam, "ranges", cnijson.as_list)
+    return sets
+
+
+def _range_set(index: int, items: list[Any]) -> RangeSet:
+    try:
+        if not items:
+            raise failure("empty range set")
+        ranges = tuple(_range(cnijson.as_object(item, "a range")) for item in items)
+        if len({one.first.version for one in ranges}) > 1:
+            raise failure("mixed address families")
+        for one, other in combinations(ranges, 2):
+            if one.overlaps(other):
+                raise failure(f"subnets {one} and {other} overlap")
+    except CniError as error:
+        raise error.within(f"invalid range set {index}: ") from error
+    return ranges
+
+
+def _range(obj: Object) -> Range:
+    subnet = _subnet(cnijson.text(obj, "subnet"))
+    inside = _inside(subnet)
+    # IPv4's last address is the broadcast address; IPv6 has none (§4.2).
+    top = int(subnet.broadcast_address) - (1 if subnet.version == _IPV4 else 0)
+    start = _address(obj, "rangeStart")
+    end = _address(obj, "rangeEnd")
+    if start is not None and (not inside(start) or (end is not None and int(start) > int(end) and inside(end))):
+        raise failure(f"RangeStart {start} not in network {subnet}")
+    if end is not None and not inside(end):
+        raise failure(f"RangeEnd {end} not in network {subnet}")
+    first_free = subnet.network_address + 1
+    return Range(
+        subnet=subnet,
+        first=start or first_free,
+        last=end or subnet.network_address + (top - int(subnet.network_address)),
+        gateway=_address(obj, "gateway") or first_free,
+    )
+
+
+def _inside(subnet: Net) -> Callable[[Ip], bool]:
+    return lambda ip: ip.version == subnet.version and ip in subnet
+
+
+def _subnet(text: str) -> Net:
+    cidr = cnijson.parse_cidr(text)
+    subnet = ip_network(cidr.network)
+    if subnet.max_prefixlen - subnet.prefixlen < _MIN_HOST_BITS:
+        raise failure(f"Network {cidr} too small to allocate from")
+    if cidr.ip != subnet.network_address:
+        raise failure(
+            "Network has host bits set. "
+            f"For a subnet mask of length {subnet.prefixlen} the network address is {subnet.network_address}"
+        )
+    return subnet
+
+
+def _address(obj: Object, key: str) -> Ip | None:
+    text = cnijson.text(obj, key)
+    return cnijson.parse_ip(text) if text else None
+
+
+def parse_resolv_conf(text: str) -> Dns:
+    """Read a resolv.conf (§4.6): the last `domain` counts, lists go on over several lines, the rest is ignored."""
+    lists: dict[str, list[str]] = {"nameserver": [], "search": [], "options": []}
+    domain = ""
+    for line in text.splitlines():
+        match line.split():
+            case [word, *_] if word[0] in "#;":
+                continue
+            case ["nameserver", server, *_]:
+                lists["nameserver"].append(server)
+            case ["domain", name, *_]:
+                domain = name
+            case ["search" | "options" as word, _, *_] as words:
+                lists[word] += words[1:]
+    return Dns(
+        nameservers=tuple(lists["nameserver"]),
+        domain=domain,
+        search=tuple(lists["search"]),
+        options=tuple(lists["options"]),
+    )
