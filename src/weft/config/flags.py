@@ -1,0 +1,253 @@
+"""Flags and `FLANNELD_*` variables → `Options` (flannel.md §1.1–1.3), with all mistakes reported at once.
+
+A flag wins over its variable; an empty variable counts as absent. Nothing here reads the process's own
+arguments or environment: both are passed in.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
+
+from weft.config.flagtable import BY_NAME, FLAGS, Flag
+from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
+from weft.config.options import Options, Secret
+from weft.config.re2 import compile_re2
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Ip
+
+_PREFIX: Final = "FLANNELD_"
+_ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
+# sun_path has 108 bytes, the last of them zero (unix(7)).
+_SOCKET_PATH_MAX: Final = 107
+
+
+def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Read the command line (without the program's name) and the environment.
+
+    `--help` wins over everything, `--version` over everything but a command line that cannot be read.
+    Raises `ConfigError` with every problem found.
+    """
+    line = tokens(argv)
+    if line.wants_help:
+        return _options(_values((), []), wants_help=True)
+    problems = list(line.problems)
+    if not problems and _asks_version(line.given):
+        return _options(_values((), []), wants_version=True)
+    from_environment, warnings = _environment(environ, {given.flag.name for given in line.given})
+    given = (*line.given, *from_environment)
+    values = _values(given, problems)
+    where = {each.flag.name: each.where for each in given}
+    problems += _not_in_this_build(values, where)
+    problems += _contradictions(values, where)
+    if problems:
+        raise ConfigError(*problems)
+    return _options(values, warnings=(*warnings, *_warnings(values, where)))
+
+
+def _options(
+    values: Mapping[str, Any],
+    *,
+    wants_help: bool = False,
+    wants_version: bool = False,
+    warnings: tuple[str, ...] = (),
+) -> Options:
+    endpoints = _with_scheme(values["etcd_endpoints"], "https" if values["etcd_certfile"] else "http")
+    changed = {"help": wants_help, "version": wants_version, "warnings": warnings, "etcd_endpoints": endpoints}
+    return Options(**{**values, **changed})
+
+
+def _asks_version(given: Sequence[Given]) -> bool:
+    last = [each.text for each in given if each.flag.name == "version"][-1:]
+    try:
+        return bool(last) and parse_bool(last[0])
+    except ValueError:
+        return False  # `_values` reports it
+
+
+def _environment(environ: Mapping[str, str], on_line: set[str]) -> tuple[list[Given], list[str]]:
+    """Take the variables of flags that the command line does not give; warn of those that are nobody's."""
+    known = {flag.variable.removeprefix(_PREFIX): flag for flag in FLAGS}
+    given: list[Given] = []
+    warnings: list[str] = []
+    for name in sorted(name for name in environ if name.startswith(_PREFIX)):
+        bare = name.removeprefix(_PREFIX)
+        flag = known.get(bare)
+        if flag is None:
+            hint = did_you_mean(bare, known, prefix=_PREFIX)
+            warnings.append(f"{name} is the variable of no flag and is ignored. {hint}".rstrip())
+        elif flag.name == "version":
+            warnings.append(f"{name} has no effect; give --version")
+        elif environ[name] and flag.name not in on_line:
+            given.append(Given(flag=flag, text=environ[name], where=name))
+    return given, warnings
+
+
+def _values(given: Sequence[Given], problems: list[Problem]) -> dict[str, Any]:
+    """Convert everything that was given, over the defaults: one value for each field of `Options`."""
+    values: dict[str, Any] = {flag.field: () if flag.kind == "list" else _convert(flag, flag.default) for flag in FLAGS}
+    for each in given:
+        flag = each.flag
+        try:
+            value = _convert(flag, each.text)
+        except ValueError as error:
+            # The value of --etcd-password is never wrong; a URL may hold a password before its '@'.
+            seen = "a value (not shown)" if "@" in each.text else repr(each.text)
+            problems.append(Problem(code="FLAG-001", where=each.where, seen=seen, expected=str(error)))
+        else:
+            values[flag.field] = (*values[flag.field], value) if flag.kind == "list" else value
+    return values
+
+
+def _convert(flag: Flag, text: str) -> Any:
+    """Turn the text of a flag into the value of its field; `ValueError` says what was expected."""
+    if flag.kind == "bool":
+        return parse_bool(text)
+    if flag.kind == "int":
+        return parse_int(text, low=flag.low, high=flag.high)
+    return _READERS.get(flag.name, str)(text)
+
+
+def _endpoints(text: str) -> tuple[str, ...]:
+    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(
+        each and (each[1] or "http").lower() in ("http", "https") and 0 < int(each[3]) <= 65535 for each in found
+    ):
+        raise ValueError(
+            "http://HOST:PORT or https://HOST:PORT, several separated by commas, without user, password or path"
+        )
+    return tuple(f"{each[1].lower()}://{each[2]}" if each[1] else each[2] for each in found if each)
+
+
+def _with_scheme(endpoints: tuple[str, ...], scheme: str) -> tuple[str, ...]:
+    """Spell out what etcd's own client does with `host:port`: TLS exactly if a certificate is configured."""
+    return tuple(each if "://" in each else f"{scheme}://{each}" for each in endpoints)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return compile_re2(text)
+    except ValueError as error:
+        raise ValueError(f"an RE2 pattern: {error}") from None
+
+
+def _ip_or_none(text: str) -> Ip | None:
+    try:
+        return None if "%" in text else ip_address(text)
+    except ValueError:
+        return None
+
+
+def _ip(text: str) -> Ip:
+    address = _ip_or_none(text)
+    if address is None:
+        raise ValueError("an IP address")
+    return address
+
+
+def _optional_ip(text: str) -> Ip | None:
+    return _ip(text) if text else None
+
+
+def _public_ip(text: str) -> IPv4Address | None:
+    if not text:
+        return None
+    address = _ip_or_none(text)
+    if isinstance(address, IPv4Address) and _is_reachable(address):
+        return address
+    raise ValueError("an IPv4 address that other nodes can reach")
+
+
+def _public_ipv6(text: str) -> IPv6Address | None:
+    if not text:
+        return None
+    address = _ip_or_none(text)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None and _is_reachable(address):
+        return address
+    raise ValueError("an IPv6 address that other nodes can reach")
+
+
+def _is_reachable(address: Ip) -> bool:
+    """Tell whether peers would take the address from our lease."""
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast)
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise ValueError("a path")
+    return text
+
+
+def _socket_path(text: str) -> str:
+    if not 0 < len(text.encode(errors="surrogateescape")) <= _SOCKET_PATH_MAX:
+        raise ValueError(f"a path of at most {_SOCKET_PATH_MAX} bytes")
+    return _path(text)
+
+
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "etcd-endpoints": _endpoints,
+    "etcd-password": lambda text: Secret(text) if text else None,
+    "iface-regex": _pattern,
+    "iface-can-reach": _optional_ip,
+    "public-ip": _public_ip,
+    "public-ipv6": _public_ipv6,
+    "healthz-ip": _ip,
+    "subnet-file": _path,
+    "state-dir": _path,
+    "cni-socket": _socket_path,
+}
+
+
+def _not_in_this_build(values: Mapping[str, Any], where: Mapping[str, str]) -> list[Problem]:
+    """Refuse what would have to be ignored: values that need a part that is not there."""
+    return [
+        Problem(
+            code="FLAG-001",
+            where=where[flag.name],
+            seen="not in this build",
+            expected=f"--{flag.name}={flag.default}" if flag.default else f"no {where[flag.name]}",
+            hint=f"It needs {flag.later}.",
+        )
+        for flag in FLAGS
+        if flag.later and flag.name in where and values[flag.field] != _convert(flag, flag.default)
+    ]
+
+
+def _contradictions(values: Mapping[str, Any], where: Mapping[str, str]) -> list[Problem]:
+    """Find flags that make sense alone and not together."""
+    problems: list[Problem] = []
+
+    def problem(name: str, seen: str, hint: str) -> None:
+        problems.append(Problem(code="FLAG-001", where=where[name], seen=seen, hint=hint))
+
+    user, password, password_file, cert, key = (
+        bool(values[name])
+        for name in ("etcd_username", "etcd_password", "etcd_password_file", "etcd_certfile", "etcd_keyfile")
+    )
+    if password and password_file:
+        problem("etcd-password", "given together with --etcd-password-file", "Give the file alone.")
+    if user and not (password or password_file):
+        problem("etcd-username", "given without a password", "Add --etcd-password-file=FILE.")
+    if password and not user:
+        problem("etcd-password", "given without a user", "Add --etcd-username=NAME.")
+    if password_file and not user:
+        problem("etcd-password-file", "given without a user", "Add --etcd-username=NAME.")
+    if cert and not key:
+        problem("etcd-certfile", "given without its private key", "Add --etcd-keyfile=FILE.")
+    if key and not cert:
+        problem("etcd-keyfile", "given without its certificate", "Add --etcd-certfile=FILE.")
+    return problems
+
+
+def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
+    warnings: list[str] = []
+    if where.get("etcd-password") == "--etcd-password" and values["etcd_password"] is not None:
+        warnings.append(
+            "--etcd-password shows the password to every user of this machine; "
+            "put it into a file of mode 0600 and give --etcd-password-file"
+        )
+    tls_files = [name for name in ("etcd-cafile", "etcd-certfile") if values[BY_NAME[name].field]]
+    plain = [each for each in values["etcd_endpoints"] if each.startswith("http://")]
+    if tls_files and plain:
+        warnings.append(f"--{tls_files[0]} has no effect on {', '.join(plain)}: an http:// endpoint never uses TLS")
+    return warnings

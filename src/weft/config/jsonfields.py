@@ -1,0 +1,186 @@
+"""Reading one JSON object as Go's `encoding/json` would (flannel.md §2.1), strictly, and with all errors at once.
+
+Keys match whatever their case, the last of several wins, `null` keeps what was there before, and integers are
+integers. A value of the wrong kind becomes a problem and reads as absent, so that the rest is looked at too.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any, Final, TypeVar
+
+from weft.config.goflags import did_you_mean
+from weft.model.errors import ConfigError, Problem
+
+T = TypeVar("T")
+
+CODE: Final = "CONF-002"
+_SHOWN: Final = 60
+# net.ParseCIDR: an address, a slash and a decimal length; Python alone would take a netmask or nothing as well.
+_CIDR: Final = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}", re.ASCII)
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object with all its members, duplicates too, in the order of the text."""
+
+
+class _NotJson(Exception):
+    """Python's decoder takes `NaN` and `Infinity`; JSON has neither."""
+
+
+def decode(text: str, where: str) -> Any:
+    """Decode JSON; `ConfigError` names line and column. Objects come back as `Fields` takes them."""
+    try:
+        return json.loads(text, object_pairs_hook=_Object, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place, seen = f"{where}: line {error.lineno}, column {error.colno}", error.msg
+        if error.msg == "Extra data":
+            seen = f"{shown(text[error.pos :].strip(), quote=False)} after the end of the object"
+    except RecursionError:
+        place, seen = where, "too many nested brackets"
+    except _NotJson as error:
+        place, seen = where, str(error)
+    except ValueError:
+        place, seen = where, "a number of thousands of digits"
+    raise ConfigError(Problem(code=CODE, where=place, seen=seen, expected="one JSON object"))
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NotJson(f"{name} is not JSON")
+
+
+def shown(value: Any, *, quote: bool = True) -> str:
+    """A value as people may see it: short, on one line, in ASCII, so that no terminal or log is misled."""
+    if isinstance(value, list):
+        return "an object" if isinstance(value, _Object) else "an array"
+    text = json.dumps(value) if quote else json.dumps(value)[1:-1]
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+class Fields:
+    """One object: typed reads of its keys, and `problems` for everything that could not be read.
+
+    `prefix` is put before key names in messages (`Backend.`). Null is an empty object; with anything else that
+    is none, `is_object` is false, which has been noted as a problem.
+    """
+
+    def __init__(self, value: Any, where: str, problems: list[Problem], *, prefix: str = "") -> None:
+        self.is_object = value is None or isinstance(value, _Object)
+        self._where = where
+        self._prefix = prefix
+        self._problems = problems
+        self._known: dict[str, str] = {}
+        self._members: dict[str, tuple[str, list[Any]]] = {}
+        if isinstance(value, _Object):
+            for key, member in value:
+                # Go folds case by Unicode's simple folding; for the letters of our keys casefold is the same.
+                _, members = self._members.setdefault(key.casefold(), (key, []))
+                members.append(member)
+        elif not self.is_object:
+            name = f"{where}: {prefix.removesuffix('.')}" if prefix else where
+            problems.append(Problem(code=CODE, where=name, seen=shown(value), expected="a JSON object"))
+
+    def problem(self, key: str, seen: str, *, expected: str = "", hint: str = "") -> None:
+        """Note that the value of `key` is wrong."""
+        where = f"{self._where}: {self._prefix}{key}"
+        self._problems.append(Problem(code=CODE, where=where, seen=seen, expected=expected, hint=hint))
+
+    def last(self, key: str) -> tuple[bool, Any]:
+        """Tell whether `key` occurs at all, and its last value, null included."""
+        self._known[key.casefold()] = key
+        _, members = self._members.get(key.casefold(), (key, []))
+        return bool(members), members[-1] if members else None
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """A JSON boolean."""
+        value = self._value(key, bool, "true or false")
+        return default if value is None else bool(value)
+
+    def integer(self, key: str, default: int, *, low: int, high: int) -> int:
+        """A JSON integer (`1.0` and `1e0` are none) between `low` and `high`, both inclusive."""
+        expected = f"a whole number from {low} to {high}"
+        value = self._value(key, int, expected)
+        if value is None:
+            return default
+        if not low <= value <= high:
+            self.problem(key, shown(value), expected=expected)
+            return default
+        return int(value)
+
+    def text(self, key: str) -> str | None:
+        """A JSON string."""
+        value = self._value(key, str, "a text")
+        return None if value is None else str(value)
+
+    def network4(self, key: str) -> IPv4Network | None:
+        """An IPv4 network; host bits are cleared."""
+        return self._parsed(key, _network4, "an IPv4 network such as 10.244.0.0/16")
+
+    def network6(self, key: str) -> IPv6Network | None:
+        """An IPv6 network; host bits are cleared. IPv4 and IPv4-mapped ones are refused (Q-10)."""
+        return self._parsed(key, _network6, "an IPv6 network such as fd00:10:244::/48")
+
+    def address4(self, key: str) -> IPv4Address | None:
+        """An IPv4 address."""
+        return self._parsed(key, IPv4Address, "an IPv4 address")
+
+    def address6(self, key: str) -> IPv6Address | None:
+        """An IPv6 address, without a zone."""
+        return self._parsed(key, _address6, "an IPv6 address")
+
+    def unknown(self) -> Iterable[str]:
+        """Say of each key that nothing has read that it is ignored, and what it may have been meant to be."""
+        for folded, (key, _) in self._members.items():
+            if folded not in self._known:
+                hint = did_you_mean(key, self._known.values(), prefix=self._prefix)
+                name = shown(f"{self._prefix}{key}", quote=False)
+                yield f"{self._where}: {name} is no known key and is ignored. {hint}".rstrip()
+
+    def _value(self, key: str, kind: type, expected: str) -> Any:
+        """The last value of `key` that is not null, if all of its values are of the kind; None otherwise."""
+        self.last(key)
+        _, members = self._members.get(key.casefold(), (key, []))
+        value = None
+        for member in members:
+            if member is None:
+                continue
+            if type(member) is not kind:  # not isinstance: to Python a bool is an int
+                self.problem(key, shown(member), expected=expected)
+                return None
+            value = member
+        return value
+
+    def _parsed(self, key: str, parse: Callable[[str], T], expected: str) -> T | None:
+        text = self._value(key, str, f"{expected}, in quotes")
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError:
+            self.problem(key, shown(text), expected=expected)
+            return None
+
+
+def _network4(text: str) -> IPv4Network:
+    return IPv4Network(_cidr(text), strict=False)
+
+
+def _network6(text: str) -> IPv6Network:
+    network = IPv6Network(_cidr(text), strict=False)
+    if network.network_address.ipv4_mapped is not None:
+        raise ValueError(text)
+    return network
+
+
+def _address6(text: str) -> IPv6Address:
+    address = IPv6Address(text)
+    if address.scope_id is not None or address.ipv4_mapped is not None:
+        raise ValueError(text)
+    return address
+
+
+def _cidr(text: str) -> str:
+    if not _CIDR.fullmatch(text):
+        raise ValueError(text)
+    return text
