@@ -1,0 +1,122 @@
+"""The `weft` command: finds the sub-command, runs it, prints what went wrong. The only place that exits.
+
+Sub-commands are imported when they are called, so that `weft --help` and completion answer at once. What a
+sub-command does belongs elsewhere; here stands only where to find it.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final
+
+import click
+
+from weft import __version__
+from weft.model.errors import ConfigError, WeftError
+
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A sub-command that is imported when it is called: `place` is `module:name`, `about` its line of help."""
+
+    place: str
+    about: str
+
+    def load(self) -> click.Command:
+        module, name = self.place.split(":")
+        command = getattr(import_module(module), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.place} is not a command")
+        return command
+
+
+COMMANDS: Final = {
+    "lab": Late(place="weft.lab.commands:lab", about="A multi-node cluster network on this machine."),
+    "plan": Late(place="weft.diag.commands:plan", about="What a round of the daemon would change now, and why."),
+    "cleanup": Late(place="weft.diag.commands:cleanup", about="Remove exactly what weft made in the kernel."),
+}
+
+
+class LateGroup(click.Group):
+    """A group that knows the names and help lines of COMMANDS without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return COMMANDS[cmd_name].load() if cmd_name in COMMANDS else super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            near = get_close_matches(args[0], names, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(names)}."
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        abouts = {name: late.about for name, late in COMMANDS.items()}
+        abouts |= {name: command.get_short_help_str() for name, command in self.commands.items()}
+        rows = [(name, abouts[name]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="weft %(version)s")
+def weft() -> None:
+    """A pod network for Kubernetes, and for anything else that speaks CNI.
+
+    `weft lab up` starts a three-node cluster network on this machine. The node daemon is `weftd`.
+    """
+
+
+@weft.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def version(output: str) -> None:
+    """Print the version."""
+    click.echo(f'{{"version": "{__version__}"}}' if output == "json" else f"weft {__version__}")
+
+
+@weft.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a completion script.
+
+    For bash: eval "$(weft completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(script(weft, {}, "weft", "_WEFT_COMPLETE").source())
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0, 1 failed, 2 wrong input, 130 interrupted."""
+    try:
+        code = weft.main(args=list(args), prog_name="weft", standalone_mode=False)
+    except click.exceptions.Abort:  # Ctrl-C: whoever was running has cleaned up on the way here
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except WeftError as error:
+        for problem in error.problems:
+            click.echo(f"weft: {problem}", err=True)
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """Be the console script `weft`."""
+    sys.exit(run(sys.argv[1:]))

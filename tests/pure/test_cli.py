@@ -1,0 +1,92 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from weft import __version__, cli
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+WEFT = Path(sys.executable).with_name("weft")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    @click.command()
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setitem(cli.weft.commands, "fails", fails)
+
+
+def test_help_imports_no_sub_command():
+    code = "import sys; from weft import cli; cli.run(['--help']); print(*sys.modules, sep='\\n')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name in cli.COMMANDS:
+        assert name in shown
+    modules = shown.splitlines()
+    for late in ("weft.lab.commands", "weft.diag.commands", "asyncio", "rich", "yaml", "msgspec"):
+        assert late not in modules
+
+
+def test_every_late_command_can_be_loaded():
+    for name, late in cli.COMMANDS.items():
+        assert late.load().name == name
+
+
+def test_version_goes_to_people_and_to_programs(capsys):
+    assert cli.run(["version"]) == 0
+    assert cli.run(["version", "-o", "json"]) == 0
+    assert capsys.readouterr().out == f'weft {__version__}\n{{"version": "{__version__}"}}\n'
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_each_shell(capsys, shell):
+    assert cli.run(["completion", shell]) == 0
+    assert "_WEFT_COMPLETE" in capsys.readouterr().out
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(capsys):
+    assert cli.run(["lba", "up"]) == 2
+    assert "Did you mean 'lab'?" in capsys.readouterr().err
+
+
+def test_a_strange_command_is_answered_with_the_list(capsys):
+    assert cli.run(["qqqqqqqq"]) == 2
+    assert "There are: lab, plan, cleanup" in capsys.readouterr().err
+
+
+def test_all_problems_of_an_input_are_printed_with_their_codes(monkeypatch, capsys):
+    problems = (
+        Problem(code="LAB-001", where="x.yaml:3", seen="no", hint="Say how many."),
+        Problem(code="CONF-002", where="net-conf.json: Network", seen="'x'", expected="a network"),
+    )
+    command(monkeypatch, ConfigError(*problems))
+    assert cli.run(["fails"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft: LAB-001 x.yaml:3: no. Say how many.",
+        "weft: CONF-002 net-conf.json: Network: 'x'; expected a network",
+    ]
+
+
+def test_what_is_unavailable_now_is_a_failure_and_not_wrong_input(monkeypatch):
+    command(monkeypatch, Unavailable(Problem(code="STORE-001", where="etcd", seen="no answer")))
+    assert cli.run(["fails"]) == 1
+
+
+def test_ctrl_c_ends_quietly(monkeypatch, capsys):
+    command(monkeypatch, KeyboardInterrupt())
+    assert cli.run(["fails"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_exit_code_of_a_command_is_the_exit_code(monkeypatch):
+    command(monkeypatch, click.exceptions.Exit(7))
+    assert cli.run(["fails"]) == 7
+
+
+def test_the_console_script_answers():
+    assert (
+        subprocess.run([WEFT, "--version"], capture_output=True, text=True, check=True).stdout
+        == f"weft {__version__}\n"
+    )
