@@ -118,11 +118,11 @@ class Ran:
 
 @dataclass(slots=True)
 class StoreView:
-    """What a host-local directory held at `stamp`: for each file content the addresses that carry it."""
+    """What a host-local directory held at `stamp`: who has each address (file contents), and the reverse."""
 
     stamp: tuple[int, int, int] = (0, 0, 0)
-    owners: dict[bytes, set[str]] = field(default_factory=dict)
-    taken: set[Ip] = field(default_factory=set)
+    owners: dict[Ip, bytes] = field(default_factory=dict)
+    addresses: dict[bytes, set[Ip]] = field(default_factory=dict)
 
 
 # Kept by the daemon between requests, by device and inode of the directory. Losing it costs time only. An entry is

@@ -18,6 +18,11 @@ _IPV4: Final = 4
 _MIN_HOST_BITS: Final = 2
 
 
+def describe(ranges: RangeSet) -> str:
+    """Name a range set as upstream does."""
+    return ",".join(str(one) for one in ranges)
+
+
 def data_dir(config: Object) -> str:
     """Return the store's root: all that DEL needs, because addresses are released by owner, not by range."""
     return cnijson.text(_ipam(config), "dataDir") or DATA_DIR
