@@ -1,0 +1,163 @@
+"""Our nft tables: `ip flannel-ipv4` and `ip6 flannel-ipv6`, read as text and replaced in one transaction.
+
+The tables are ours alone, whole: what others put into them goes with the next change. Knows nothing of what
+the rules mean.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from weft.kernel.tools import ToolError, Tools
+from weft.model.objects import Chain, RuleSet
+
+KIND: Final = "nft"
+TABLES: Final = {4: "ip flannel-ipv4", 6: "ip6 flannel-ipv6"}
+
+_OLDEST: Final = (1, 0, 1)  # flannel.md §8.5
+_VERSION: Final = re.compile(r"nftables v(\d+)\.(\d+)(?:\.(\d+))?")
+# The same for all: nft prints names for numbers that /etc/iproute2/rt_marks and the like know, unless told not to.
+_LIST: Final = ("-n", "list")
+# A chain of what is no chain of ours (a set, a map, a counter): no wanted chain is ever called so.
+_FOREIGN: Final = "\0"
+
+
+class Nft:
+    """The rules of one family (4 or 6)."""
+
+    def __init__(self, tools: Tools, family: int) -> None:
+        self._tools = tools
+        self._family = family
+        self._table = TABLES[family]
+
+    async def read(self) -> RuleSet | None:
+        """Return what our table holds, None when there is none. Raises `ToolError`."""
+        text = await self._text()
+        return None if text is None else parse(text, self._family)
+
+    async def replace(self, want: RuleSet | None) -> None:
+        """Make our table hold exactly `want`, or be gone; nothing is written when it already is so."""
+        text = await self._text()
+        have = None if text is None else parse(text, self._family)
+        if have == want:
+            return
+        if want is None:
+            await self._commit(remove(self._family))
+            return
+        in_place = text is None or (have is not None and _mark(self._family) in text and _shape(have) == _shape(want))
+        await self._commit(render(want, in_place=in_place))
+
+    async def can_be_random(self) -> bool:
+        """Tell whether nft and kernel know `masquerade fully-random`: a dry run of a throw-away chain."""
+        probe = RuleSet(
+            kind=KIND,
+            family=self._family,
+            chains=(
+                Chain(
+                    name="weft-probe",
+                    hook="type nat hook postrouting priority 100; policy accept;",
+                    rules=("masquerade fully-random",),
+                ),
+            ),
+        )
+        try:
+            await self._tools.run("nft", ("--check", "-f", "-"), render(probe, in_place=True))
+        except ToolError:
+            return False
+        return True
+
+    async def _text(self) -> str | None:
+        try:
+            return await self._tools.run("nft", (*_LIST, "table", *self._table.split()))
+        except ToolError:
+            # nft has one exit code for everything; the list of tables tells "not there" from "cannot say".
+            tables = await self._tools.run("nft", (*_LIST, "tables"))
+            if f"table {self._table}" in tables.splitlines():
+                raise
+            return None
+
+    async def _commit(self, transaction: str) -> None:
+        await self._tools.run("nft", ("-f", "-"), transaction)
+
+
+async def version(tools: Tools) -> tuple[str, bool]:
+    """Return the version of nft as text, and whether it is new enough. Raises `ToolError`."""
+    text = await tools.run("nft", ("--version",))
+    found = _VERSION.search(text)
+    if found is None:
+        return text.strip(), False
+    numbers = tuple(int(part or 0) for part in found.groups())
+    return ".".join(map(str, numbers)), numbers >= _OLDEST
+
+
+def render(want: RuleSet, *, in_place: bool) -> str:
+    """Write the transaction that makes our table hold exactly `want`.
+
+    In place it empties and fills chains of the same shape: a packet meets the old rules or the new ones. A
+    chain of another shape, or a table with another comment, cannot be changed (the kernel refuses the one and
+    ignores the other), so otherwise the table is deleted and made anew, in the same transaction.
+    """
+    table = TABLES[want.family]
+    lines = [] if in_place else _removal(table)
+    lines.append(f'add table {table} {{ comment "{_mark(want.family)}"; }}')
+    for chain in want.chains:
+        comment = f' comment "{chain.comment}";' if chain.comment else ""
+        lines.append(f"add chain {table} {chain.name} {{ {chain.hook}{comment} }}")
+        lines.append(f"flush chain {table} {chain.name}")
+        lines += (f"add rule {table} {chain.name} {rule}" for rule in chain.rules)
+    return _text(lines)
+
+
+def remove(family: int) -> str:
+    """Write the transaction after which our table is gone, whether or not it was there."""
+    return _text(_removal(TABLES[family]))
+
+
+def parse(text: str, family: int) -> RuleSet:
+    """Read `nft -n list table`: line by line, which is all its form needs.
+
+    Whatever is not a chain of ours comes back as a chain that nobody wants, so that it does not go unnoticed.
+    """
+    chains: list[Chain] = []
+    name = hook = comment = ""
+    rules: list[str] = []
+    for line in map(str.strip, text.splitlines()):
+        if not name:
+            # "chain postrtg {" opens; "table …", its comment and its closing brace stand outside of all chains.
+            words = line.split()
+            if words[-1:] == ["{"] and words[0] != "table":
+                name = words[1] if words[0] == "chain" else _FOREIGN
+                hook, comment, rules = "", "", []
+        elif line == "}":
+            chains.append(Chain(name=name, hook=hook, comment=comment, rules=tuple(rules)))
+            name = ""
+        elif line.startswith('comment "'):
+            comment = line.removeprefix('comment "').removesuffix('"')
+        elif line.startswith("type ") and not rules:
+            hook = line
+        elif line:
+            rules.append(line)
+    return RuleSet(kind=KIND, family=family, chains=_in_order(chains))
+
+
+def _in_order(chains: Iterable[Chain]) -> tuple[Chain, ...]:
+    """Chains in the order of `desired.firewall`, masquerading first: nft lists them by age."""
+    return tuple(sorted(chains, key=lambda chain: (chain.name != "postrtg", chain.name)))
+
+
+def _shape(ruleset: RuleSet) -> list[tuple[str, str, str]]:
+    return [(chain.name, chain.hook, chain.comment) for chain in ruleset.chains]
+
+
+def _mark(family: int) -> str:
+    """Return the table's comment, by which people tell our table from upstream's of the same name."""
+    return f"weft: rules for {TABLES[family].split()[1]}"
+
+
+def _removal(table: str) -> list[str]:
+    # `destroy table` needs nft 1.0.7 and Linux 6.3; adding first makes deleting succeed on anything.
+    return [f"add table {table}", f"delete table {table}"]
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

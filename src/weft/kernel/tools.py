@@ -1,0 +1,113 @@
+"""Running the host's programs (nft, iptables): never a shell, data on stdin, a time limit.
+
+Nothing here blocks the event loop, and nothing knows what the programs do.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from weft.model.errors import Problem
+
+SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# iptables waits for the lock of another one (`--wait`); kube-proxy with many services holds it for seconds.
+TIMEOUT_SECONDS: Final = 20.0
+
+_REMEMBERED: Final = 64
+_MESSAGE_LENGTH: Final = 500
+
+
+class ToolError(OSError):
+    """A program that is missing (ENOENT), took too long (ETIMEDOUT) or refused (EIO, its own words)."""
+
+
+class OwnProcesses:
+    """The programs that we run, so that the monitor knows our own changes.
+
+    A process counts from its start until the monitor has read everything that came before its end: the kernel
+    queues the notice before the process can exit, and after that its number may be someone else's.
+    """
+
+    def __init__(self) -> None:
+        self._running = {os.getpid()}
+        self._ended: deque[int] = deque(maxlen=_REMEMBERED)
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._running or pid in self._ended
+
+    def started(self, pid: int) -> None:
+        self._running.add(pid)
+
+    def ended(self, pid: int) -> None:
+        self._running.discard(pid)
+        self._ended.append(pid)
+
+    def caught_up(self) -> None:
+        """Forget those that have ended: every notice of theirs has been read."""
+        self._ended.clear()
+
+
+class Tools:
+    """Programs found on `search` (as PATH), each run given `timeout` seconds."""
+
+    def __init__(self, *, search: str = SEARCH_PATH, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.own = OwnProcesses()
+        self._search = search
+        self._timeout = timeout
+
+    def has(self, name: str) -> bool:
+        """Tell whether the program is there now: packages come and go while a daemon runs."""
+        return self._find(name) is not None
+
+    async def run(self, name: str, arguments: Sequence[str], stdin: str = "") -> str:
+        """Run a program to its end and return what it printed. Raises `ToolError`."""
+        path = self._find(name)
+        if path is None:
+            raise ToolError(errno.ENOENT, str(missing(name, self._search)))
+        pipe = asyncio.subprocess.PIPE
+        try:
+            # No data is sent before the number is recorded, so no change is made by a process not yet known.
+            process = await asyncio.create_subprocess_exec(path, *arguments, stdin=pipe, stdout=pipe, stderr=pipe)
+        except OSError as error:
+            raise ToolError(error.errno or errno.EIO, f"{path}: {error.strerror}") from error
+        self.own.started(process.pid)
+        try:
+            async with asyncio.timeout(self._timeout):
+                out, err = await process.communicate(stdin.encode())
+        except TimeoutError:
+            raise ToolError(errno.ETIMEDOUT, f"{path}: no answer within {self._timeout:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            self.own.ended(process.pid)
+        if process.returncode != 0:
+            raise ToolError(errno.EIO, f"{path}: {_words(err) or f'exit {process.returncode}'}")
+        return out.decode(errors="surrogateescape")
+
+    def missing(self, name: str) -> Problem:
+        """Say that a program is not there."""
+        return missing(name, self._search)
+
+    def _find(self, name: str) -> str | None:
+        return shutil.which(name, path=self._search)
+
+
+def missing(name: str, search: str) -> Problem:
+    """Say that a program is not on the search path."""
+    return Problem(
+        code="HOST-002",
+        where=name,
+        seen="program not found",
+        expected=f"in one of {search}",
+        hint="Install the package that brings it (nftables or iptables), or choose the other kind by EnableNFTables.",
+    )
+
+
+def _words(err: bytes) -> str:
+    """What a program said, on one line, cut to a readable length."""
+    return " ".join(err.decode(errors="replace").split())[:_MESSAGE_LENGTH]
