@@ -1,0 +1,112 @@
+"""Notices of nf_tables become changes: whose they are, and whether they matter to us."""
+
+import contextlib
+import os
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.kernel.attributes import Malformed, attribute, text
+from weft.kernel.nfmonitor import Generations, Touched
+from weft.kernel.tools import OwnProcesses
+
+NEWTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSETELEM, NEWGEN = 0, 3, 6, 8, 12, 15
+IPV4, INET, IPV6 = 2, 1, 10
+NFT4, IPTABLES4, IPTABLES6 = ("ruleset", "nft", 4), ("ruleset", "iptables", 4), ("ruleset", "iptables", 6)
+
+
+def notice(kind, family, *attributes, port=4711):
+    body = pack("=BBH", family, 0, 0) + b"".join(attributes)
+    return pack("=IHHII", 16 + len(body), 10 << 8 | kind, 0, 0, port) + body
+
+
+def generation(port=4711, pid=4711, name="nft"):
+    return notice(NEWGEN, 0, attribute(1, b"\0\0\0\1"), attribute(2, pack(">I", pid)), text(3, name), port=port)
+
+
+def rule(table, chain, family=IPV4, kind=DELRULE):
+    return notice(kind, family, text(1, table), text(2, chain))
+
+
+@pytest.fixture
+def own():
+    return OwnProcesses()
+
+
+@pytest.fixture
+def generations(own):
+    return Generations(own)
+
+
+@pytest.mark.spec("flannel.md §8.5/resync", "flannel.md §8.3/4-resync")
+@pytest.mark.parametrize(
+    "message, key",
+    [
+        (rule("flannel-ipv4", "postrtg"), NFT4),
+        (notice(NEWCHAIN, IPV4, text(1, "flannel-ipv4"), text(3, "anything")), NFT4),
+        (notice(NEWSETELEM, IPV4, text(1, "flannel-ipv4"), text(2, "a-set")), NFT4),
+        (rule("nat", "FLANNEL-POSTRTG"), IPTABLES4),
+        (rule("nat", "POSTROUTING"), IPTABLES4),
+        (rule("filter", "FORWARD", IPV6), IPTABLES6),
+        (notice(NEWCHAIN, IPV4, text(1, "filter"), text(3, "FLANNEL-FWD")), IPTABLES4),
+        (notice(NEWTABLE, IPV4, text(1, "nat")), IPTABLES4),
+        (rule("nat", "KUBE-SERVICES"), None),
+        (rule("nat", "PREROUTING"), None),
+        (rule("mangle", "FORWARD"), None),
+        (rule("flannel-ipv4", "postrtg", INET), None),
+        (rule("kube-proxy", "services"), None),
+        (notice(NEWSETELEM, IPV4, text(1, "nat"), text(2, "POSTROUTING")), None),
+        (b"", None),
+    ],
+)
+def test_only_what_can_concern_us_wakes(generations, message, key):
+    generations.feed(message)
+    assert generations.take() is None, "nothing is said before the change is complete"
+    generations.feed(generation())
+    touched = generations.take()
+    assert touched == (None if key is None else Touched(keys=frozenset({key}), by=("nft[4711]",)))
+    assert generations.take() is None
+
+
+def test_several_changes_are_one_wake(generations):
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(name="nft", pid=1))
+    generations.feed(rule("nat", "POSTROUTING") + generation(name="iptables", pid=2))
+    generations.feed(rule("nat", "KUBE-SERVICES") + generation(name="kube-proxy", pid=3))
+    assert generations.take() == Touched(keys=frozenset({NFT4, IPTABLES4}), by=("nft[1]", "iptables[2]"))
+
+
+def test_our_own_changes_do_not_wake_us(generations, own):
+    own.started(77)
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(port=77))
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(port=os.getpid()))
+    assert generations.take() is None
+    own.ended(77)
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(port=77))
+    assert generations.take() is None, "its notice may be read after its end"
+    own.caught_up()
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(port=77))
+    assert generations.take() is not None, "the number is someone else's now"
+
+
+def test_the_number_in_the_outermost_namespace_does_not_make_a_process_ours(generations, own):
+    """In a container our child 77 and some process 77 of the host are two."""
+    own.started(77)
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(port=4711, pid=77))
+    assert generations.take() is not None
+
+
+def test_a_gap_drops_what_was_half_read(generations):
+    generations.feed(rule("flannel-ipv4", "postrtg"))
+    generations.forget()
+    generations.feed(generation())
+    assert generations.take() is None
+
+
+@given(data=st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda body: notice(DELRULE, IPV4, body))))
+def test_no_datagram_breaks_it(data):
+    generations = Generations(OwnProcesses())
+    with contextlib.suppress(Malformed):
+        generations.feed(data)
+    generations.feed(generation())
