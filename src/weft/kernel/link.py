@@ -24,6 +24,7 @@ IFLA_LINKINFO: Final = 18
 IFLA_IFALIAS: Final = 20
 IFLA_NET_NS_FD: Final = 28
 IFLA_EXT_MASK: Final = 29
+IFLA_GROUP: Final = 27
 IFLA_LINK_NETNSID: Final = 37
 
 IFLA_INFO_KIND: Final = 1
@@ -204,6 +205,16 @@ def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Mess
 def delete_link(index: int) -> Message:
     """Delete a link by index. Takes the kernel 10 to 20 ms: never in the event loop for pods' links."""
     return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0))
+
+
+def set_group(index: int, group: int) -> Message:
+    """Put a link into a group of links (IFLA_GROUP)."""
+    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + u32(IFLA_GROUP, group))
+
+
+def delete_group(group: int) -> Message:
+    """Delete all links of a group at once: one grace period for all, which a single link costs as well."""
+    return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_GROUP, group))
 
 
 def _create(*attributes: bytes, up: bool = False) -> Message:
