@@ -1,0 +1,197 @@
+"""subnet.env: what the daemon tells the CNI plugin, container engines and its own next start (flannel.md §3).
+
+Three readers see it differently, and so does this module: `render` writes it, `parse` reads it back at start
+(lenient: what cannot be read is none, with a complaint for the log), `parse_for_cni` reads it as the flannel
+plugin does (strict: an error that the kubelet will show). Opening files is not done here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_network
+from typing import Final, TypeVar
+
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Net
+from weft.wire import dotenv
+
+NetT = TypeVar("NetT", IPv4Network, IPv6Network)
+
+_NETWORKS: Final = ("FLANNEL_NETWORK", "FLANNEL_IPV6_NETWORK")
+_SUBNETS: Final = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
+_MTU: Final = "FLANNEL_MTU"
+_IPMASQ: Final = "FLANNEL_IPMASQ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetEnv:
+    """What goes into the file. A family that is off has None twice; `mtu` is what a pod's packet may measure."""
+
+    network_v4: IPv4Network | None
+    subnet_v4: IPv4Network | None
+    network_v6: IPv6Network | None
+    subnet_v6: IPv6Network | None
+    mtu: int
+    ip_masq: bool
+
+
+def render(env: SubnetEnv) -> str:
+    """Write the file's text, byte for byte as flanneld does (§3.1).
+
+    A subnet carries its first host, the address that the plugin's bridge will have.
+    """
+    lines: list[str] = []
+    if env.network_v4 is not None and env.subnet_v4 is not None:
+        gateway = IPv4Interface((int(env.subnet_v4.network_address) + 1, env.subnet_v4.prefixlen))
+        lines += [f"FLANNEL_NETWORK={env.network_v4}", f"FLANNEL_SUBNET={gateway}"]
+    if env.network_v6 is not None and env.subnet_v6 is not None:
+        gateway_v6 = IPv6Interface((int(env.subnet_v6.network_address) + 1, env.subnet_v6.prefixlen))
+        lines += [f"FLANNEL_IPV6_NETWORK={env.network_v6}", f"FLANNEL_IPV6_SUBNET={gateway_v6}"]
+    lines += [f"{_MTU}={env.mtu}", f"{_IPMASQ}={'true' if env.ip_masq else 'false'}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous:
+    """What an earlier run left: the previous subnet, and the values whose masquerade rules are to be recycled."""
+
+    network_v4: IPv4Network | None = None
+    subnet_v4: IPv4Network | None = None
+    network_v6: IPv6Network | None = None
+    subnet_v6: IPv6Network | None = None
+    complaints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks:
+    """The networks of one key's comma list, and what in the list was none."""
+
+    networks: tuple[Net, ...]
+    complaints: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Previous:
+    """Read the file back (§3.3). A key that is missing, unreadable or has several networks is None."""
+    variables = dotenv.parse(text)
+    complaints = list(variables.complaints)
+
+    def single(key: str, kind: type[NetT]) -> NetT | None:
+        found = _list(variables.values.get(key, ""), key, kind)
+        complaints.extend(found.complaints)
+        if len(found.networks) > 1:
+            complaints.append(f"{key} has {len(found.networks)} networks where one is expected; none is used")
+        network = found.networks[0] if len(found.networks) == 1 else None
+        return network if isinstance(network, kind) else None
+
+    return Previous(
+        network_v4=single(_NETWORKS[0], IPv4Network),
+        subnet_v4=single(_SUBNETS[0], IPv4Network),
+        network_v6=single(_NETWORKS[1], IPv6Network),
+        subnet_v6=single(_SUBNETS[1], IPv6Network),
+        complaints=tuple(complaints),
+    )
+
+
+def parse_list(text: str, key: str) -> Networks:
+    """Read one key of the file as a list of networks; entries that are none are complained of and left out."""
+    kind = IPv6Network if "IPV6" in key else IPv4Network
+    return _list(dotenv.parse(text).values.get(key, ""), key, kind)
+
+
+def _list(value: str, key: str, kind: Callable[..., Net]) -> Networks:
+    networks: list[Net] = []
+    complaints: list[str] = []
+    for entry in filter(None, (part.strip() for part in value.split(","))):
+        try:
+            networks.append(kind(_cidr(entry), strict=False))
+        except ValueError:
+            complaints.append(f"{key}: {entry[:60]!r} is not a network of this family and is left out")
+    return Networks(networks=tuple(networks), complaints=tuple(complaints))
+
+
+def _cidr(text: str) -> str:
+    """Insist on a decimal length, as Go does: Python would take `10.1.0.0` and `10.1.0.0/255.255.0.0` as well."""
+    length = text.partition("/")[2]
+    if not (length.isascii() and length.isdigit()) or "%" in text:
+        raise ValueError(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginEnv:
+    """What the flannel plugin takes from the file: networks for routes, subnets for ranges, IPv4's first."""
+
+    networks: tuple[Net, ...]
+    subnets: tuple[Net, ...]
+    mtu: int
+    ip_masq: bool
+
+
+def parse_for_cni(text: str, path: str) -> PluginEnv:
+    """Read the file as the flannel plugin does (§10.3): split at the first `=`, nothing trimmed, no quotes.
+
+    Raises `ConfigError` that names `path` and every key that is missing or unreadable.
+    """
+    values, problems = _plugin_values(text, path)
+
+    def read(key: str, texts: list[str]) -> list[Net]:
+        try:
+            return [ip_network(_cidr(text), strict=False) for text in texts]
+        except ValueError:
+            problems.append(_problem(path, f"{key}={values[key][:60]!r}", f"{key}=ADDRESS/LENGTH"))
+            return []
+
+    networks = [net for key in _NETWORKS if key in values for net in read(key, values[key].split(","))]
+    subnets = [net for key in _SUBNETS if key in values for net in read(key, [values[key]])]
+    mtu = values.get(_MTU, "0")
+    if not (mtu.isascii() and mtu.isdigit() and len(mtu) <= 10 and int(mtu) < 2**32):
+        problems.append(_problem(path, f"{_MTU}={mtu[:60]!r}", "a whole number"))
+    if problems:
+        raise ConfigError(*problems)
+    return PluginEnv(
+        networks=tuple(dict.fromkeys(networks)), subnets=tuple(subnets), mtu=int(mtu), ip_masq=values[_IPMASQ] == "true"
+    )
+
+
+def _plugin_values(text: str, path: str) -> tuple[dict[str, str], list[Problem]]:
+    values: dict[str, str] = {}
+    problems: list[Problem] = []
+    for line in text.split("\n"):
+        key, equals, value = line.removesuffix("\r").partition("=")
+        if key not in (*_NETWORKS, *_SUBNETS, _MTU, _IPMASQ):
+            continue
+        if equals:
+            values[key] = value
+        else:
+            problems.append(_problem(path, f"the line {key!r} has no value", f"{key}=VALUE"))
+    if not problems and (missing := _missing(values)):
+        problems.append(_problem(path, f"missing {', '.join(missing)}", "a file written by weftd or flanneld"))
+    return values, problems
+
+
+def _missing(values: dict[str, str]) -> list[str]:
+    """List the keys without which the plugin cannot work; of networks and of subnets one family is enough."""
+    groups = (_NETWORKS, _SUBNETS, (_MTU,), (_IPMASQ,))
+    return [key for group in groups if not any(key in values for key in group) for key in group]
+
+
+def _problem(path: str, seen: str, expected: str) -> Problem:
+    return Problem(
+        code="LEASE-001",
+        where=path,
+        seen=seen,
+        expected=expected,
+        hint="The daemon writes this file once the node has a subnet; its log says what it waits for.",
+    )
+
+
+def absent(path: str, reason: str) -> ConfigError:
+    """Say that the file could not be loaded; `reason` is the operating system's."""
+    return ConfigError(
+        Problem(
+            code="LEASE-001",
+            where=path,
+            seen=f"flannel's subnet.env file could not be loaded: {reason}",
+            hint="The daemon writes it once the node has a subnet: look at the log of weftd "
+            "(or of the flannel pod) on this node.",
+        )
+    )
