@@ -1,0 +1,213 @@
+"""`Host` over open descriptors: the daemon gets them from the client, the in-process fallback opens them itself.
+
+Nothing here opens a path of the container or enters a namespace. The descriptors belong to the caller of
+`OpenedHost`, who closes them; sockets made here are closed by `close`.
+"""
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fcntl import ioctl
+from typing import Final
+
+from weft.cni import retire
+from weft.cni.files import RootedFiles, Settings, open_root, open_settings
+from weft.cni.host import Container, Ran, Request, StoreViews
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnl import Rtnl
+from weft.wire import cni
+from weft.wire.cni import CniError
+
+SETTINGS: Final = ("ipv4", "ipv6", "core")
+_SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
+_NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
+_CLONE_NEWNET: Final = 0x40000000
+_ENOENT: Final = 2
+_BOOT_ID: Final = "/sys/kernel/random/boot_id"
+
+Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
+NamespaceId = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What all requests on a node share. `state` is the directory `cni` below `--state-dir`."""
+
+    namespace: NamespaceId
+    settings: Settings
+    state: RootedFiles
+    boot_id: str
+    retire: Callable[[int], None]
+    lease_problem: Callable[[], str]
+    stores: StoreViews = field(default_factory=dict)
+
+
+def open_node(state_dir: str, *, retire: Callable[[int], None], lease_problem: Callable[[], str]) -> Node:
+    """Open what a process that serves plugins needs, in its own namespaces and for its whole life."""
+    root = RootedFiles(open_root("/"))
+    state = os.path.join(state_dir, "cni")
+    root.makedirs(os.path.abspath(state), mode=0o700)
+    own = os.stat("/proc/self/ns/net")
+    return Node(
+        namespace=(own.st_dev, own.st_ino),
+        settings=Settings(open_settings()),
+        state=RootedFiles(open_root(state)),
+        boot_id=RootedFiles(open_root("/proc")).read(_BOOT_ID).decode().strip(),
+        retire=retire,
+        lease_problem=lease_problem,
+    )
+
+
+def namespace_of(fd: int) -> NamespaceId:
+    """Return device and inode of a network namespace. `CniError` if the descriptor is none of a namespace."""
+    try:
+        if ioctl(fd, _NS_GET_NSTYPE) != _CLONE_NEWNET:
+            raise OSError(22, "it belongs to another kind")
+    except OSError as error:
+        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a network namespace is none: {error}") from error
+    seen = os.fstat(fd)
+    return seen.st_dev, seen.st_ino
+
+
+def namespace_of_socket(fd: int) -> NamespaceId:
+    """Return device and inode of the network namespace that a socket lives in. `CniError` if it is no socket."""
+    try:
+        netns = ioctl(fd, _SIOCGSKNS)
+    except OSError as error:
+        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a socket is none: {error}") from error
+    try:
+        return namespace_of(netns)
+    finally:
+        os.close(netns)
+
+
+class OpenedHost:
+    """One request's host. `descriptors` are named as in `weft.wire.frames`; `close` before they are closed."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        descriptors: Mapping[str, int],
+        env: Mapping[str, str],
+        netns_problem: str,
+        delegate: Delegate,
+    ) -> None:
+        """Look at the descriptors. `CniError` for those that are not what their names say."""
+        for name in ("own", "root"):
+            if name not in descriptors:
+                raise CniError(cni.INTERNAL, f"the client has sent no descriptor {name!r}")
+        self._node = node
+        self._problem = netns_problem
+        self._path = env.get("CNI_NETNS", "")
+        self._rtnl: Rtnl | None = None
+        self.delegate = delegate
+        self.netns_fd = descriptors["own"]
+        self.files = RootedFiles(descriptors["root"])
+        self.same_namespace = False
+        self.container: Container | None = None
+        if namespace_of(self.netns_fd) != node.namespace:
+            raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
+        if "netns" in descriptors:
+            self._enter(descriptors)
+
+    def _enter(self, descriptors: Mapping[str, int]) -> None:
+        namespace = namespace_of(descriptors["netns"])
+        if "route" not in descriptors:
+            raise CniError(cni.INTERNAL, "the client has sent no socket of the container's network namespace")
+        if namespace_of_socket(descriptors["route"]) != namespace:
+            raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
+        directories = {name: descriptors[name] for name in SETTINGS if name in descriptors}
+        for name, fd in directories.items():
+            _check_settings(name, fd)
+        sock = socket.socket(fileno=os.dup(descriptors["route"]))
+        try:
+            if (sock.family, sock.proto) != (socket.AF_NETLINK, socket.NETLINK_ROUTE):
+                raise CniError(cni.INTERNAL, "the client has sent a socket that is not of rtnetlink")
+            rtnl = Rtnl(sock)
+        except BaseException:
+            sock.close()
+            raise
+        self.same_namespace = namespace == self._node.namespace
+        self.container = Container(rtnl=rtnl, sysctls=Settings(directories), netns_fd=descriptors["netns"])
+
+    def close(self) -> None:
+        """Close the sockets, the container's too."""
+        if self._rtnl is not None:
+            self._rtnl.close()
+            self._rtnl = None
+        if self.container is not None:
+            self.container.rtnl.close()
+            self.container = None
+
+    @property
+    def rtnl(self) -> Rtnl:
+        if self._rtnl is None:
+            self._rtnl = Rtnl.open()
+        return self._rtnl
+
+    @property
+    def sysctls(self) -> Settings:
+        return self._node.settings
+
+    @property
+    def netns_gone(self) -> bool:
+        return self._problem == f"statfs {_ENOENT}"
+
+    @property
+    def netns_problem(self) -> str:
+        return describe_netns_problem(self._problem, self._path)
+
+    @property
+    def state(self) -> RootedFiles:
+        return self._node.state
+
+    @property
+    def stores(self) -> StoreViews:
+        return self._node.stores
+
+    @property
+    def boot_id(self) -> str:
+        return self._node.boot_id
+
+    def random(self, count: int) -> bytes:
+        return secrets.token_bytes(count)
+
+    def retire(self, index: int) -> None:
+        try:
+            retire.mark(self.rtnl, index)
+        except NetlinkError:
+            return  # gone already, with the container's end
+        self._node.retire(index)
+
+    def lease_problem(self) -> str:
+        return self._node.lease_problem()
+
+
+def describe_netns_problem(problem: str, path: str) -> str:
+    """Return the words of cni.md §1.18 for `STEP NUMBER`: which step failed for the path, and how."""
+    if not problem:
+        return ""
+    step, _, number = problem.partition(" ")
+    if step == "magic":
+        return f'unknown FS magic on "{path}": {number}'
+    reason = os.strerror(int(number)) if number.isascii() and number.isdigit() else problem
+    reason = reason[:1].lower() + reason[1:]
+    return f'failed to {"Statfs" if step == "statfs" else step} "{path}": {reason}'
+
+
+def _check_settings(name: str, fd: int) -> None:
+    """Refuse what is no directory of settings: written through, a wrong one might change the host's."""
+    try:
+        target = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError as error:
+        raise CniError(cni.INTERNAL, f"the directory of settings {name!r} cannot be looked at: {error}") from error
+    if not target.endswith(f"/net/{name}"):
+        raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")
+
+
+def request_of(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str) -> Request:
+    """Return the request that a plugin's process would see."""
+    return Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin, stdin_error=stdin_error)
