@@ -18,11 +18,10 @@ class Mac(bytes):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `aa:bb:…`, `aa-bb-…` or `aabb.ccdd.eeff`; `ValueError` for anything else."""
-        for separator, size in ((":", 2), ("-", 2), (".", 4)):
-            parts = text.split(separator)
-            if len(parts) == _HEX_DIGITS // size and all(len(part) == size for part in parts):
-                digits = "".join(parts)
-                if _HEX.issuperset(digits):
+        for separator, separators in ((":", text[2::3]), ("-", text[2::3]), (".", text[4::5])):
+            if separators == separator * (len(text) - _HEX_DIGITS) and separators:
+                digits = text.replace(separator, "")
+                if len(digits) == _HEX_DIGITS and _HEX.issuperset(digits):
                     return cls(bytes.fromhex(digits))
         raise ValueError(f"not a MAC address: {text!r}")
 

@@ -11,7 +11,8 @@ from tests.support.replay import remove, replay
 from weft.daemon.dirty import Dirty
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
-from weft.desired.roster import Ours, Roster
+from weft.desired.harm import Ours
+from weft.desired.roster import Roster
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Route
 from weft.plan.diff import Step

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
-from weft.desired.roster import Ours, Roster
+from weft.desired.harm import Ours
+from weft.desired.roster import Roster
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.objects import Route
@@ -53,7 +54,7 @@ def test_well_behaved_leases_are_believed_and_the_own_is_no_peer():
         ({"v6": IPv6Network("2001:db8::/64")}, "outside the cluster's network"),
         ({"v4": IPv4Network("10.5.1.128/25")}, "overlaps our subnet"),
         ({"v4": IPv4Network("10.5.0.0/23")}, "overlaps our subnet"),
-        ({"v4": IPv4Network("10.5.200.0/24")}, "covers this node's address 10.5.200.9"),
+        ({"v4": IPv4Network("10.5.200.0/24")}, "overlaps this node's address 10.5.200.9"),
         ({"v4": IPv4Network("10.5.201.0/24")}, "overlaps a prefix on this node's link"),
         ({"public_ip": builders.public_v4(1)}, "is an address of this node"),
         ({"public_ip": IPv4Address("127.0.0.9")}, "cannot be a node's"),

@@ -1,0 +1,104 @@
+"""The loop over the firewall: the same look, decide, act as for routes, at the pace of `nft` and `iptables`.
+
+Kept apart from the loop over routes, because a program takes milliseconds and a lease must not wait for it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from weft.daemon.dirty import Dirty, Wake
+from weft.kernel.firewall import Firewall
+from weft.kernel.nfmonitor import Monitor, Resync
+from weft.model.objects import Key, KernelState, Objects, RuleSet
+from weft.plan.diff import Delete, Put, Step
+from weft.plan.explain import describe
+from weft.plan.fuse import Fuse
+
+log = logging.getLogger(__name__)
+
+REPAIR_CODE: Final = "NFT-002"
+_RETRY_SECONDS: Final = 10.0
+
+
+class RuleKeeper:
+    """Keeps the rule sets as wanted: `want` says what that is, `install` makes it so, `run` keeps it so."""
+
+    def __init__(self, firewall: Firewall, *, clock: Callable[[], float]) -> None:
+        self.repairs: Counter[str] = Counter()
+        self.failing: dict[Key, str] = {}
+        self._firewall = firewall
+        self._clock = clock
+        self._want: Objects = {}
+        self._wake = Wake()
+        self._fuse = Fuse()
+
+    def want(self, state: KernelState) -> None:
+        """Replace what is wanted. Other rule sets with our names are leftovers of the other kind."""
+        self._want = {thing.key: thing for thing in state}
+
+    async def install(self) -> None:
+        """Make the kernel hold what is wanted and nothing else under our names, whoever left it there."""
+        present = await self._firewall.present()
+        for key in self._want.keys() | present.keys():
+            step = self._step(key, present.get(key))
+            if step is not None:
+                await self._act(step)
+
+    async def run(self, monitor: Monitor, *, sweep: float) -> None:
+        """Put back what others change: at once when a notice says so, and every `sweep` seconds."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen(monitor))
+            while True:
+                await self._repair(await self._wake.next(at_most=sweep))
+
+    async def _listen(self, monitor: Monitor) -> None:
+        async for wake in monitor.wakes():
+            if isinstance(wake, Resync):
+                self._wake.everything()
+            else:
+                self._wake.keys(wake.keys)
+
+    async def _repair(self, dirty: Dirty) -> None:
+        for key in self._want.keys() | dirty.keys if dirty.everything else dirty.keys:
+            wanted = self._want.get(key)
+            if isinstance(wanted, RuleSet) and await self._firewall.matches(wanted):
+                continue
+            step = self._step(key, None if wanted else (await self._firewall.present()).get(key))
+            if step is not None and self._may_repair(step):
+                self.repairs[REPAIR_CODE] += 1
+                verb = "put back" if isinstance(step, Put) else "removed"
+                log.warning("%s: %s %s", REPAIR_CODE, verb, describe(step.object))
+                await self._act(step)
+
+    def _step(self, key: Key, present: RuleSet | None) -> Step | None:
+        wanted = self._want.get(key)
+        if wanted is not None:
+            return Put(wanted) if wanted != present else None
+        return Delete(present) if present is not None else None
+
+    def _may_repair(self, step: Step) -> bool:
+        key = step.object.key
+        wait = self._fuse.wait(key, self._clock())
+        if wait == 0.0:
+            return True
+        if self._fuse.announce(key):
+            log.warning("%s: someone keeps changing %s; repairing it less often", REPAIR_CODE, describe(step.object))
+        self._again(wait, key)
+        return False
+
+    async def _act(self, step: Step) -> None:
+        key = step.object.key
+        failure = await self._firewall.apply(step)
+        if failure is None:
+            self.failing.pop(key, None)
+            return
+        if self.failing.get(key) != failure.message:
+            log.error("%s not possible: %s", describe(step.object), failure.message)
+        self.failing[key] = failure.message
+        self._again(_RETRY_SECONDS, key)
+
+    def _again(self, seconds: float, key: Key) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._wake.keys, [key])

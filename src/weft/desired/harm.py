@@ -1,0 +1,107 @@
+"""What harm a lease would do by itself, whoever else holds one (decisions.md §7).
+
+A subnet outside the cluster's network or on top of what this node needs; a public address or a MAC that is
+ours or nobody's. Thousands of leases are judged at a start, so ranges are compared as numbers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from weft.model.errors import Problem
+from weft.model.lease import Lease
+from weft.model.net import Ip, Mac, Net
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What a peer's lease must keep clear of.
+
+    `networks` are the cluster's networks, `subnets` our own leases, `addresses` every address of this node,
+    `prefixes` what the node reaches without a gateway, and `macs` our VTEPs'.
+    """
+
+    networks: tuple[Net, ...]
+    subnets: tuple[Net, ...] = ()
+    addresses: frozenset[Ip] = frozenset()
+    prefixes: tuple[Net, ...] = ()
+    macs: frozenset[Mac] = frozenset()
+
+
+# First and last address as numbers, the family, and what it is; that becomes text only for a message.
+_Range = tuple[int, int, int, object]
+
+
+class Judge:
+    """Says what harm a lease would do to `ours`."""
+
+    def __init__(self, ours: Ours) -> None:
+        self._ours = ours
+        self._networks = [_range(net, net) for net in ours.networks]
+        self._obstacles = [
+            *(_range(net, f"our subnet {net}") for net in ours.subnets),
+            *(_range(net, f"a prefix on this node's link, {net}") for net in ours.prefixes),
+            *((int(ip), int(ip), ip.version, f"this node's address {ip}") for ip in ours.addresses),
+        ]
+
+    def harm(self, lease: Lease, macs: tuple[Mac, ...]) -> Problem | None:
+        """Name the first harm `lease`, whose data hold `macs`, would do; None if it would do none."""
+        seen = next(self._harms(lease, macs), None)
+        return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen)
+
+    def _harms(self, lease: Lease, macs: tuple[Mac, ...]) -> Iterator[str]:
+        subnets = [_range(net, net) for net in lease.subnets]
+        for subnet in subnets:
+            yield from self._subnet_harms(subnet)
+        for public in (lease.attrs.public_ip, lease.attrs.public_ipv6):
+            if public is not None:
+                yield from self._public_harms(public, subnets)
+        for mac in macs:
+            if not mac.is_unicast:
+                yield f"VTEP MAC {mac} is not a unicast address"
+            if mac in self._ours.macs:
+                yield f"VTEP MAC {mac} is this node's own: one of the two is a clone"
+
+    def _subnet_harms(self, subnet: _Range) -> Iterator[str]:
+        low, high, family, text = subnet
+        within = [r for r in self._networks if r[2] == family and r[0] <= low and high <= r[1]]
+        if not within:
+            yield f"subnet {text} lies outside the cluster's network"
+        elif within[0][:2] == (low, high):
+            yield f"subnet {text} is the cluster's whole network"
+        for other_low, other_high, other_family, what in self._obstacles:
+            if other_family == family and other_low <= high and low <= other_high:
+                yield f"subnet {text} overlaps {what}"
+
+    def _public_harms(self, public: Ip, subnets: list[_Range]) -> Iterator[str]:
+        if public in self._ours.addresses:
+            yield f"public IP {public} is an address of this node"
+        if public.is_loopback or public.is_unspecified or public.is_multicast:
+            yield f"public IP {public} cannot be a node's"
+        number = int(public)
+        for low, high, family, _ in subnets:
+            if family == public.version and low <= number <= high:
+                yield f"public IP {public} lies inside the lease's own subnet"
+
+
+def macs_in(lease: Lease) -> tuple[Mac, ...]:
+    """The VTEP MACs that can be read in a lease's data, each once; what cannot be read is the backend's to refuse."""
+    v4, v6 = _mac(lease.attrs.data), _mac(lease.attrs.data_v6)
+    if v6 is None or v6 == v4:
+        return () if v4 is None else (v4,)
+    return (v6,) if v4 is None else (v4, v6)
+
+
+def _mac(data: Any) -> Mac | None:
+    text = data.get("VtepMAC") if isinstance(data, dict) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        return Mac.parse(text)
+    except ValueError:
+        return None
+
+
+def _range(net: Net, what: object) -> _Range:
+    low = int(net.network_address)
+    return low, low + (1 << net.max_prefixlen - net.prefixlen) - 1, net.version, what
