@@ -1,0 +1,101 @@
+"""The docs are complete, and speak of what is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support import flagsdoc, speccoverage
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+CODE = re.compile(r"\b[A-Z][A-Z0-9]+-\d{3}\b")
+
+PERMANENT = speccoverage.required((ROOT / "tests" / "spec" / "problem-codes.txt").read_text())
+
+
+def compat_rows() -> dict[str, list[str]]:
+    text = (DOCS / "compat.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return {row[0]: row for row in rows if re.fullmatch(r"Q-\d+|12\.3\.\d+", row[0])}
+
+
+def node_ids(text: str) -> list[str]:
+    return re.findall(r"`([^`]+\.py::[^`]+)`", text)
+
+
+def exists(node_id: str) -> bool:
+    """Tell whether a test of that name is written in that file, whatever its parameters."""
+    file, *names = node_id.partition("[")[0].split("::")
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        return False
+    scope: list[ast.stmt] = ast.parse(path.read_text()).body
+    for name in names:
+        found = [node for node in scope if isinstance(node, DEFINITIONS) and node.name == name]
+        if not found:
+            return False
+        scope = found[0].body
+    return True
+
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def problem_sections() -> dict[str, str]:
+    _, *parts = re.split(r"^### (.+)$", (DOCS / "reference" / "problems.md").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_every_quirk_and_gap_of_upstream_has_a_row():
+    wanted = [f"Q-{number}" for number in range(1, 60)] + [f"12.3.{number}" for number in range(1, 25)]
+    assert list(compat_rows()) == wanted
+
+
+@pytest.mark.parametrize("row", compat_rows().values(), ids=list(compat_rows()))
+def test_every_row_is_proved_or_says_which_part_it_comes_with(row):
+    _, _, status, does, proof = row
+    if status == "later":
+        assert proof
+        return
+    assert status in ("better", "copied")
+    assert does
+    assert node_ids(proof), "names no test"
+    assert [node for node in node_ids(proof) if not exists(node)] == []
+
+
+def test_every_code_has_a_section():
+    assert sorted(problem_sections().keys() & set(PERMANENT)) == sorted(PERMANENT)
+
+
+def test_every_code_that_is_raised_has_a_section_that_says_so():
+    sections = problem_sections()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                assert node.value in sections, f"{path}:{node.lineno}"
+                assert "*Not in this build.*" not in sections[node.value], f"{node.value} is raised by {path}"
+
+
+def test_every_code_that_is_not_raised_says_so():
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for code, text in problem_sections().items():
+        assert f'"{code}"' in source or "*Not in this build.*" in text, code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" not in target and not target.startswith("#"):
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def test_the_architecture_names_files_that_exist():
+    for name in re.findall(r"`([\w/]+\.(?:py|c|proto|toml|txt))`", (DOCS / "architecture.md").read_text()):
+        assert (ROOT / "src" / "weft" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_list_of_flags_is_that_of_the_daemon():
+    assert (DOCS / "reference" / "weftd-flags.md").read_text() == flagsdoc.render()
