@@ -64,14 +64,15 @@ class Firewall:
             return await self._nft_tooling(families)
         return await self._iptables_tooling(families)
 
-    async def present(self) -> dict[Key, RuleSet]:
-        """Return every rule set with our names, of both kinds and families, whoever made it.
+    async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
+        """Return every rule set with our names, of both kinds and families, whoever made it; or look for `only` those.
 
         Those of the kinds `iptables-nft` and `iptables-legacy` are what is left in the variant that the host
         does not use as `iptables`; like those of the other kind they are deleted by their step. What cannot be
         read because a program is missing or refuses is not there; `apply` says why.
         """
-        found = await asyncio.gather(*(_read(rules) for rules in await self._readable()))
+        readable = await self._readable()
+        found = await asyncio.gather(*(_read(rules) for key, rules in readable.items() if only is None or key in only))
         return {ruleset.key: ruleset for ruleset in found if ruleset is not None}
 
     async def matches(self, ruleset: RuleSet) -> bool:
@@ -100,18 +101,18 @@ class Firewall:
             return self._iptables[ruleset.family]
         return self._variants[ruleset.kind, ruleset.family]
 
-    async def _readable(self) -> list[_Rules]:
-        """List what there are programs for, each variant of iptables once."""
-        rules: list[_Rules] = [*self._nft.values()] if self._tools.has("nft") else []
+    async def _readable(self) -> dict[Key, _Rules]:
+        """Return what there are programs for, each variant of iptables once."""
+        rules: dict[Key, _Rules] = {}
+        if self._tools.has("nft"):
+            rules |= {("ruleset", nft.KIND, family): table for family, table in self._nft.items()}
         for family, default in self._iptables.items():
             used = await _variant(default)
             if used:
-                rules.append(default)
-            rules += (
-                other
-                for (kind, number), other in self._variants.items()
-                if number == family and kind != used and other.installed
-            )
+                rules["ruleset", iptables.KIND, family] = default
+            for (kind, number), other in self._variants.items():
+                if number == family and kind != used and other.installed:
+                    rules["ruleset", kind, number] = other
         return rules
 
     async def _nft_tooling(self, families: Collection[int]) -> Tooling:
