@@ -1,0 +1,145 @@
+"""This machine, as far as the network cares: uplink, addresses, what is on-link (flannel.md §7).
+
+Pure: a snapshot and settings go in, values come out, with one line for people that says what was chosen and why
+nothing else was.
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from weft.config.netconf import NetConf
+from weft.config.options import Options
+from weft.desired.inputs import Facts, Uplink
+from weft.desired.onlink import onlink_prefixes
+from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, usable
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Net
+from weft.model.snapshot import LinkInfo, RouteInfo, Snapshot
+
+_CODE: Final = "IFACE-001"
+# A node may have a thousand pods' links: the line names so many others and counts the rest.
+_NAMED: Final = 8
+
+
+def select(
+    options: Options, snapshot: Snapshot, *, v4: bool, v6: bool, reach: RouteInfo | None = None
+) -> tuple[Facts, str]:
+    """Choose the uplink and our addresses for the wanted families; the text is the line for the log.
+
+    `reach` is the kernel's route to `options.iface_can_reach` (None if it has none). Raises `ConfigError` with a
+    problem for each look-up that failed, and what interfaces there are.
+    """
+    question = Question(options=options, snapshot=snapshot, v4=v4, v6=v6, reach=reach)
+    failed: list[Problem] = []
+    for flag, look_up in look_ups(question):
+        try:
+            found = look_up()
+            v4_address = _address4(question, found) if v4 else None
+            v6_address = _address6(question, found) if v6 else None
+            if not found.link.mtu:
+                raise NotFoundError(f"{found.link.name} has MTU 0")
+        except NotFoundError as error:
+            failed.append(Problem(code=_CODE, where=flag, seen=str(error)))
+            continue
+        facts = Facts(
+            uplink=Uplink(
+                name=found.link.name, index=found.link.index, mtu=found.link.mtu, v4=v4_address, v6=v6_address
+            ),
+            public_v4=(options.public_ip or v4_address) if v4 else None,
+            public_v6=(options.public_ipv6 or v6_address) if v6 else None,
+            onlink=onlink_prefixes(snapshot, found.link.index),
+        )
+        return facts, _explain(question, facts, found, flag=flag, failed=failed)
+    *others, last = failed
+    hint = f"Name the interface with --iface. This node has: {_inventory(snapshot)}."
+    raise ConfigError(*others, Problem(code=_CODE, where=last.where, seen=last.seen, hint=hint))
+
+
+def overlaps(netconf: NetConf, facts: Facts) -> tuple[Problem, ...]:
+    """Find what would break the underlay: subnets that nodes may get and that lie where the nodes themselves are."""
+    return tuple(
+        Problem(
+            code="ADDR-001",
+            where=f"net-conf: {name}",
+            seen=f"{pool.first} to {pool.last} overlap {net}, where {facts.uplink.name} reaches the nodes",
+            expected="pod subnets apart from the nodes' own network",
+            hint=f"Choose another {name}, or bounds (SubnetMin, SubnetMax) that leave {net} out.",
+        )
+        for name, pool in (("Network", netconf.v4), ("IPv6Network", netconf.v6))
+        if pool is not None
+        for net in facts.onlink
+        if net.version == pool.network.version
+        # A default route without a gateway makes everything on-link and says nothing about where nodes are.
+        and net.prefixlen
+        and _meet(net, int(pool.first), int(pool.last) + (1 << (net.max_prefixlen - pool.subnet_len)) - 1)
+    )
+
+
+def _meet(net: Net, low: int, high: int) -> bool:
+    return int(net.network_address) <= high and int(net.broadcast_address) >= low
+
+
+def _address4(question: Question, found: Found) -> IPv4Address:
+    if found.v4 is not None:
+        return found.v4
+    for address in usable(question.snapshot, found.link.index, 4):
+        if isinstance(address.ip, IPv4Address):
+            return address.ip
+    raise NotFoundError(f"{found.link.name} has no usable IPv4 address")
+
+
+def _address6(question: Question, found: Found) -> IPv6Address:
+    if found.v6 is not None:
+        return found.v6
+    for address in usable(question.snapshot, found.link.index, 6):
+        if isinstance(address.ip, IPv6Address):
+            return address.ip
+    raise NotFoundError(f"{found.link.name} has no usable IPv6 address")
+
+
+def _explain(question: Question, facts: Facts, found: Found, *, flag: str, failed: Sequence[Problem]) -> str:
+    uplink = facts.uplink
+    own = [str(address) for address in (uplink.v4, uplink.v6) if address is not None]
+    text = f"uplink {uplink.name} (index {uplink.index}, MTU {uplink.mtu}) with {', '.join(own)}, by {flag}"
+    public = [
+        str(seen)
+        for seen, address in ((facts.public_v4, uplink.v4), (facts.public_v6, uplink.v6))
+        if seen is not None and seen != address
+    ]
+    if public:
+        text += f"; peers are told {', '.join(public)}"
+    parts = [f"{problem.where}: {problem.seen}" for problem in failed] + _others(question, found)
+    return f"{text}; not: {'; '.join(parts)}" if parts else text
+
+
+def _others(question: Question, found: Found) -> list[str]:
+    """Say of each other interface why it is not the uplink; those of one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for link in question.snapshot.links:
+        if link.index != found.link.index:
+            reasons.setdefault(_why_not(question, found, link), []).append(_with_addresses(question.snapshot, link))
+    return [f"{_some(names)} ({reason})" for reason, names in reasons.items()]
+
+
+def _why_not(question: Question, found: Found, link: LinkInfo) -> str:
+    if is_ours(question.snapshot, link):
+        return "made by weft"
+    for version in question.versions:
+        if not usable(question.snapshot, link.index, version):
+            return f"no usable IPv{version} address"
+    return found.not_others
+
+
+def _inventory(snapshot: Snapshot) -> str:
+    return _some([_with_addresses(snapshot, link) for link in snapshot.links if not is_ours(snapshot, link)])
+
+
+def _with_addresses(snapshot: Snapshot, link: LinkInfo) -> str:
+    return " ".join((link.name, *(f"{each.ip}/{each.prefixlen}" for each in snapshot.addresses_of(link.index))))
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return ", ".join(names) or "none"
+    return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more"

@@ -1,0 +1,221 @@
+"""Which interface carries the traffic between nodes: the look-ups of flannel.md §7.1–7.3, over a snapshot.
+
+A look-up finds an interface, with the addresses that finding it has settled, or says why it did not. Nothing
+here asks the kernel; the one answer that only the kernel has (`--iface-can-reach`) is passed in.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+from weft.config.options import Options
+from weft.model.net import Ip
+from weft.model.objects import ALIAS, MAIN_TABLE
+from weft.model.snapshot import AddressInfo, LinkInfo, RouteInfo, Snapshot
+
+# rtm_type of linux/rtnetlink.h.
+UNICAST: Final = 1
+LOCAL: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An interface, the addresses that finding it has settled, and why no other interface is the one."""
+
+    link: LinkInfo
+    v4: IPv4Address | None = None
+    v6: IPv6Address | None = None
+    not_others: str
+
+
+class NotFoundError(Exception):
+    """A look-up had no result; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is known and wanted. `reach` is the kernel's route to `--iface-can-reach`, None if it has none."""
+
+    options: Options
+    snapshot: Snapshot
+    v4: bool
+    v6: bool
+    reach: RouteInfo | None = None
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The families that are wanted."""
+        return tuple(version for version, wanted in ((4, self.v4), (6, self.v6)) if wanted)
+
+
+LookUp = Callable[[], Found]
+
+
+def look_ups(question: Question) -> Iterator[tuple[str, LookUp]]:
+    """Give the look-ups in the order of §7.1, each with what it is called in messages."""
+    options = question.options
+    for name in options.iface:
+        yield f"--iface={name}", partial(_by_name, question, name)
+    for pattern in options.iface_regex:
+        yield f"--iface-regex={pattern.pattern}", partial(_by_pattern, question, pattern)
+    if options.iface_can_reach is not None:
+        yield f"--iface-can-reach={options.iface_can_reach}", partial(_by_reach, question, options.iface_can_reach)
+    if options.iface or options.iface_regex or options.iface_can_reach is not None:
+        return
+    # A public address alone makes us look for the interface that owns it.
+    if options.public_ip is not None:
+        yield f"--public-ip={options.public_ip}", partial(_by_name, question, str(options.public_ip))
+    elif options.public_ipv6 is not None:
+        yield f"--public-ipv6={options.public_ipv6}", partial(_by_name, question, str(options.public_ipv6))
+    else:
+        yield "default route", partial(_by_default_route, question)
+
+
+def usable(snapshot: Snapshot, index: int, version: int) -> list[AddressInfo]:
+    """The addresses of an interface that traffic between nodes may use, best first (§7.3); ties in kernel order."""
+    fit = [
+        address
+        for address in snapshot.addresses_of(index)
+        if address.ip.version == version
+        and not (address.ip.is_loopback or address.ip.is_multicast or address.ip.is_unspecified)
+        and not (address.deprecated or address.dad_failed)
+    ]
+    return sorted(fit, key=lambda address: (address.ip.is_link_local, not address.permanent, address.temporary))
+
+
+def is_ours(snapshot: Snapshot, link: LinkInfo) -> bool:
+    """Tell whether weft made the link: a tunnel must not run through itself."""
+    return link.alias.startswith(ALIAS) or ("link", link.name) in snapshot.ours
+
+
+def _candidates(question: Question) -> list[LinkInfo]:
+    links = (link for link in question.snapshot.links if not is_ours(question.snapshot, link))
+    return sorted(links, key=lambda link: link.index)
+
+
+def _by_name(question: Question, name: str) -> Found:
+    if not name:
+        return _by_default_route(question)
+    try:
+        address = ip_address(name)
+    except ValueError:
+        address = None
+    if address is not None:
+        return _by_address(question, address)
+    link = next((link for link in question.snapshot.links if link.name == name), None)
+    if link is None:
+        raise NotFoundError("no interface has this name")
+    if is_ours(question.snapshot, link):
+        raise NotFoundError("this interface is weft's own")
+    return Found(link=link, not_others="not the one named")
+
+
+def _owner(question: Question, address: Ip) -> LinkInfo:
+    """Find who has the address, whatever its prefix length and state."""
+    owners = {each.index for each in question.snapshot.addresses if each.ip == address}
+    for link in _candidates(question):
+        if link.index in owners:
+            return link
+    raise NotFoundError(f"no interface has the address {address}")
+
+
+def _by_address(question: Question, address: Ip) -> Found:
+    link = _owner(question, address)
+    v4 = address if isinstance(address, IPv4Address) and question.v4 else None
+    v6 = address if isinstance(address, IPv6Address) and question.v6 else None
+    public = question.options.public_ipv6
+    if question.v4 and question.v6 and public is not None and public != address:
+        # In dual stack the public IPv6 address must be of this interface, and then is the one in use. Q-46: an
+        # IPv6 address as the name works without it; a public one that no interface has is then that of a NAT.
+        try:
+            other = _owner(question, public)
+        except NotFoundError:
+            if v4 is not None:
+                raise
+            other = None
+        if other is not None and other.index != link.index:
+            raise NotFoundError(f"{address} belongs to {link.name}, but --public-ipv6={public} to {other.name}")
+        v6 = v6 if other is None else public
+    return Found(link=link, v4=v4, v6=v6, not_others=f"does not have {address}")
+
+
+def _by_pattern(question: Question, pattern: re.Pattern[str]) -> Found:
+    for link in _candidates(question):
+        # Each interface starts afresh: an address of another one must not leak into the result (Q-47).
+        matched = {
+            version: next(
+                (each.ip for each in usable(question.snapshot, link.index, version) if pattern.search(str(each.ip))),
+                None,
+            )
+            for version in question.versions
+        }
+        if all(matched.values()):
+            v4, v6 = matched.get(4), matched.get(6)
+            return Found(
+                link=link,
+                v4=v4 if isinstance(v4, IPv4Address) else None,
+                v6=v6 if isinstance(v6, IPv6Address) else None,
+                not_others="no match, or a later one",
+            )
+    for link in _candidates(question):
+        if pattern.search(link.name):
+            return Found(link=link, not_others="no match, or a later one")
+    both = " in both families" if len(question.versions) > 1 else ""
+    raise NotFoundError(f"neither an address{both} nor a name matches")
+
+
+def _by_reach(question: Question, target: Ip) -> Found:
+    route = question.reach
+    if route is None or route.kind not in (UNICAST, LOCAL):
+        raise NotFoundError("the kernel has no route there")
+    if route.kind == LOCAL:
+        raise NotFoundError("this is an address of this node itself; give that of another machine")
+    link = question.snapshot.link(_way_out(route))
+    if link is None:
+        raise NotFoundError("the route there has no interface")
+    if is_ours(question.snapshot, link):
+        raise NotFoundError(f"the route there leads through {link.name}, which is weft's own")
+    src = route.src
+    return Found(
+        link=link,
+        v4=src if isinstance(src, IPv4Address) and question.v4 else None,
+        v6=src if isinstance(src, IPv6Address) and question.v6 else None,
+        not_others=f"not on the way to {target}",
+    )
+
+
+def _by_default_route(question: Question) -> Found:
+    links = {version: _default_link(question, version) for version in question.versions}
+    first, *rest = links.values()
+    if any(link.index != first.index for link in rest):
+        raise NotFoundError(f"the default routes differ: {links[4].name} for IPv4, {links[6].name} for IPv6")
+    return Found(link=first, not_others="no default route, or one with a higher metric")
+
+
+def _default_link(question: Question, version: int) -> LinkInfo:
+    """The interface of the default route that the kernel itself would take: the one with the lowest metric.
+
+    flannel takes the first in the kernel's order and refuses those with several next hops (§12.3 item 9).
+    """
+    links = {link.index: link for link in _candidates(question)}
+    routes = [
+        route
+        for route in question.snapshot.routes
+        if route.dst.version == version
+        and not route.dst.prefixlen
+        and (route.kind, route.table, route.tos) == (UNICAST, MAIN_TABLE, 0)
+        and _way_out(route) in links
+    ]
+    if not routes:
+        raise NotFoundError(f"there is no IPv{version} default route")
+    return links[_way_out(min(routes, key=lambda route: route.priority))]
+
+
+def _way_out(route: RouteInfo) -> int:
+    """The interface of a route; of several next hops the one with the greatest weight, the first among equals."""
+    if not route.hops:
+        return route.index
+    return max(route.hops, key=lambda hop: hop.weight).index
