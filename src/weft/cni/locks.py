@@ -14,7 +14,7 @@ from typing import Final
 from weft.cni.files import RootedFiles
 
 # Starts with CNI_ so that the client passes it on with the other variables.
-TOKEN: Final = "CNI_WEFT_TURN"
+VARIABLE: Final = "CNI_WEFT_TURN"
 _DIRECTORY: Final = "/locks"
 _SUFFIX: Final = ".turn"
 
@@ -65,7 +65,7 @@ class ContainerLocks:
 
     def inside(self, env: Mapping[str, str]) -> bool:
         """Tell whether the request comes from a delegate of whoever holds the container's turn now."""
-        token = env.get(TOKEN, "")
+        token = env.get(VARIABLE, "")
         if not token:
             return False
         with suppress(OSError):

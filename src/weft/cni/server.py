@@ -1,0 +1,217 @@
+"""Accepts CNI clients and reads their requests, in the event loop; the work is done in threads (`session`).
+
+Nothing here waits: a slow client costs a descriptor and a timer, and a plugin that blocks costs a thread.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+import time
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.endpoint import Endpoint
+from weft.cni.locks import VARIABLE, ContainerLocks
+from weft.cni.opened import Node
+from weft.cni.session import Plugins, Service, Session
+from weft.cni.turns import Turns
+from weft.wire import cni, frames
+from weft.wire.cni import CniError
+from weft.wire.frames import Call, FrameError, VersionError
+
+# Our own work on one request, without waiting for delegates. The client waits longer (ANSWER_TIMEOUT in weft.h).
+LIMIT_SECONDS: Final = 30.0
+# A client writes its request at once; it has nothing to wait for.
+_REQUEST_SECONDS: Final = 10.0
+_WATCH_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 10.0
+# More threads at a time only fight for the interpreter: 50 parallel ADDs were quickest with this many.
+_AT_ONCE: Final = 8
+_MAX_DESCRIPTORS: Final = 16
+_CHUNK: Final = 1 << 18
+_UCRED: Final = struct.Struct("=iII")  # unix(7): pid, uid, gid
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS) -> None:
+    """Serve clients until cancelled; then finish what runs, and close the endpoint.
+
+    `run` is called in worker threads, for one container at a time and for different containers at once.
+    """
+    server = _Server(
+        endpoint,
+        Service(node=node, locks=ContainerLocks(node.state), turns=Turns(at_once=_AT_ONCE), run=run, limit=limit),
+    )
+    server.start()
+    try:
+        await server.watch()
+    finally:
+        await server.stop()
+
+
+class _Server:
+    """The accepting side: connections whose request is not complete, and sessions that run."""
+
+    def __init__(self, endpoint: Endpoint, service: Service) -> None:
+        self._endpoint = endpoint
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._incoming: set[_Incoming] = set()
+        self._sessions: set[Session] = set()
+
+    def start(self) -> None:
+        self._service.locks.sweep()
+        self._loop.add_reader(self._endpoint.socket, self._accept)
+
+    async def watch(self) -> None:
+        """Cut off what takes too long."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            for session in tuple(self._sessions):
+                if session.overdue(now):
+                    session.cut_off(f"weftd did not finish within {self._service.limit:g} s")
+            for incoming in tuple(self._incoming):
+                if now - incoming.since > _REQUEST_SECONDS:
+                    incoming.refuse(CniError(cni.TRY_AGAIN, f"no request within {_REQUEST_SECONDS:g} s"))
+
+    async def stop(self) -> None:
+        """Take nobody in any more, let what runs end, and end it if it does not."""
+        self._loop.remove_reader(self._endpoint.socket)
+        self._endpoint.close()
+        for incoming in tuple(self._incoming):
+            incoming.refuse(CniError(cni.TRY_AGAIN, "weftd is stopping"))
+        turns = self._service.turns
+        if not await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS):
+            for session in tuple(self._sessions):
+                session.cut_off("weftd is stopping")
+            await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS)
+        turns.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._endpoint.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                _log.warning("cannot accept a CNI client: %s", error)
+                return
+            incoming = _Incoming(connection, done=self._forget, complete=self._dispatch)
+            self._incoming.add(incoming)
+            # The client has usually sent everything by now.
+            incoming.start()
+
+    def _forget(self, incoming: "_Incoming") -> None:
+        self._incoming.discard(incoming)
+
+    def _dispatch(self, incoming: "_Incoming", call: Call, version: int) -> None:
+        session = Session(
+            self._service,
+            connection=incoming.connection,
+            call=call,
+            version=version,
+            descriptors=dict(zip(call.descriptors, incoming.descriptors, strict=True)),
+        )
+        self._sessions.add(session)
+        key = call.env.get("CNI_CONTAINERID") or None
+        # What a delegate of a running request asks for must not wait for that request.
+        if VARIABLE in call.env and self._service.locks.inside(call.env):
+            key = None
+        self._service.turns.submit(key, lambda: self._run(session))
+
+    def _run(self, session: Session) -> None:
+        """In a worker thread."""
+        try:
+            session.serve()
+        finally:
+            self._sessions.discard(session)
+
+
+class _Incoming:
+    """A client whose request is being read. Its descriptors are ours from the first byte on."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        *,
+        done: "Callable[[_Incoming], None]",
+        complete: "Callable[[_Incoming, Call, int], None]",
+    ) -> None:
+        self.connection = connection
+        self.descriptors: list[int] = []
+        self.since = time.monotonic()
+        self._done = done
+        self._complete = complete
+        self._reader = frames.Reader()
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        self.connection.settimeout(0)
+        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        _, uid, _ = _UCRED.unpack(credentials)
+        if uid != 0:
+            _log.warning("CNI client refused: uid=%d", uid)
+            self.refuse(CniError(cni.INTERNAL, f"uid {uid} may not ask weftd: only root may"))
+            return
+        self._loop.add_reader(self.connection, self._readable)
+        self._readable()
+
+    def refuse(self, error: CniError) -> None:
+        """Answer with an error and close."""
+        self._leave()
+        data = frames.encode_done(frames.Done(exit=1, stdout=error.render()))
+        with suppress(OSError):
+            self.connection.send(data)
+        self.connection.close()
+        for fd in self.descriptors:
+            os.close(fd)
+
+    def _leave(self) -> None:
+        self._loop.remove_reader(self.connection)
+        self._done(self)
+
+    def _readable(self) -> None:
+        try:
+            data = self._receive()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.refuse(CniError(cni.TRY_AGAIN, f"the request could not be read: {error}"))
+            return
+        try:
+            self._take(data)
+        except VersionError as error:
+            self.refuse(CniError(cni.TRY_AGAIN, str(error)))
+        except FrameError as error:
+            self.refuse(CniError(cni.INTERNAL, f"the request cannot be read: {error}"))
+
+    def _receive(self) -> bytes:
+        if not self._reader.empty:
+            return self.connection.recv(_CHUNK)
+        room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
+        data, ancillary, flags, _ = self.connection.recvmsg(_CHUNK, room, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.descriptors += array("i", content[: len(content) // 4 * 4])
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(0, f"more than {_MAX_DESCRIPTORS} descriptors, or no room for them here")
+        return data
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            raise FrameError("the connection was closed in the middle of a frame")
+        frame = self._reader.feed(data)
+        if frame is None:
+            return
+        call = frames.decode_call(frame)
+        if len(call.descriptors) != len(self.descriptors) or len(set(call.descriptors)) != len(self.descriptors):
+            raise FrameError(f"{len(self.descriptors)} descriptors with the names {call.descriptors}")
+        self._leave()
+        self.connection.settimeout(None)
+        self._complete(self, call, frame.version)

@@ -1,0 +1,221 @@
+"""One request of one client, from its frame to its answer. Runs in a worker thread and may block.
+
+What a client gets stands and falls with the client: an ADD whose answer nobody has read is undone.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from weft.cni.host import ClientGone, Done, Host, Ran, Request
+from weft.cni.locks import VARIABLE, ContainerLocks, Turn
+from weft.cni.opened import Node, OpenedHost
+from weft.cni.turns import Turns
+from weft.wire import cni, frames
+from weft.wire.cni import CniError
+from weft.wire.frames import Call, FrameError
+
+# How long a client may take to read what it has been waiting for.
+_READ_SECONDS: Final = 10.0
+_CHUNK: Final = 1 << 18
+
+_log = logging.getLogger(__name__)
+
+Plugins = Callable[[Request, Host], Done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What all sessions share. `limit` is in seconds and counts our own work alone."""
+
+    node: Node
+    locks: ContainerLocks
+    turns: Turns
+    run: Plugins
+    limit: float
+
+
+class Session:
+    """A connection whose request has been read. `serve` ends it; other threads may call `overdue` and `cut_off`."""
+
+    def __init__(
+        self, service: Service, *, connection: socket.socket, call: Call, version: int, descriptors: Mapping[str, int]
+    ) -> None:
+        self._service = service
+        self._connection = connection
+        self._call = call
+        self._version = version
+        self._descriptors = dict(descriptors)
+        self._turn: Turn | None = None
+        self._guard = threading.Lock()
+        self._answered = False
+        self._since: float | None = None
+        self._spent = 0.0
+
+    @property
+    def request(self) -> Request:
+        call = self._call
+        return Request(
+            plugin=call.plugin,
+            command=call.env.get("CNI_COMMAND", ""),
+            env=call.env,
+            stdin=call.stdin,
+            stdin_error=call.stdin_error,
+        )
+
+    def serve(self) -> None:
+        """Do what is asked and answer."""
+        self._since = time.monotonic()
+        try:
+            with self._service.locks.hold(self._call.env) as self._turn:
+                self._serve()
+        except CniError as error:
+            self._reply(Done(exit=1, stdout=error.render()))
+        finally:
+            self._close_descriptors()
+            self._connection.close()
+
+    def overdue(self, now: float) -> bool:
+        """Tell whether our own work on it has taken longer than it may."""
+        with self._guard:
+            since, spent = self._since, self._spent
+        return not self._answered and since is not None and spent + now - since > self._service.limit
+
+    def cut_off(self, why: str) -> None:
+        """Answer in place of the worker, which then finds nobody to answer and undoes what it did."""
+        done = Done(exit=1, stdout=CniError(cni.TRY_AGAIN, why).render())
+        with self._guard:
+            answered, self._answered = self._answered, True
+        if not answered:
+            with suppress(OSError):
+                self._connection.send(self._encode(done), socket.MSG_DONTWAIT)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self) -> None:
+        request = self.request
+        with closing(
+            OpenedHost(
+                self._service.node,
+                descriptors=self._descriptors,
+                env=request.env,
+                netns_problem=self._call.netns_problem,
+                delegate=self._delegate,
+            )
+        ) as host:
+            if self._gone():
+                return  # nothing has been done for it yet
+            try:
+                done = self._service.run(request, host)
+            except ClientGone:
+                self._abandon(request, host)
+                return
+            if request.command == "ADD" and done.exit == 0:
+                # The container's namespace stays open until the client has what it asked for: to undo it, if need be.
+                if self._gone() or not self._reply(done) or not self._was_read():
+                    self._abandon(request, host)
+                return
+        self._close_descriptors()
+        self._reply(done)
+
+    def _gone(self) -> bool:
+        """Tell whether the client has closed its end, or was cut off."""
+        if self._answered:
+            return True
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _reply(self, done: Done) -> bool:
+        """Send the answer; False if nobody takes it."""
+        with self._guard:
+            if self._answered:
+                return False
+            self._answered = True
+        try:
+            self._connection.settimeout(_READ_SECONDS)
+            self._connection.sendall(self._encode(done))
+        except OSError:
+            return False
+        return True
+
+    def _encode(self, done: Done) -> bytes:
+        try:
+            return frames.encode_done(
+                frames.Done(exit=done.exit, stdout=done.stdout, stderr=done.stderr), version=self._version
+            )
+        except FrameError as error:
+            refusal = CniError(cni.INTERNAL, f"the answer cannot be sent: {error}")
+            return frames.encode_done(frames.Done(exit=1, stdout=refusal.render()), version=self._version)
+
+    def _was_read(self) -> bool:
+        """Wait for the client's end. The kernel says ECONNRESET if it closed without having read everything."""
+        try:
+            return not self._connection.recv(1)
+        except TimeoutError:
+            return True  # it lives and is slow; what it has been sent stands
+        except OSError:
+            return False
+
+    def _delegate(self, name: str, command: str, env: Mapping[str, str], stdin: bytes) -> Ran | None:
+        changes: dict[str, str | None] = {**env, "CNI_COMMAND": command}
+        if self._turn is not None:
+            changes[VARIABLE] = self._turn.token()
+        try:
+            order = frames.encode_run(frames.Run(name=name, stdin=stdin, changes=changes), version=self._version)
+        except FrameError as error:
+            raise CniError(cni.INTERNAL, f"delegate {name!r} cannot be called: {error}") from error
+        with self._service.turns.aside():
+            self._stop_clock()
+            try:
+                self._connection.sendall(order)
+                ran = frames.decode_ran(self._receive())
+            except (OSError, FrameError) as error:
+                raise ClientGone(str(error)) from error
+            finally:
+                self._start_clock()
+        return None if ran.exit is None else Ran(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
+
+    def _receive(self) -> frames.Frame:
+        reader = frames.Reader()
+        while data := self._connection.recv(_CHUNK):
+            frame = reader.feed(data)
+            if frame is not None:
+                return frame
+        raise ClientGone("the client left while its delegate ran")
+
+    def _stop_clock(self) -> None:
+        with self._guard:
+            if self._since is not None:
+                self._spent += time.monotonic() - self._since
+            self._since = None
+
+    def _start_clock(self) -> None:
+        with self._guard:
+            self._since = time.monotonic()
+
+    def _abandon(self, request: Request, host: OpenedHost) -> None:
+        """Undo an ADD that nobody waits for any more; the plugin notes what it could not have a delegate do."""
+        container = request.env.get("CNI_CONTAINERID", "")
+        _log.warning("client gone: plugin=%s command=%s container=%s", request.plugin, request.command, container)
+        if request.command != "ADD":
+            return
+        undo = replace(request, command="DEL", env={**request.env, "CNI_COMMAND": "DEL"})
+        with suppress(ClientGone):
+            done = self._service.run(undo, host)
+            if done.exit != 0:
+                answer = done.stdout.decode("utf-8", "replace")
+                _log.error("could not undo: plugin=%s container=%s answer=%s", request.plugin, container, answer)
+
+    def _close_descriptors(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
