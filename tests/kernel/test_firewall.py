@@ -269,7 +269,7 @@ def test_all_damage_is_seen_and_made_good(variant, damage, legacy):
         "add chain ip flannel-ipv4 mine",
         "add set ip flannel-ipv4 mine { type ipv4_addr; }",
         "add chain ip flannel-ipv4 forward { policy drop; }",
-        "delete chain ip flannel-ipv4 forward; add chain ip flannel-ipv4 forward {type filter hook forward priority 7;}",
+        "delete chain ip flannel-ipv4 postrtg; add chain ip flannel-ipv4 postrtg { type nat hook input priority 7; }",
     ],
 )
 def test_all_damage_to_our_nft_table_is_seen_and_made_good(damage):

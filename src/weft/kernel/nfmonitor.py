@@ -132,6 +132,7 @@ class Monitor:
         self._own = own
         self._generations = Generations(own)
         self._socket = _subscribe()
+        self._broken = False
 
     def __enter__(self) -> Self:
         return self
@@ -140,24 +141,31 @@ class Monitor:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; a waiting `wakes` must have been cancelled."""
+        """Close the socket; a waiting `wake` must have been cancelled."""
         self._socket.close()
 
     async def wakes(self) -> AsyncIterator[Touched | Resync]:
-        """Yield one wake-up for all that has happened since the last; never ends by itself."""
+        """Yield what `wake` returns, without end."""
+        while True:
+            yield await self.wake()
+
+    async def wake(self) -> Touched | Resync:
+        """Wait for something to happen; all that happened since the last call is one. May be cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
+                if self._broken:
+                    await self._replace_socket()
                 self._generations.feed(await loop.sock_recv(self._socket, _DATAGRAM))
                 self._drain()
             except (OSError, Malformed) as error:
                 self._generations.forget()
-                yield Resync(reason=_reason(error))
-                await self._recover(error)
-                continue
+                # ENOBUFS leaves the socket in order; after anything else a new one takes its place.
+                self._broken = getattr(error, "errno", None) != errno.ENOBUFS
+                return Resync(reason=_reason(error))
             touched = self._generations.take()
             if touched is not None:
-                yield touched
+                return touched
 
     def _drain(self) -> None:
         try:
@@ -166,18 +174,13 @@ class Monitor:
         except BlockingIOError:
             self._own.caught_up()
 
-    async def _recover(self, error: Exception) -> None:
-        """ENOBUFS leaves the socket in order; after anything else a new one takes its place."""
-        if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
-            return
+    async def _replace_socket(self) -> None:
         # A socket that fails at once, again and again, must not take the processor.
         await asyncio.sleep(_RETRY_SECONDS)
-        try:
-            replacement = _subscribe()
-        except OSError:  # no descriptor left, perhaps: the old one is tried again
-            return
+        replacement = _subscribe()
         self._socket.close()
         self._socket = replacement
+        self._broken = False
 
 
 def _subscribe() -> socket.socket:
