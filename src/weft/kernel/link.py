@@ -153,6 +153,11 @@ def create_vxlan(
     return _create(_common(name, mtu, mac), _linkinfo("vxlan", nest(IFLA_INFO_DATA, data)))
 
 
+def impossible(kind: str) -> Message:
+    """Create a link of `kind` whose name and MAC no link can have."""
+    return _create(_common("/", 0, Mac(b"\xff" * 6)), _linkinfo(kind, b""))
+
+
 def set_vxlan_learning(index: int, *, vni: int, learning: bool) -> Message:
     """Turn MAC learning of an existing VTEP on or off."""
     data = nest(IFLA_INFO_DATA, u32(IFLA_VXLAN_ID, vni), u8(IFLA_VXLAN_LEARNING, learning))

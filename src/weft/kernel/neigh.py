@@ -29,13 +29,13 @@ NUD_PERMANENT: Final = 0x80
 NTF_SELF: Final = 0x02
 NTF_EXT_LEARNED: Final = 0x10
 
-_NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
+NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
 
 
 def parse_neighbour(body: bytes) -> NeighbourInfo:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH of family IPv4 or IPv6. Raises `Malformed`."""
-    _, index, state, flags, _ = fixed(_NDMSG, body)
-    attrs = parse(body, _NDMSG.size)
+    _, index, state, flags, _ = fixed(NDMSG, body)
+    attrs = parse(body, NDMSG.size)
     ip = attrs.ip(NDA_DST)
     if ip is None:
         raise Malformed("a neighbour without an address")
@@ -45,8 +45,8 @@ def parse_neighbour(body: bytes) -> NeighbourInfo:
 
 def parse_fdb(body: bytes) -> FdbInfo:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH of family AF_BRIDGE. Raises `Malformed`."""
-    _, index, state, flags, _ = fixed(_NDMSG, body)
-    attrs = parse(body, _NDMSG.size)
+    _, index, state, flags, _ = fixed(NDMSG, body)
+    attrs = parse(body, NDMSG.size)
     mac = attrs.mac(NDA_LLADDR)
     if mac is None:
         raise Malformed("a forwarding entry without a MAC address")
@@ -66,13 +66,13 @@ def parse_fdb(body: bytes) -> FdbInfo:
 
 def family_and_index(body: bytes) -> tuple[int, int]:
     """The address family and the interface index of a notice, to drop others' cheaply. Raises `Malformed`."""
-    family, index, *_ = fixed(_NDMSG, body)
+    family, index, *_ = fixed(NDMSG, body)
     return family, index
 
 
 def list_neighbours(family: int, index: int) -> tuple[int, bytes]:
     """The dump request for neighbours, of both families with 0, of all links with `index` 0: type and body."""
-    return RTM_GETNEIGH, _NDMSG.pack(family, 0, 0, 0, 0) + (u32(NDA_IFINDEX, index) if index else b"")
+    return RTM_GETNEIGH, NDMSG.pack(family, 0, 0, 0, 0) + (u32(NDA_IFINDEX, index) if index else b"")
 
 
 def list_fdb(index: int) -> tuple[int, bytes]:
@@ -84,14 +84,14 @@ def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool 
     """Add a permanent neighbour."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    body = _NDMSG.pack(family, index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
+    body = NDMSG.pack(family, index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
     return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_LLADDR, mac) + u8(NDA_PROTOCOL, protocol))
 
 
 def delete_neighbour(index: int, ip: Ip) -> Message:
     """Delete a neighbour."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    return Message(RTM_DELNEIGH, 0, _NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+    return Message(RTM_DELNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
 
 
 def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Message:
@@ -100,11 +100,11 @@ def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Messag
     `replace` changes the entry's first remote and leaves further ones; without it, EEXIST if `mac` has any.
     """
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
-    body = _NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
+    body = NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_DST, remote.packed))
 
 
 def delete_fdb(index: int, mac: Mac, remote: Ip | None = None) -> Message:
     """Delete a forwarding entry of the device's own table: one remote of it, or with None all of them."""
-    body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
+    body = NDMSG.pack(socket.AF_BRIDGE, index, 0, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_DELNEIGH, 0, body + (b"" if remote is None else attribute(NDA_DST, remote.packed)))

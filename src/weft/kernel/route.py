@@ -43,7 +43,7 @@ _MODES: Final[dict[Mode, int]] = {
 }
 
 # family, length of destination, of source, tos, table, protocol, scope, type, flags
-_RTMSG: Final = Struct("=BBBBBBBBI")
+RTMSG: Final = Struct("=BBBBBBBBI")
 _RTNEXTHOP: Final = Struct("=HBBi")  # length, flags, weight - 1, interface index
 _RTVIA: Final = Struct("=H")  # family; the address follows
 _LARGEST_SHORT_TABLE: Final = 255
@@ -51,14 +51,14 @@ _LARGEST_SHORT_TABLE: Final = 255
 
 def parse_route(body: bytes) -> RouteInfo:
     """Read RTM_NEWROUTE or RTM_DELROUTE. Raises `Malformed`."""
-    family, prefixlen, _, tos, table, protocol, scope, kind, flags = fixed(_RTMSG, body)
-    attrs = parse(body, _RTMSG.size)
+    family, prefixlen, _, tos, table, protocol, scope, kind, flags = fixed(RTMSG, body)
+    attrs = parse(body, RTMSG.size)
     hops = _hops(attrs[RTA_MULTIPATH]) if RTA_MULTIPATH in attrs else ()
     metrics = attrs.nest(RTA_METRICS) if RTA_METRICS in attrs else None
     only = hops[0] if len(hops) == 1 else None
     return RouteInfo(
         dst=destination(family, prefixlen, attrs.get(RTA_DST)),
-        via=only.via if only else _gateway(attrs),
+        via=only.via if only else gateway(attrs),
         index=only.index if only else attrs.number(RTA_OIF) or 0,
         onlink=only.onlink if only else bool(flags & RTNH_F_ONLINK),
         kind=kind,
@@ -88,7 +88,7 @@ def destination(family: int, prefixlen: int, packed: bytes | None) -> Net:
 
 def list_routes(family: int, *, table: int = 0, protocol: int = 0, index: int = 0) -> tuple[int, bytes]:
     """The dump request for the routes of one family that match what is not 0: type and body."""
-    body = _RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
+    body = RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
     if table:
         body += u32(RTA_TABLE, table)
     if index:
@@ -99,7 +99,7 @@ def list_routes(family: int, *, table: int = 0, protocol: int = 0, index: int = 
 def get_route(ip: Ip) -> Message:
     """Ask which route a packet to `ip` would take."""
     family, length = (socket.AF_INET, 32) if ip.version == 4 else (socket.AF_INET6, 128)
-    return Message(RTM_GETROUTE, 0, _RTMSG.pack(family, length, 0, 0, 0, 0, 0, 0, 0) + attribute(RTA_DST, ip.packed))
+    return Message(RTM_GETROUTE, 0, RTMSG.pack(family, length, 0, 0, 0, 0, 0, 0, 0) + attribute(RTA_DST, ip.packed))
 
 
 def add_route(
@@ -156,7 +156,7 @@ def _target(dst: Net, table: int, via: Ip | None, index: int, priority: int) -> 
 def _head(dst: Net, table: int, protocol: int, scope: int, kind: int, *, flags: int = 0) -> bytes:
     family = socket.AF_INET if dst.version == 4 else socket.AF_INET6
     short = table if table <= _LARGEST_SHORT_TABLE else 0
-    return _RTMSG.pack(family, dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
+    return RTMSG.pack(family, dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
 
 
 def _encode_gateway(via: Ip, dst: Net) -> bytes:
@@ -166,7 +166,7 @@ def _encode_gateway(via: Ip, dst: Net) -> bytes:
     return attribute(RTA_VIA, _RTVIA.pack(family) + via.packed)
 
 
-def _gateway(attrs: Attributes) -> Ip | None:
+def gateway(attrs: Attributes) -> Ip | None:
     """The gateway, which RTA_VIA names when it is of the other family."""
     if RTA_VIA in attrs:
         return address(attrs[RTA_VIA][_RTVIA.size :])
@@ -182,7 +182,7 @@ def _hops(data: bytes) -> tuple[NextHop, ...]:
         if length < _RTNEXTHOP.size or offset + length > len(data):
             raise Malformed(f"next hop of {length} bytes where {len(data) - offset} are left")
         attrs = parse(data[offset : offset + length], _RTNEXTHOP.size)
-        hop = NextHop(index=index, via=_gateway(attrs), onlink=bool(flags & RTNH_F_ONLINK), weight=weight + 1)
+        hop = NextHop(index=index, via=gateway(attrs), onlink=bool(flags & RTNH_F_ONLINK), weight=weight + 1)
         hops.append(hop)
         offset += (length + 3) & ~3
     return tuple(hops)

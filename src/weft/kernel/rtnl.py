@@ -172,6 +172,10 @@ class Rtnl:
             )
         )
 
+    def set_vxlan_learning(self, index: int, *, vni: int, learning: bool) -> None:
+        """Turn MAC learning of a VTEP on or off."""
+        self._socket.request(link.set_vxlan_learning(index, vni=vni, learning=learning))
+
     def set_port(self, index: int, *, hairpin: bool | None = None, isolated: bool | None = None) -> None:
         """Change settings of a bridge's port."""
         self._socket.request(link.set_port(index, hairpin=hairpin, isolated=isolated))

@@ -1,0 +1,164 @@
+"""Between `model.objects` and rtnetlink messages, both ways. Pure.
+
+Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases
+apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
+way that the model has no words for. The last gives an object that equals nothing we want, so that the diff
+puts it right: a route without a way out, an FDB entry with an unspecified remote, a link with MTU 0 (it can be
+mended) or VNI -1 (it must be made anew).
+"""
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+from typing import Final
+
+from weft.kernel import addr, neigh, route
+from weft.kernel.attributes import address, fixed, parse
+from weft.kernel.netlink import Message
+from weft.model.net import Mac
+from weft.model.objects import ALIAS, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, VxlanLink
+from weft.model.snapshot import AddressInfo, LinkInfo
+
+VTEP_ALIAS: Final = f"{ALIAS}vtep"
+Names = Mapping[int, str]
+
+_NOWHERE: Final = IPv4Address(0)
+_IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
+# What the kernel says of a route as we make it; anything more was added by someone.
+_PLAIN_ROUTE: Final = frozenset(
+    (route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE)
+) | {12, 20}  # RTA_CACHEINFO and RTA_PREF come with every IPv6 route
+
+
+def encode(thing: Address | Route | Neighbour | FdbEntry, index: int) -> Message:
+    """The message that makes the kernel hold `thing` on the link with `index`.
+
+    All replace what is there but the FDB entry's, which fails with EEXIST: replacing changes one remote of
+    several, so whoever gets EEXIST deletes the entry first.
+    """
+    match thing:
+        case Route():
+            return encode_route(thing, index)
+        case Neighbour():
+            return neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL)
+        case FdbEntry():
+            return neigh.add_fdb(index, thing.mac, thing.remote, replace=False)
+        case Address():
+            return addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True)
+
+
+def encode_route(thing: Route, index: int) -> Message:
+    """The message that makes the kernel hold a route; see `encode`."""
+    return route.add_route(
+        thing.dst,
+        via=thing.via,
+        index=index,
+        onlink=thing.onlink,
+        kind=route.RTN_BLACKHOLE if thing.blackhole else route.RTN_UNICAST,
+        table=thing.table,
+        priority=thing.priority,
+        protocol=PROTOCOL,
+        mode="replace",
+    )
+
+
+def encode_removal(thing: Address | Route | Neighbour | FdbEntry, index: int, *, anyones: bool = False) -> Message:
+    """The message that takes `thing` out, found by its key; `anyones` includes a route that is not ours."""
+    match thing:
+        case Route():
+            priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
+            protocol = 0 if anyones else PROTOCOL
+            return route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
+        case Neighbour():
+            return neigh.delete_neighbour(index, thing.ip)
+        case FdbEntry():
+            return neigh.delete_fdb(index, thing.mac)
+        case Address():
+            return addr.delete_address(index, thing.ip, thing.prefixlen)
+
+
+def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
+    """The route's key, and the route if it carries our protocol number. Raises `Malformed`."""
+    family, prefixlen, _, tos, short_table, protocol, _, kind, flags = fixed(route.RTMSG, body)
+    attrs = parse(body, route.RTMSG.size)
+    dst = route.destination(family, prefixlen, attrs.get(route.RTA_DST))
+    table = attrs.number(route.RTA_TABLE) or short_table
+    priority = attrs.number(route.RTA_PRIORITY) or 0
+    if priority == _IPV6_PRIORITY and dst.version == 6:
+        priority = 0
+    thing: Route | None
+    if protocol != PROTOCOL or tos:
+        thing = None
+    elif kind == route.RTN_BLACKHOLE:
+        thing = Route(dst=dst, blackhole=True, table=table, priority=priority)
+    elif kind != route.RTN_UNICAST or not attrs.keys() <= _PLAIN_ROUTE:
+        thing = Route(dst=dst, table=table, priority=priority)
+    else:
+        thing = Route(
+            dst=dst,
+            via=route.gateway(attrs),
+            dev=names.get(attrs.number(route.RTA_OIF) or 0, ""),
+            onlink=bool(flags & route.RTNH_F_ONLINK),
+            table=table,
+            priority=priority,
+        )
+    return ("route", table, dst.network_address.packed, prefixlen, priority), thing
+
+
+def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
+    """The key of a neighbour on `dev`, and the neighbour if it is permanent. Raises `Malformed`."""
+    _, _, state, _, _ = fixed(neigh.NDMSG, body)
+    attrs = parse(body, neigh.NDMSG.size)
+    packed = attrs.get(neigh.NDA_DST, b"")
+    mac = attrs.mac(neigh.NDA_LLADDR)
+    ip = address(packed)
+    thing = Neighbour(dev=dev, ip=ip, mac=mac) if mac is not None and state == neigh.NUD_PERMANENT else None
+    return ("neighbour", dev, packed), thing
+
+
+def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
+    """The key of a forwarding entry on `dev`, and the entry if it is permanent (not learnt). Raises `Malformed`.
+
+    The kernel's notices name an entry's first remote whichever was added or removed, so one that was not made
+    exactly as we do it (`bridge fdb` sets NUD_NOARP too) is reported with an unspecified remote.
+    """
+    info = neigh.parse_fdb(body)
+    key: Key = ("fdb", dev, info.mac)
+    if not info.state & neigh.NUD_PERMANENT:
+        return key, None
+    plain = (
+        info.state == neigh.NUD_PERMANENT and info.flags == neigh.NTF_SELF and not (info.port or info.vni or info.via)
+    )
+    remote = info.remote if plain and info.remote is not None else _NOWHERE
+    return key, FdbEntry(dev=dev, mac=info.mac, remote=remote)
+
+
+def several_remotes(entry: FdbEntry) -> FdbEntry:
+    """What a look makes of an entry of which the kernel lists more than one remote."""
+    return FdbEntry(dev=entry.dev, mac=entry.mac, remote=_NOWHERE)
+
+
+def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
+    """The key of an address on `dev`, and the address if it is of the sort that we make: global and lasting."""
+    ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
+    thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
+    return ("address", dev, info.ip.packed, info.prefixlen), thing
+
+
+def decode_link(info: LinkInfo, names: Names) -> VxlanLink | None:
+    """A VXLAN device as an object, whoever made it; None for any other link."""
+    vxlan = info.vxlan
+    if vxlan is None:
+        return None
+    unusable = vxlan.external or vxlan.remote is not None or info.mac is None
+    finished = info.up and info.alias == VTEP_ALIAS
+    return VxlanLink(
+        name=info.name,
+        vni=-1 if unusable else vxlan.vni,
+        port=vxlan.port,
+        local=vxlan.local if vxlan.local is not None else _NOWHERE,
+        parent=names.get(vxlan.parent, ""),
+        mac=info.mac if info.mac is not None else Mac(bytes(6)),
+        mtu=info.mtu if finished else 0,
+        learning=vxlan.learning,
+        gbp=vxlan.gbp,
+    )

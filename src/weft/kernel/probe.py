@@ -1,0 +1,36 @@
+"""What can this kernel do? Asked of the kernel itself, without leaving anything behind."""
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+from weft.kernel import link
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnl import Rtnl
+
+
+def link_kinds(rtnl: Rtnl, kinds: Iterable[str]) -> frozenset[str]:
+    """Those of `kinds` (`vxlan`, `wireguard`, `ipip`) that this kernel can make, after loading its modules.
+
+    Asks for a link that cannot be made, by name and by MAC: a kind that is unknown is refused as such, any
+    other for what is wrong with it. A tun device is not made through rtnetlink and counts as unknown.
+    Needs CAP_NET_ADMIN.
+    """
+    return frozenset(kind for kind in kinds if _knows(rtnl, kind))
+
+
+def has_ipv6() -> bool:
+    """Tell whether the kernel has IPv6, switched on at boot."""
+    return Path("/proc/net/if_inet6").exists()
+
+
+def has_bridge_netfilter() -> bool:
+    """Tell whether bridged packets can be made to cross iptables (br_netfilter)."""
+    return Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()
+
+
+def _knows(rtnl: Rtnl, kind: str) -> bool:
+    refused = rtnl.batch([link.impossible(kind)])
+    if not refused:
+        raise NetlinkError(errno.EEXIST, f"the kernel made a link of kind {kind} that cannot be")
+    return refused[0].errno != errno.EOPNOTSUPP

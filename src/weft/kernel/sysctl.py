@@ -1,0 +1,31 @@
+"""Settings below /proc/sys, of the calling thread's network namespace."""
+
+import errno
+from pathlib import Path
+from typing import Final
+
+from weft.model.errors import Failure
+from weft.model.objects import Sysctl
+
+_ROOT: Final = Path("/proc/sys")
+
+
+def read(name: str) -> str | None:
+    """The value of a setting named with slashes (`net/ipv4/ip_forward`); None if this machine has none."""
+    try:
+        return (_ROOT / name).read_text().strip()
+    except OSError as error:
+        # A setting of a link that goes while it is read says ENODEV or EINVAL.
+        if error.errno in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
+            return None
+        raise
+
+
+def write(wanted: Sysctl) -> Failure | None:
+    """Write a setting; what the kernel refuses is returned, its step being the object."""
+    try:
+        (_ROOT / wanted.name).write_text(wanted.value)
+    except OSError as error:
+        number = error.errno or errno.EIO
+        return Failure(step=wanted, errno=number, message=f"/proc/sys/{wanted.name}: {error.strerror}")
+    return None
