@@ -12,7 +12,7 @@ from typing import Final
 from weft.daemon.dirty import Dirty, Wake
 from weft.kernel.firewall import Firewall
 from weft.kernel.nfmonitor import Monitor, Resync
-from weft.model.objects import Key, KernelState, Objects, RuleSet
+from weft.model.objects import KernelState, Key, Objects, RuleSet
 from weft.plan.diff import Delete, Put, Step
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse

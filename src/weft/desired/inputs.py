@@ -1,6 +1,6 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
@@ -62,6 +62,11 @@ class Backend(Protocol):
     @property
     def check(self) -> Callable[[Inputs], None]:
         """Raise `ConfigError` when this machine cannot run the backend as configured."""
+        ...
+
+    @property
+    def devices(self) -> Callable[[Inputs], Mapping[int, str]]:
+        """The name of the link that the backend makes for each family (4, 6), whether or not the lease is known."""
         ...
 
     @property

@@ -3,6 +3,8 @@
 All nodes must share a layer-2 segment; nothing is encapsulated, and there is no device.
 """
 
+from collections.abc import Mapping
+
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
@@ -26,6 +28,11 @@ def check(inputs: Inputs) -> None:
             )
 
 
+def devices(inputs: Inputs) -> Mapping[int, str]:
+    """None: the uplink is not ours."""
+    return {}
+
+
 def mtu(inputs: Inputs) -> int:
     """The uplink's own: nothing is added to a packet."""
     return inputs.facts.uplink.mtu
@@ -41,8 +48,7 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """Nothing: the uplink is not ours."""
-    del inputs
+    """Nothing: all there is, is routes."""
     return frozenset()
 
 

@@ -5,6 +5,7 @@ address, the permanent neighbour entry gives the peer's VTEP MAC, and the FDB en
 send the frame to. With DirectRouting, a peer on the uplink's own segment gets a plain route instead.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from weft.config.netconf import VxlanOptions
@@ -34,6 +35,11 @@ def check(inputs: Inputs) -> None:
                     hint="Raise the MTU of the uplink, or turn the family off",
                 )
             )
+
+
+def devices(inputs: Inputs) -> Mapping[int, str]:
+    """The VTEPs of the families that are on: `flannel.1`, `flannel-v6.1`."""
+    return {family: _device(inputs, family) for family, _, _ in _device_mtus(inputs)}
 
 
 def mtu(inputs: Inputs) -> int:
@@ -89,14 +95,9 @@ def vtep_mac(lease: Lease, data: Any) -> Mac:
     return mac
 
 
-def device(inputs: Inputs, family: int) -> str:
-    """Name the VTEP of a family: `flannel.1`, `flannel-v6.1`."""
-    return f"flannel{'-v6' if family == 6 else ''}.{_options(inputs).vni}"
-
-
 def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> KernelState:
     options = _options(inputs)
-    name = device(inputs, subnet.version)
+    name = _device(inputs, subnet.version)
     link = VxlanLink(
         name=name,
         vni=options.vni,
@@ -117,7 +118,7 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
     if _options(inputs).direct_routing and _on_link(inputs.facts, remote):
         return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
     mac = vtep_mac(lease, data)
-    name = device(inputs, subnet.version)
+    name = _device(inputs, subnet.version)
     base = subnet.network_address
     return frozenset(
         {
@@ -126,6 +127,10 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
             Route(dst=subnet, via=base, dev=name, onlink=True),
         }
     )
+
+
+def _device(inputs: Inputs, family: int) -> str:
+    return f"flannel{'-v6' if family == 6 else ''}.{_options(inputs).vni}"
 
 
 def _on_link(facts: Facts, remote: Ip) -> bool:

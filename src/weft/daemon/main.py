@@ -1,0 +1,96 @@
+"""`weftd`: flags and environment in, exit status out. The only place of the daemon that reads argv, environment and clock.
+
+Exit status: 0 after a stop, `--help` and `--version`; 1 when the node cannot be served; 2 for a command line or
+environment that cannot be understood.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from weft import __version__
+from weft.config.flags import parse_flags
+from weft.config.options import Options
+from weft.daemon import logs
+from weft.daemon.node import Node
+from weft.daemon.world import World
+from weft.model.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the daemon as a console script."""
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the daemon until it is told to stop; returns the exit status."""
+    try:
+        options = parse_flags(argv, environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        print("weftd --help lists every flag.", file=sys.stderr)
+        return 2
+    if options.help:
+        from weft.config.flaghelp import help_text
+
+        print(help_text())
+        return 0
+    if options.version:
+        print(__version__, file=sys.stderr)
+        return 0
+    logs.set_up(options.v)
+    log.info("weftd %s starts: %s", __version__, options)
+    for warning in options.warnings:
+        log.warning("%s", warning)
+    # What start-up leaves is there to stay: the collector need not walk over it again and again.
+    gc.disable()
+    return asyncio.run(_serve(options, environ))
+
+
+async def _serve(options: Options, environ: Mapping[str, str]) -> int:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    world = World(
+        now=time.time,
+        monotonic=time.monotonic,
+        random=os.urandom,
+        notify_socket=environ.get("NOTIFY_SOCKET", ""),
+    )
+
+    def stop(number: signal.Signals) -> None:
+        log.info("%s: stopping; what is in the kernel stays", number.name)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)  # a second signal kills at once
+        if task is not None:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    status = 0
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await Node(options, world).run()
+    except* ConfigError as group:
+        for problem in _problems(group):
+            log.error("%s", problem)  # noqa: TRY400 - the problem says all there is; a traceback would hide it
+        status = 1
+    return status
+
+
+def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
+    found: list[str] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += _problems(error)
+        else:
+            found += [str(problem) for problem in error.problems]
+    return found

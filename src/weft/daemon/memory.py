@@ -1,0 +1,89 @@
+"""What a node remembers of the cluster, so that it can start without the store (decisions.md §6).
+
+The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
+leases. One JSON file per instance, replaced as a whole; leases are kept in the store's own form.
+"""
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.cluster.etcd.values import OwnLease
+from weft.daemon.files import write_atomically
+from weft.model.errors import PeerError
+from weft.model.lease import Lease
+from weft.wire.etcd import decode_lease, encode_attrs
+
+log = logging.getLogger(__name__)
+
+_FILE = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The cluster as it was last known. `own` is None before the first lease."""
+
+    net_conf: str
+    own: OwnLease | None = None
+    leases: tuple[Lease, ...] = ()
+
+
+def load(directory: Path) -> Memory | None:
+    """Read what this instance remembers; None when that is nothing, or nothing that can be read."""
+    path = directory / _FILE
+    try:
+        data: Any = json.loads(path.read_bytes())
+        own = data["own"]
+        return Memory(
+            net_conf=str(data["net_conf"]),
+            own=None if own is None else _own(own),
+            leases=tuple(_lease(entry) for entry in data["leases"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
+        log.warning("%s cannot be read (%s): starting without it", path, error)
+        return None
+
+
+def save(directory: Path, memory: Memory) -> None:
+    """Replace what this instance remembers, so that it outlives a power cut."""
+    own = memory.own
+    data = {
+        "net_conf": memory.net_conf,
+        "own": own
+        and {
+            "lease": _entry(own.lease),
+            "etcd_lease": own.etcd_lease,
+            "mod_revision": own.mod_revision,
+            "expires": own.expires,
+        },
+        "leases": _entries(memory.leases),
+    }
+    write_atomically(directory / _FILE, json.dumps(data).encode(), mode=0o600, sync=True)
+
+
+def _entries(leases: Iterable[Lease]) -> list[list[str | int]]:
+    return [_entry(lease) for lease in leases]
+
+
+def _entry(lease: Lease) -> list[str | int]:
+    return [lease.id, encode_attrs(lease.attrs).decode(), lease.created]
+
+
+def _lease(entry: Any) -> Lease:
+    lease_id, value, created = entry
+    return decode_lease(str(lease_id), str(value).encode(), int(created))
+
+
+def _own(data: Any) -> OwnLease:
+    expires = data["expires"]
+    return OwnLease(
+        lease=_lease(data["lease"]),
+        etcd_lease=int(data["etcd_lease"]),
+        mod_revision=int(data["mod_revision"]),
+        expires=None if expires is None else float(expires),
+    )
