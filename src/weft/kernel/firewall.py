@@ -88,11 +88,14 @@ class Firewall:
         ruleset = step.object
         if not isinstance(ruleset, RuleSet):
             raise TypeError(f"not a rule set: {ruleset!r}")
-        try:
-            await self._rules(ruleset).replace(ruleset if isinstance(step, Put) else None)
-        except ToolError as error:
-            return Failure(step=step, errno=error.errno or errno.EIO, message=error.strerror or str(error))
-        return None
+        want = ruleset if isinstance(step, Put) else None
+        error = await _replace(self._rules(ruleset), want)
+        if error is not None and error.errno == errno.EIO:
+            # What someone else does between look and change can make a program refuse: one more look tells.
+            error = await _replace(self._rules(ruleset), want)
+        if error is None:
+            return None
+        return Failure(step=step, errno=error.errno or errno.EIO, message=error.strerror or str(error))
 
     def _rules(self, ruleset: RuleSet) -> _Rules:
         if ruleset.kind == nft.KIND:
@@ -162,6 +165,14 @@ async def _read(rules: _Rules) -> RuleSet | None:
         return await rules.read()
     except ToolError:
         return None
+
+
+async def _replace(rules: _Rules, want: RuleSet | None) -> ToolError | None:
+    try:
+        await rules.replace(want)
+    except ToolError as error:
+        return error
+    return None
 
 
 async def _variant(default: Iptables) -> str:

@@ -90,22 +90,12 @@ class Iptables:
     async def replace(self, want: RuleSet | None) -> None:
         """Make our chains exactly those of `want`, or be gone; nothing is written when they already are so.
 
-        A jump that someone removes between the look and the change makes the program refuse everything, so a
-        refusal is answered by one more look. Raises `ToolError`.
+        Raises `ToolError`, also when someone removed a jump between the look and the change.
         """
-        chains = want.chains if want is not None else ()
-        for last in (False, True):
-            payload = render(chains, await self._listings())
-            if not payload:
-                return
+        payload = render(want.chains if want is not None else (), await self._listings())
+        if payload:
             wait = ("--wait",) if (await self.version()).waits else ()
-            try:
-                await self._tools.run(f"{self._program}-restore", (*wait, "--noflush"), payload)
-            except ToolError:
-                if last:
-                    raise
-            else:
-                return
+            await self._tools.run(f"{self._program}-restore", (*wait, "--noflush"), payload)
 
     async def _is_legacy(self) -> bool:
         return self._variant == "legacy" if self._variant else (await self.version()).legacy

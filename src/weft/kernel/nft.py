@@ -36,16 +36,13 @@ class Nft:
         return None if text is None else parse(text, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
-        """Make our table hold exactly `want`, or be gone; nothing is written when it already is so."""
-        text = await self._text()
-        have = None if text is None else parse(text, self._family)
-        if have == want:
-            return
-        if want is None:
-            await self._commit(remove(self._family))
-            return
-        in_place = text is None or (have is not None and _mark(self._family) in text and _shape(have) == _shape(want))
-        await self._commit(render(want, in_place=in_place))
+        """Make our table hold exactly `want`, or be gone; nothing is written when it already is so.
+
+        Raises `ToolError`, also when someone else changed the table between the look and the change.
+        """
+        transaction = change(want, await self._text(), self._family)
+        if transaction:
+            await self._tools.run("nft", ("-f", "-"), transaction)
 
     async def can_be_random(self) -> bool:
         """Tell whether nft and kernel know `masquerade fully-random`: a dry run of a throw-away chain."""
@@ -61,7 +58,7 @@ class Nft:
             ),
         )
         try:
-            await self._tools.run("nft", ("--check", "-f", "-"), render(probe, in_place=True))
+            await self._tools.run("nft", ("--check", "-f", "-"), make(probe, anew=False))
         except ToolError:
             return False
         return True
@@ -76,9 +73,6 @@ class Nft:
                 raise
             return None
 
-    async def _commit(self, transaction: str) -> None:
-        await self._tools.run("nft", ("-f", "-"), transaction)
-
 
 async def version(tools: Tools) -> tuple[str, bool]:
     """Return the version of nft as text, and whether it is new enough. Raises `ToolError`."""
@@ -90,21 +84,45 @@ async def version(tools: Tools) -> tuple[str, bool]:
     return ".".join(map(str, numbers)), numbers >= _OLDEST
 
 
-def render(want: RuleSet, *, in_place: bool) -> str:
-    """Write the transaction that makes our table hold exactly `want`.
+def change(want: RuleSet | None, text: str | None, family: int) -> str:
+    """Write the transaction from our table as listed in `text` (None: there is none) to `want`; "" for no change."""
+    if text is None:
+        return "" if want is None else make(want, anew=False)
+    if want is None:
+        return remove(family)
+    have = parse(text, family)
+    if _mark(family) in text and _shape(have) == _shape(want):
+        return refill(want, have)
+    return "" if have == want else make(want, anew=True)
 
-    In place it empties and fills chains of the same shape: a packet meets the old rules or the new ones. A
-    chain of another shape, or a table with another comment, cannot be changed (the kernel refuses the one and
-    ignores the other), so otherwise the table is deleted and made anew, in the same transaction.
+
+def make(want: RuleSet, *, anew: bool) -> str:
+    """Write the transaction that makes our table; `anew`: in place of the one that is there.
+
+    The hook of a chain and the comment of a table cannot be changed (the kernel refuses the one and ignores the
+    other), so a table of another shape is deleted and made in one transaction.
     """
     table = TABLES[want.family]
-    lines = [] if in_place else _removal(table)
+    lines = _removal(table) if anew else []
     lines.append(f'add table {table} {{ comment "{_mark(want.family)}"; }}')
     for chain in want.chains:
         comment = f' comment "{chain.comment}";' if chain.comment else ""
         lines.append(f"add chain {table} {chain.name} {{ {chain.hook}{comment} }}")
-        lines.append(f"flush chain {table} {chain.name}")
-        lines += (f"add rule {table} {chain.name} {rule}" for rule in chain.rules)
+        lines += _rules(table, chain)
+    return _text(lines)
+
+
+def refill(want: RuleSet, have: RuleSet) -> str:
+    """Write the transaction that empties and fills those chains that differ: a packet meets the old rules or the new.
+
+    Chains that are right are left alone: deleting rules makes nft wait for the kernel, 10 ms and more.
+    """
+    table = TABLES[want.family]
+    lines: list[str] = []
+    for chain in want.chains:
+        if chain not in have.chains:
+            lines.append(f"flush chain {table} {chain.name}")
+            lines += _rules(table, chain)
     return _text(lines)
 
 
@@ -152,6 +170,10 @@ def _shape(ruleset: RuleSet) -> list[tuple[str, str, str]]:
 def _mark(family: int) -> str:
     """Return the table's comment, by which people tell our table from upstream's of the same name."""
     return f"weft: rules for {TABLES[family].split()[1]}"
+
+
+def _rules(table: str, chain: Chain) -> list[str]:
+    return [f"add rule {table} {chain.name} {rule}" for rule in chain.rules]
 
 
 def _removal(table: str) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.firewall import wanted
-from weft.kernel.nft import parse, remove, render
+from weft.kernel.nft import make, parse, refill, remove
 
 LISTED = """\
 table ip flannel-ipv4 {
@@ -58,21 +58,32 @@ def test_an_empty_table_is_an_empty_rule_set():
     assert parse('table ip6 flannel-ipv6 {\n\tcomment "rules for flannel-ipv6"\n}\n', 6).chains == ()
 
 
+FORWARD_ALONE = """\
+add table ip6 flannel-ipv6 { comment "weft: rules for flannel-ipv6"; }
+add chain ip6 flannel-ipv6 forward { type filter hook forward priority 0; policy accept; \
+comment "chain to accept flannel traffic"; }
+add rule ip6 flannel-ipv6 forward ip6 saddr fd00:10:244::/56 accept
+add rule ip6 flannel-ipv6 forward ip6 daddr fd00:10:244::/56 accept
+"""
+
+
 @pytest.mark.spec("flannel.md §8.5/one-transaction", "flannel.md §8.5/tables")
-def test_a_transaction_adds_flushes_and_fills():
-    assert render(wanted("nft", 6, ip_masq=False), in_place=True) == (
-        'add table ip6 flannel-ipv6 { comment "weft: rules for flannel-ipv6"; }\n'
-        "add chain ip6 flannel-ipv6 forward "
-        '{ type filter hook forward priority 0; policy accept; comment "chain to accept flannel traffic"; }\n'
-        "flush chain ip6 flannel-ipv6 forward\n"
-        "add rule ip6 flannel-ipv6 forward ip6 saddr fd00:10:244::/56 accept\n"
-        "add rule ip6 flannel-ipv6 forward ip6 daddr fd00:10:244::/56 accept\n"
-    )
+def test_a_transaction_makes_the_table_with_its_chains_and_rules():
+    assert make(wanted("nft", 6, ip_masq=False), anew=False) == FORWARD_ALONE
 
 
 def test_what_cannot_change_in_place_is_made_anew_in_the_same_transaction():
-    anew = render(wanted("nft", 4), in_place=False)
-    assert anew == "add table ip flannel-ipv4\ndelete table ip flannel-ipv4\n" + render(wanted("nft", 4), in_place=True)
+    removal = "add table ip6 flannel-ipv6\ndelete table ip6 flannel-ipv6\n"
+    assert make(wanted("nft", 6, ip_masq=False), anew=True) == removal + FORWARD_ALONE
+
+
+@pytest.mark.spec("flannel.md §8.5/one-transaction", "flannel.md §8.3/1-recycle")
+def test_only_chains_that_differ_are_emptied_and_filled():
+    have, want = wanted("nft", 4), wanted("nft", 4, random_fully=False)
+    lines = refill(want, have).splitlines()
+    assert lines[0] == "flush chain ip flannel-ipv4 postrtg"
+    assert lines[1:] == [f"add rule ip flannel-ipv4 postrtg {rule}" for rule in want.chains[0].rules]
+    assert refill(want, want) == ""
 
 
 @pytest.mark.spec("flannel.md §8.5/clean-up")
