@@ -90,8 +90,18 @@ install_environment() {
     fi
 }
 
+build_client() {
+    local want
+    want=$(stamp src/weft/cni/client/*)
+    [ -x src/weft/cni/bin/weft-cni ] && done_before .venv/stamp-client "$want" && return
+    say "building the CNI client"
+    .venv/bin/python -m weft.cni.build
+    echo "$want" >.venv/stamp-client
+}
+
 mkdir -p build
 install_packages
 python=$(find_python)
 install_uv
 install_environment
+build_client
