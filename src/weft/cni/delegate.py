@@ -1,0 +1,134 @@
+"""Calling another plugin, and the addresses that come from one (cni.md §1.11, §2.5).
+
+A type of ours runs here; every other one is a program of the client's host, and its errors pass unchanged.
+"""
+
+import json
+from contextlib import suppress
+from typing import Final
+
+from weft.cni import hostlocal, record
+from weft.cni.host import ClientGone, Done
+from weft.cni.skel import Call
+from weft.model.attachment import Result
+from weft.wire import cni, cnijson, cniresult
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError
+
+# IPAM DEL of programs that could not be run, because their client had gone.
+_OWED: Final = "/owed"
+
+
+def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
+    """Run a plugin of this name, ours or the host's, with the call's environment."""
+    if call.find(plugin) is not None:
+        return call.delegated(plugin, command, stdin)
+    if not plugin:
+        raise failure("no plugin name provided")
+    if "/" in plugin:
+        raise failure(f"invalid plugin name: {plugin}")
+    ran = call.host.delegate(plugin, command, {}, stdin)
+    if ran is None:
+        directories = call.request.env.get("CNI_PATH", "").split(":")
+        raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(directories)}]')
+    return Done(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
+
+
+def check(done: Done) -> None:
+    """Raise the error that a plugin printed, in its own words (§2.5)."""
+    if done.exit == 0:
+        return
+    out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
+    status = f"exit status {done.exit}"
+    if not out and not err:
+        raise failure(f"netplugin failed with no error message: {status}")
+    if not out:
+        raise failure(f'netplugin failed: "{err}": {status}')
+    try:
+        error = cnijson.load(done.stdout)
+        raise CniError(cnijson.integer(error, "code"), cnijson.text(error, "msg"), cnijson.text(error, "details"))
+    except JsonError as bad:
+        raise failure(f'netplugin failed but error parsing its diagnostic message "{out}": {bad}') from bad
+
+
+def add_addresses(call: Call, ipam_type: str) -> Result:
+    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (§1.9)."""
+    if ipam_type == hostlocal.NAME:
+        return hostlocal.allocate(call)
+    _pay(call, ipam_type)
+    done = run(call, ipam_type, "ADD", call.request.stdin)
+    _pass_on(call, done)
+    try:
+        check(done)
+        return _result(done, call.version)
+    except CniError:
+        with suppress(CniError):
+            check(run(call, ipam_type, "DEL", call.request.stdin))
+        raise
+
+
+def delete_addresses(call: Call, ipam_type: str) -> None:
+    """Run IPAM DEL. If the client has gone, what is owed is written down."""
+    if ipam_type == hostlocal.NAME:
+        hostlocal.release(call)
+        return
+    try:
+        done = run(call, ipam_type, "DEL", call.request.stdin)
+    except ClientGone:
+        _owe(call, ipam_type)
+        raise
+    _pass_on(call, done)
+    check(done)
+    with suppress(FileNotFoundError):
+        call.host.state.unlink(f"{_OWED}/{record.key_of(call)}.json")
+
+
+def _pass_on(call: Call, done: Done) -> None:
+    if done.stderr:
+        call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
+
+
+def _result(done: Done, version: str) -> Result:
+    """Read a delegate's result; one that names no version has the request's (§2.5)."""
+    try:
+        obj = cnijson.load(done.stdout)
+    except JsonError as error:
+        raise failure(f"failed to unmarshal raw result: {error}") from error
+    own = cnijson.value_of(obj, "cniVersion") or version
+    if not isinstance(own, str) or own not in cni.VERSIONS:
+        raise failure(f'unsupported CNI result version "{own}"')
+    return cniresult.read({**obj, "cniVersion": own}, own)
+
+
+def _owe(call: Call, ipam_type: str) -> None:
+    debt = {
+        "type": ipam_type,
+        "network": call.network,
+        "container": call.container_id,
+        "ifname": call.ifname,
+        "stdin": call.request.stdin.decode("utf-8", "replace"),
+    }
+    call.host.state.makedirs(_OWED, mode=0o700)
+    call.host.state.replace(f"{_OWED}/{record.key_of(call)}.json", json.dumps(debt).encode(), mode=0o600)
+
+
+def _pay(call: Call, ipam_type: str) -> None:
+    """Run what is owed to this type in this network: now there is a client that can."""
+    try:
+        names = call.host.state.list(_OWED)
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = f"{_OWED}/{name}"
+        with suppress(FileNotFoundError, JsonError, CniError):
+            debt = cnijson.load(call.host.state.read(path))
+            if (cnijson.text(debt, "type"), cnijson.text(debt, "network")) != (ipam_type, call.network):
+                continue
+            attachment = {
+                "CNI_CONTAINERID": cnijson.text(debt, "container"),
+                "CNI_IFNAME": cnijson.text(debt, "ifname"),
+                "CNI_NETNS": "",
+            }
+            ran = call.host.delegate(ipam_type, "DEL", attachment, cnijson.text(debt, "stdin").encode())
+            if ran is not None and ran.exit == 0:
+                call.host.state.unlink(path)

@@ -1,0 +1,145 @@
+"""flannel: makes another plugin's configuration of subnet.env and runs that plugin (flannel.md §10).
+
+What it told the delegate is kept in a file, from which DEL works without subnet.env. The file stays until the
+delegate's DEL has succeeded; upstream drops it before, and leaks the address (Q-56).
+"""
+
+import hashlib
+import json
+from contextlib import suppress
+from typing import Final
+
+from weft.cni import delegate
+from weft.cni.interface import reason
+from weft.cni.skel import Call, Plugin, about
+from weft.model.errors import ConfigError
+from weft.wire import cni, cnijson, flannelconf, subnetenv
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError
+from weft.wire.flannelconf import FlannelConf
+from weft.wire.subnetenv import PluginEnv
+
+NAME: Final = "flannel"
+
+# Who has a container's first state file: below our own state directory.
+_FIRST: Final = "/flannel"
+
+
+def _add(call: Call) -> bytes:
+    conf = flannelconf.parse(call.config)
+    made = flannelconf.delegate_config(conf, _read_env(call, conf))
+    stdin = flannelconf.render(made)
+    call.note(stdin.decode())
+    path = _choose_state(call, conf)
+    call.host.files.makedirs(conf.data_dir, mode=0o700)
+    call.host.files.replace(path, stdin, mode=0o600)
+    done = delegate.run(call, made["type"], "ADD", stdin)
+    _pass_on(call, done.stderr)
+    try:
+        delegate.check(done)
+    except CniError:
+        # One of ours leaves nothing when it fails; of another one something may be left for DEL to find.
+        if call.find(made["type"]) is not None:
+            _drop_state(call, conf, path)
+        raise
+    return done.stdout
+
+
+def _delete(call: Call) -> None:
+    conf = flannelconf.parse(call.config)
+    found = _find_state(call, conf)
+    if found is None:
+        return
+    path, stdin = found
+    try:
+        plugin = cnijson.text(cnijson.load(stdin), "type")
+    except JsonError as error:
+        call.note(f"flannel: {path} is no configuration and stays as it is: {error}")
+        return
+    done = delegate.run(call, plugin, "DEL", stdin)
+    _pass_on(call, done.stderr)
+    delegate.check(done)
+    _drop_state(call, conf, path)
+
+
+def _pass_on(call: Call, stderr: bytes) -> None:
+    if stderr:
+        call.note(stderr.decode("utf-8", "replace").rstrip("\n"))
+
+
+def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:
+    try:
+        text = call.host.files.read(conf.subnet_file).decode("utf-8", "replace")
+    except FileNotFoundError as error:
+        absent = subnetenv.absent(conf.subnet_file, f"open {conf.subnet_file}: {reason(error).lower()}")
+        # Try again later: the daemon writes it as soon as it has a lease.
+        raise CniError(cni.TRY_AGAIN, str(absent), call.host.lease_problem()) from error
+    except OSError as error:
+        raise failure(str(subnetenv.absent(conf.subnet_file, reason(error)))) from error
+    try:
+        return subnetenv.parse_for_cni(text, conf.subnet_file)
+    except ConfigError as error:
+        raise failure(str(error)) from error
+
+
+def _own_path(call: Call, conf: FlannelConf) -> str:
+    """Return the state file of a further attachment of the container (decisions.md §9)."""
+    attachment = f"{call.network}\0{call.ifname}".encode("utf-8", "surrogateescape")
+    return f"{conf.data_dir}/{call.container_id}.{hashlib.sha256(attachment).hexdigest()[:16]}"
+
+
+def _choose_state(call: Call, conf: FlannelConf) -> str:
+    """Return where the state goes: upstream's file for the container's first attachment, else one of its own."""
+    first = f"{conf.data_dir}/{call.container_id}"
+    attachment = [call.network, call.ifname]
+    if _holder(call, conf) == attachment:
+        return first
+    with suppress(FileNotFoundError):
+        call.host.files.read(first)
+        return _own_path(call, conf)
+    call.host.state.makedirs(_FIRST, mode=0o700)
+    call.host.state.replace(_holder_path(call, conf), json.dumps(attachment).encode(), mode=0o600)
+    return first
+
+
+def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
+    """Return this attachment's state file and its content, None if there is none."""
+    own = _own_path(call, conf)
+    with suppress(FileNotFoundError):
+        return own, call.host.files.read(own)
+    first = f"{conf.data_dir}/{call.container_id}"
+    try:
+        content = call.host.files.read(first)
+    except FileNotFoundError:
+        return None
+    if _holder(call, conf) not in (None, [call.network, call.ifname]):
+        return None
+    with suppress(JsonError):
+        if cnijson.text(cnijson.load(content), "name") != call.network:
+            return None
+    return first, content
+
+
+def _drop_state(call: Call, conf: FlannelConf, path: str) -> None:
+    with suppress(FileNotFoundError):
+        call.host.files.unlink(path)
+    if path != _own_path(call, conf):
+        with suppress(FileNotFoundError):
+            call.host.state.unlink(_holder_path(call, conf))
+
+
+def _holder(call: Call, conf: FlannelConf) -> list[str] | None:
+    """Return network and interface that the container's first state file belongs to, None if we do not know."""
+    try:
+        holder = json.loads(call.host.state.read(_holder_path(call, conf)))
+    except (FileNotFoundError, ValueError):
+        return None
+    return holder if isinstance(holder, list) else None
+
+
+def _holder_path(call: Call, conf: FlannelConf) -> str:
+    file = f"{conf.data_dir}\0{call.container_id}".encode("utf-8", "surrogateescape")
+    return f"{_FIRST}/{hashlib.sha256(file).hexdigest()[:32]}.json"
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, about=about(NAME))

@@ -1,0 +1,225 @@
+"""ipMasq: what a pod sends beyond its subnet leaves with the node's address (cni.md §3.4).
+
+Names, rules and comments are upstream's, so that either can remove what the other has made. Each ADD and DEL reads
+once and commits once per family. Starts programs of the host, in the caller's namespace; nothing else here does.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from weft.cni.skel import Call
+from weft.model.attachment import Cidr
+from weft.wire.cni import CniError, failure
+
+IPTABLES: Final = "iptables"
+NFTABLES: Final = "nftables"
+
+_SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TIMEOUT_SECONDS: Final = 55
+_PROGRAMS: Final = {4: "iptables", 6: "ip6tables"}
+_MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
+_CHAIN_HEX: Final = 24
+_HASH_HEX: Final = 16
+_LONGEST_NFT_COMMENT: Final = 128
+
+_TABLE: Final = "inet cni_plugins_masquerade"
+_TABLE_COMMENT: Final = "Masquerading for plugins from github.com/containernetworking/plugins"
+_CHECKS: Final = "masq_checks"
+_CHECKS_COMMENT: Final = "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"
+_BASE_RULES: Final = ("ip daddr 224.0.0.0/4 return", "ip6 daddr ff00::/8 return", f"goto {_CHECKS}")
+
+
+def choose(wanted: str) -> str:
+    """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
+    if wanted:
+        return wanted
+    if not _works("iptables", "-t", "filter", "-S", "INPUT") and _works("nft", "list", "tables"):
+        return NFTABLES
+    return IPTABLES
+
+
+def add(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
+    """Masquerade these addresses of the attachment. May be repeated."""
+    if kind == NFTABLES:
+        _change_nft(call, addresses)
+        return
+    for family, of_family in _by_family(addresses):
+        chain, comment = chain_of(call.network, call.container_id), comment_of(call.network, call.container_id)
+        _restore(family, additions(_save(family), chain, comment, of_family))
+
+
+def remove(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
+    """Stop masquerading for the attachment. May be repeated.
+
+    nft rules are found by their comment, iptables rules by address; without any address all rules of the (network,
+    container) go.
+    """
+    if kind == NFTABLES:
+        _change_nft(call, ())
+        return
+    for family in _PROGRAMS:
+        of_family = [address for address in addresses if address.version == family]
+        if of_family or not addresses:
+            _restore(family, removals(_save(family), chain_of(call.network, call.container_id), of_family))
+
+
+def chain_of(network: str, container_id: str) -> str:
+    """Return the name of the iptables chain of a container in a network."""
+    return f"CNI-{_sha512(network + container_id)[:_CHAIN_HEX]}"
+
+
+def comment_of(network: str, container_id: str) -> str:
+    """Return the comment of its iptables rules."""
+    return f'name: "{network}" id: "{container_id}"'
+
+
+def nft_comment_of(network: str, ifname: str, container_id: str) -> tuple[str, str]:
+    """Return the comment of an attachment's nft rules, and the part of it that identifies them."""
+    key = f"{nft_hash(network)}-{nft_hash(f'{ifname}:{container_id}')}"
+    comment = f"{key}, net: {network}, if: {ifname}, id: {container_id}".replace('"', "")
+    return comment.encode("utf-8", "replace")[:_LONGEST_NFT_COMMENT].decode("utf-8", "ignore"), key
+
+
+def nft_hash(text: str) -> str:
+    """Return what stands for a name in nft comments."""
+    return _sha512(text)[:_HASH_HEX]
+
+
+def _sha512(text: str) -> str:
+    return hashlib.sha512(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
+    found = [(family, [address for address in addresses if address.version == family]) for family in _PROGRAMS]
+    return [(family, of_family) for family, of_family in found if of_family]
+
+
+def _rules_of(save: str, chain: str) -> list[str]:
+    """Return what follows `-A CHAIN ` in iptables-save's text."""
+    head = f"-A {chain} "
+    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
+
+
+def _commented(comment: str) -> str:
+    escaped = comment.replace("\\", "\\\\").replace('"', '\\"')
+    return f'-m comment --comment "{escaped}"'
+
+
+def additions(save: str, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines for iptables-restore that add what is missing, in the form iptables-save prints."""
+    note = _commented(comment)
+    have = _rules_of(save, chain)
+    lines = [] if f"\n:{chain} " in save else [f":{chain} - [0:0]"]
+    # Before the masquerade rule, which ends the chain: upstream appends here too, and a second subnet of one
+    # attachment is never reached.
+    local = dict.fromkeys(f"-d {address.network} {note} -j ACCEPT" for address in addresses)
+    lines += [f"-I {chain} 1 {rule}" for rule in local if rule not in have]
+    masquerade = f"! -d {_MULTICAST[addresses[0].version]} {note} -j MASQUERADE"
+    if masquerade not in have:
+        lines.append(f"-A {chain} {masquerade}")
+    jumps = [f"-s {_host(address)} {note} -j {chain}" for address in addresses]
+    present = _rules_of(save, "POSTROUTING")
+    return lines + [f"-A POSTROUTING {jump}" for jump in jumps if jump not in present]
+
+
+def removals(save: str, chain: str, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines that remove the jumps of these addresses, and the chain once nobody jumps there.
+
+    Another attachment of the same container and network shares the chain: upstream empties it under that one.
+    """
+    jumps = [rule for rule in _rules_of(save, "POSTROUTING") if rule.endswith(f"-j {chain}")]
+    sources = {f"-s {form} " for address in addresses for form in (_host(address), address.network)}
+    ours = [rule for rule in jumps if not addresses or any(rule.startswith(source) for source in sources)]
+    lines = [f"-D POSTROUTING {rule}" for rule in ours]
+    if f"\n:{chain} " in save and len(ours) == len(jumps):
+        lines += [f"-F {chain}", f"-X {chain}"]
+    return lines
+
+
+def _host(address: Cidr) -> str:
+    return f"{address.ip}/{address.max_prefixlen}"
+
+
+def _save(family: int) -> str:
+    return _run(f"{_PROGRAMS[family]}-save", "-t", "nat")
+
+
+def _restore(family: int, lines: Sequence[str]) -> None:
+    if lines:
+        text = "".join(f"{line}\n" for line in ("*nat", *lines, "COMMIT"))
+        _run(f"{_PROGRAMS[family]}-restore", "--wait", "--noflush", stdin=text)
+
+
+def _change_nft(call: Call, addresses: Sequence[Cidr]) -> None:
+    """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
+    comment, key = nft_comment_of(call.network, call.ifname, call.container_id)
+    text = _list_nft()
+    stale = [f"delete rule {_TABLE} {_CHECKS} handle {handle}" for handle in nft_handles(text, key)]
+    fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
+    if stale or fresh:
+        lines = (*(_nft_frame(text) if fresh else ()), *stale, *fresh)
+        _run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
+
+
+def nft_handles(text: str, key: str) -> list[str]:
+    """Return the handles of the rules whose comment starts with `key`, from `nft -a list table`."""
+    return [line.rpartition(" ")[2] for line in text.splitlines() if f' comment "{key}' in line]
+
+
+def _nft_frame(text: str) -> list[str]:
+    """Return what makes table and chains. The base chain is only filled anew if it is not as it should be.
+
+    Emptying it costs a grace period of 10 ms and more.
+    """
+    frame = [
+        f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',
+        f'add chain {_TABLE} {_CHECKS} {{ comment "{_CHECKS_COMMENT}"; }}',
+        f"add chain {_TABLE} postrouting {{ type nat hook postrouting priority 100; policy accept; }}",
+    ]
+    _, _, rest = text.partition("chain postrouting {")
+    body = [line.partition(" # handle")[0].strip() for line in rest.partition("}")[0].splitlines()[2:]]
+    if [line for line in body if line] != list(_BASE_RULES):
+        frame.append(f"flush chain {_TABLE} postrouting")
+        frame += [f"add rule {_TABLE} postrouting {rule}" for rule in _BASE_RULES]
+    return frame
+
+
+def _nft_match(address: Cidr) -> str:
+    family = "ip" if address.version == 4 else "ip6"
+    return f"{family} saddr {address.ip} {family} daddr != {address.network}"
+
+
+def _list_nft() -> str:
+    """Return our table as text, empty if it is not there."""
+    tables = _run("nft", "list", "tables")
+    if f"table {_TABLE}" not in tables.splitlines():
+        return ""
+    return _run("nft", "-a", "list", "table", *_TABLE.split())
+
+
+def _works(*argv: str) -> bool:
+    try:
+        _run(*argv)
+    except CniError:
+        return False
+    return True
+
+
+def _run(program: str, *arguments: str, stdin: str = "") -> str:
+    # Late: most requests start no program, and the import costs a plugin's start.
+    import shutil
+    import subprocess
+
+    path = shutil.which(program, path=_SEARCH_PATH)
+    if path is None:
+        raise failure(f"{program}: program not found", f"HOST-002: not in {_SEARCH_PATH}")
+    try:
+        done = subprocess.run(
+            [path, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
+    if done.returncode:
+        raise failure(f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

@@ -1,0 +1,122 @@
+"""What one pod's attachment to a bridge consists of: gateways, routes and addresses (cni.md §3.2, §3.3, §3.5).
+
+Decides, and touches nothing: `cni.bridge` and `cni.interface` carry it out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from ipaddress import ip_interface, ip_network
+from typing import Final
+
+from weft.model.attachment import BridgeConf, Cidr, IpConfig, Result, RouteConfig
+from weft.model.net import Ip, Net
+
+# The container's interface is the third of the result: bridge, the host's end, the container's end.
+CONTAINER_INDEX: Final = 2
+
+_DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
+
+
+class Unfit(Exception):
+    """A result that cannot be applied, or an address that is in the way: the text is for people, as upstream's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRoute:
+    """A route in the container, its gateway found."""
+
+    dst: Net
+    via: Ip | None
+    mtu: int = 0
+    advmss: int = 0
+    priority: int = 0
+    table: int | None = None
+    scope: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressChange:
+    """What makes a link hold an address: what goes first, and whether there is anything to add."""
+
+    remove: tuple[Cidr, ...] = ()
+    add: bool = False
+
+
+def with_gateways(result: Result, conf: BridgeConf) -> Result:
+    """Complete an IPAM result: whose each address is, its gateway, and default routes if asked for (§3.2 step 9)."""
+    ips = tuple(_with_gateway(ip, conf) for ip in result.ips)
+    routes = list(result.routes)
+    if conf.is_default_gateway:
+        for family, default in _DEFAULTS.items():
+            gateway = next((ip.gateway for ip in ips if ip.address.version == family), None)
+            # A default route that names no gateway gets this one anyway (§3.3): it counts, unlike upstream.
+            if gateway is not None and not any(route.dst.network == default for route in routes):
+                routes.append(RouteConfig(dst=ip_interface(default), gw=gateway))
+    return replace(result, ips=ips, routes=tuple(routes))
+
+
+def _with_gateway(ip: IpConfig, conf: BridgeConf) -> IpConfig:
+    gateway = ip.gateway
+    if gateway is None and conf.is_gateway:
+        gateway = ip.address.network.network_address + 1
+    return replace(ip, interface=CONTAINER_INDEX, gateway=gateway)
+
+
+def gateway_addresses(result: Result) -> tuple[Cidr, ...]:
+    """Return the addresses that the bridge must have, IPv4 first, each once."""
+    found = [ip_interface((ip.gateway, ip.address.network.prefixlen)) for ip in result.ips if ip.gateway is not None]
+    return tuple(dict.fromkeys(sorted(found, key=lambda cidr: cidr.version)))
+
+
+def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
+    """Return the addresses that belong on `ifname`; one without an index belongs to nobody here (§3.3)."""
+    if not result.interfaces:
+        raise Unfit("no interfaces to configure")
+    found = []
+    for ip in result.ips:
+        if ip.interface is None:
+            continue
+        inside = 0 <= ip.interface < len(result.interfaces)
+        if not inside or result.interfaces[ip.interface].name != ifname:
+            raise Unfit(f'failed to add IP addr {ip.address} to "{ifname}": invalid interface index')
+        found.append(ip.address)
+    return tuple(found)
+
+
+def routes_of(result: Result) -> tuple[PodRoute, ...]:
+    """Return the container's routes in order; one without a gateway takes the first of its family (§3.3)."""
+    first = {
+        family: next((ip.gateway for ip in result.ips if ip.gateway is not None and ip.gateway.version == family), None)
+        for family in _DEFAULTS
+    }
+    return tuple(
+        PodRoute(
+            dst=route.dst.network,
+            via=route.gw if route.gw is not None else first[route.dst.version],
+            mtu=route.mtu,
+            advmss=route.advmss,
+            priority=route.priority,
+            table=route.table,
+            scope=route.scope,
+        )
+        for route in result.routes
+    )
+
+
+def ensure_address(want: Cidr, have: Iterable[Cidr], *, link: str, force: bool) -> AddressChange:
+    """Say how `link` gets an address beside those it has (§3.5).
+
+    Another IPv4 address is always in the way, an IPv6 one if one network contains the other's address; then
+    `force` decides. Raises `Unfit`.
+    """
+    others = []
+    for address in have:
+        if address == want:
+            return AddressChange()
+        if address.version != want.version:
+            continue
+        if want.version == 4 or address.ip in want.network or want.ip in address.network:
+            others.append(address)
+    if others and not force:
+        raise Unfit(f'"{link}" already has an IP address different from {want}')
+    return AddressChange(remove=tuple(others), add=True)
