@@ -1,0 +1,1 @@
+"""Lease stores: where leases live. Each feeds the daemon the events of `weft.model.cluster`."""

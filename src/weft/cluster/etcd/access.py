@@ -1,0 +1,123 @@
+"""How etcd is reached: endpoints, certificates, user, patience. Parses and checks; connects nowhere."""
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from weft.config.options import Secret
+from weft.model.errors import ConfigError, Problem
+
+CLIENT_PORT: Final = 2379
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Patience, in seconds.
+
+    `connect` bounds making a connection, `call` one request. On a watch etcd is asked for a sign of life every
+    `ping`, and the endpoint is given up when `pong` passes without any. `backoff` doubles up to `backoff_most`
+    between tries. A failed renewal is tried again after `renew_retry`.
+    """
+
+    connect: float = 2.0
+    call: float = 5.0
+    ping: float = 10.0
+    pong: float = 5.0
+    backoff: float = 0.1
+    backoff_most: float = 5.0
+    renew_retry: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What the user said about reaching etcd. Files are paths of PEM files, empty for none."""
+
+    endpoints: tuple[str, ...]
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    user: str = ""
+    password: Secret | None = None
+    timing: Timing = Timing()
+
+    @property
+    def tls_files(self) -> bool:
+        return bool(self.ca_file or self.cert_file or self.key_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One etcd client URL. `tls` is decided by its scheme alone."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+
+
+def parse_endpoints(access: Access) -> tuple[Endpoint, ...]:
+    """Read all endpoints; raises `ConfigError` with every problem at once."""
+    problems: list[Problem] = []
+    endpoints = []
+    for text in access.endpoints:
+        try:
+            endpoints.append(_endpoint(text, access))
+        except ValueError as error:
+            problems.append(_flag("--etcd-endpoints", str(error), "http://HOST:PORT or https://HOST:PORT"))
+    if not access.endpoints:
+        problems.append(_flag("--etcd-endpoints", "no endpoint", "at least one etcd client URL"))
+    if problems:
+        raise ConfigError(*problems)
+    return tuple(endpoints)
+
+
+def tls_context(access: Access) -> ssl.SSLContext:
+    """Build the context for `https://` endpoints: TLS 1.2 or newer, the given CA, else the system's roots.
+
+    Read anew for every connection, so renewed certificates are picked up. Raises `ConfigError`.
+    """
+    if bool(access.cert_file) != bool(access.key_file):
+        given, missing = ("cert", "key") if access.cert_file else ("key", "cert")
+        raise ConfigError(
+            _flag(f"--etcd-{missing}file", f"missing, though --etcd-{given}file is given", "both or none")
+        )
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(_unreadable("--etcd-cafile", access.ca_file, error, "CA certificates")) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    if access.cert_file:
+        try:
+            # Without a password callback OpenSSL asks at the terminal, and the daemon hangs.
+            context.load_cert_chain(access.cert_file, access.key_file, password=lambda: "")
+        except (OSError, ssl.SSLError) as error:
+            files = f"{access.cert_file}, {access.key_file}"
+            where = "--etcd-certfile, --etcd-keyfile"
+            raise ConfigError(_unreadable(where, files, error, "a certificate and its unencrypted key")) from None
+    return context
+
+
+def _endpoint(text: str, access: Access) -> Endpoint:
+    # Upstream's client uses TLS for a bare HOST:PORT exactly when it was given any certificates.
+    scheme = "" if "://" in text else ("https://" if access.tls_files else "http://")
+    parts = urlsplit(scheme + text)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL with a user in it (use --etcd-username and --etcd-password)")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise ValueError(repr(text))
+    try:
+        port = parts.port or CLIENT_PORT
+    except ValueError:
+        raise ValueError(f"{text!r}: bad port") from None
+    return Endpoint(url=scheme + text, host=parts.hostname, port=port, tls=parts.scheme == "https")
+
+
+def _flag(where: str, seen: str, expected: str) -> Problem:
+    return Problem(code="FLAG-001", where=where, seen=seen, expected=expected)
+
+
+def _unreadable(where: str, path: str, error: OSError, expected: str) -> Problem:
+    reason = error.strerror if not isinstance(error, ssl.SSLError) else f"not usable as PEM ({error.reason or error})"
+    return Problem(code="FLAG-001", where=where, seen=f"{path}: {reason}", expected=expected)

@@ -1,0 +1,92 @@
+"""Follows changes of keys from a point in etcd's history, until something ends it.
+
+Carries no meaning of keys and keeps no state: whoever called decides whether to go on from the last mark or to
+list again. A watch that is silent is asked for a sign of life, because a dead endpoint sends no goodbye.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from grpclib.client import Stream
+
+from weft.cluster.etcd.access import Timing
+from weft.cluster.etcd.client import BROKEN, Client, CompactedError
+from weft.cluster.etcd.listing import mark_of
+from weft.cluster.etcd.rpc.etcd_pb2 import WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse
+from weft.cluster.etcd.values import Mark
+from weft.model.errors import Problem, Unavailable
+
+_WatchStream = Stream[WatchRequest, WatchResponse]
+
+
+class OtherHistoryError(Exception):
+    """The store is not the one that was listed: another cluster, or a snapshot was restored. List again."""
+
+
+async def follow(
+    client: Client,
+    key: bytes,
+    range_end: bytes,
+    *,
+    after: Mark,
+    timing: Timing,
+    take: Callable[[WatchResponse], None],
+) -> NoReturn:
+    """Give `take` each answer behind `after` as it arrives; the first, without events, says that the watch stands.
+
+    Ends by raising: `CompactedError` and `OtherHistoryError` (list again), `Unavailable` and `ConfigError` (try
+    again from the last event's revision).
+    """
+    request = WatchCreateRequest(key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True)
+    async with client.stream(lambda link: link.watch.Watch) as stream:
+        await stream.send_message(WatchRequest(create_request=request))
+        async with asyncio.timeout(timing.call) as alarm:
+            asker = asyncio.create_task(_ask_for_life(stream, timing.ping))
+            try:
+                await _read(client, stream, after, take, lambda: alarm.reschedule(_now() + timing.ping + timing.pong))
+            finally:
+                asker.cancel()
+    raise AssertionError("_read ends by raising")
+
+
+async def _read(
+    client: Client,
+    stream: _WatchStream,
+    after: Mark,
+    take: Callable[[WatchResponse], None],
+    alive: Callable[[], None],
+) -> NoReturn:
+    while True:
+        answer = await stream.recv_message()
+        if answer is None:
+            await stream.end()
+            await stream.recv_trailing_metadata()  # raises with etcd's reason, if it gave one
+            raise _ended("etcd ended the watch")
+        alive()
+        if answer.canceled:
+            if answer.compact_revision:
+                raise CompactedError
+            client.forget_token()  # the one reason for refusing a watch that passes by itself
+            raise _ended(f"etcd refused the watch: {answer.cancel_reason or 'no reason given'}")
+        if answer.created and not after.precedes(mark_of(answer.header)):
+            raise OtherHistoryError
+        if answer.watch_id >= 0:  # answers to `_ask_for_life` carry -1: a sign of life, but no promise about events
+            take(answer)
+
+
+async def _ask_for_life(stream: _WatchStream, every: float) -> None:
+    """Make etcd say something now and then; that it does not is noticed by the reader's alarm."""
+    with suppress(*BROKEN):  # the reader sees the same break, and reports it
+        while True:
+            await asyncio.sleep(every)
+            await stream.send_message(WatchRequest(progress_request=WatchProgressRequest()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _ended(seen: str) -> Unavailable:
+    return Unavailable(Problem(code="STORE-001", where="etcd", seen=seen))

@@ -1,0 +1,158 @@
+"""Keeps the own lease: renews it in time, and notices when it is deleted or another node takes it (flannel.md §4.6).
+
+Watches the one key exactly, not everything that starts like it. Errors of the store never end it: the data plane
+does not depend on the store, and a lease that ran out meanwhile is reported when the store is back.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from weft.cluster.etcd.access import Timing
+from weft.cluster.etcd.client import Client, CompactedError, apart
+from weft.cluster.etcd.follow import OtherHistoryError, follow
+from weft.cluster.etcd.own import OwnKey
+from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, WatchResponse
+from weft.cluster.etcd.values import Held, OwnEvent, OwnLease, Revoked, TakenOver
+from weft.model.errors import ConfigError, Unavailable
+
+log = logging.getLogger(__name__)
+
+# The wall clock is looked at this often, because a machine that slept, or whose clock was set, tells nobody.
+_LOOK: Final = 60.0
+
+
+class _TouchedError(Exception):
+    """Something happened to the key: look at it."""
+
+
+class Keeper:
+    """Keeps one lease from `own` on, renewed `margin` seconds before it expires."""
+
+    def __init__(
+        self,
+        client: Client,
+        key: OwnKey,
+        own: OwnLease,
+        *,
+        margin: float,
+        timing: Timing,
+        now: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._own = own
+        self._margin = margin
+        self._timing = timing
+        self._now = now
+        self._jitter = jitter
+        self._due = math.inf if own.expires is None else own.expires - margin
+        self._rescheduled = asyncio.Event()
+        self._told: asyncio.Queue[OwnEvent | None] = asyncio.Queue()
+        key.hold(own)
+
+    async def events(self) -> AsyncGenerator[OwnEvent, None]:
+        """What becomes of the lease, first of all that it is held; ends after `Revoked` or `TakenOver`."""
+        tasks = (asyncio.create_task(self._watch()), asyncio.create_task(self._renew()))
+        for task in tasks:
+            task.add_done_callback(lambda _: self._told.put_nowait(None))
+        try:
+            while True:
+                event = await self._told.get()
+                if event is not None:
+                    yield event
+                if isinstance(event, Revoked | TakenOver):
+                    return
+                for task in tasks:
+                    if task.done():
+                        task.result()  # it ends only by a fault of ours, which must not stay hidden
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _watch(self) -> None:
+        """Look at the key, wait until something touches it, look again."""
+        delay = self._timing.backoff
+        held = False
+        while True:
+            try:
+                kv, mark = await self._key.read(self._own)
+                own = await self._judge(kv)
+                if own is None:
+                    return
+                if own != self._own or not held:
+                    self._hold(own)
+                held, delay = True, self._timing.backoff
+                name = self._key.key(own.lease.id)
+                await apart(follow(self._client, name, b"", after=mark, timing=self._timing, take=_touched))
+            except _TouchedError:
+                continue
+            except (Unavailable, ConfigError, CompactedError, OtherHistoryError) as error:
+                log.debug("looking at the own lease again: %s", error)
+            await asyncio.sleep(delay * (0.5 + self._jitter() / 2))
+            delay = min(delay * 2, self._timing.backoff_most)
+
+    async def _judge(self, kv: KeyValue | None) -> OwnLease | None:
+        """The own lease as the store has it now; None, with the reason told, when it is ours no more."""
+        name = self._own.lease.id
+        if kv is None:
+            self._told.put_nowait(Revoked(reason=f"lease {name} was deleted, or expired"))
+            return None
+        if kv.mod_revision == self._own.mod_revision:
+            return self._own
+        own = self._key.adopt(self._own, kv)
+        if own is None:
+            other = self._key.lost_to(name, kv)
+            whose = "nobody that can be read" if other is None else f"the node {other.attrs.public_ip or other.attrs}"
+            self._told.put_nowait(TakenOver(lease=other, reason=f"lease {name} was written by {whose}"))
+            return None
+        if own.reservation:
+            return replace(await self._key.confirm(own), expires=None)
+        if own.etcd_lease != self._own.etcd_lease:
+            return replace(own, expires=self._now() + await self._key.renew(own.etcd_lease))
+        return own
+
+    async def _renew(self) -> None:
+        while True:
+            await self._until_due()
+            own = self._own
+            try:
+                ttl = await self._key.renew(own.etcd_lease)
+            except (Unavailable, ConfigError) as error:
+                log.warning("LEASE-004 lease %s not renewed, trying again: %s", own.lease.id, error)
+                await asyncio.sleep(self._timing.renew_retry)
+                continue
+            if own.etcd_lease != self._own.etcd_lease:
+                continue  # it hangs on another etcd lease by now
+            if not ttl:
+                self._told.put_nowait(Revoked(reason=f"lease {own.lease.id} expired before it could be renewed"))
+                return
+            self._hold(replace(self._own, expires=self._now() + ttl))
+
+    async def _until_due(self) -> None:
+        while (left := self._due - self._now()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _LOOK)):
+                    await self._rescheduled.wait()
+            self._rescheduled.clear()
+
+    def _hold(self, own: OwnLease) -> None:
+        self._own = own
+        if own.expires is None:
+            self._due = math.inf
+        else:  # a lease shorter than the margin is renewed after a third of it, not all the time
+            left = own.expires - self._now()
+            self._due = self._now() + max(left - self._margin, left / 3)
+        self._rescheduled.set()
+        self._told.put_nowait(Held(own=own))
+
+
+def _touched(answer: WatchResponse) -> None:
+    if answer.events:
+        raise _TouchedError

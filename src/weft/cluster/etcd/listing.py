@@ -1,0 +1,86 @@
+"""Reads all leases of a network: in pages of one revision, never a request per lease."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from weft.cluster.etcd.client import Client, CompactedError
+from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
+from weft.cluster.etcd.values import Entry, Listing, Mark
+from weft.model.cluster import Malformed
+from weft.model.errors import PeerError
+from weft.model.net import Net
+from weft.wire.etcd import decode_lease, parse_id
+
+# A page is decoded at a stretch, so its size bounds how long the event loop waits: about 5 ms.
+PAGE: Final = 500
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key after all keys that start with `prefix` (which ends with `/`)."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def mark_of(header: ResponseHeader) -> Mark:
+    """Where in which history an answer was given."""
+    return Mark(revision=header.revision, cluster=header.cluster_id, term=header.raft_term)
+
+
+async def list_leases(client: Client, prefix: str) -> Listing:
+    """List what lies below `prefix` (`…/subnets/`); begins anew when a compaction comes between two pages."""
+    while True:
+        with suppress(CompactedError):
+            return await _pages(client, prefix.encode())
+
+
+async def _pages(client: Client, prefix: bytes) -> Listing:
+    entries: list[Entry] = []
+    malformed: list[Malformed] = []
+    start, end = prefix, prefix_end(prefix)
+    mark: Mark | None = None
+    while True:
+        request = RangeRequest(key=start, range_end=end, limit=PAGE, revision=0 if mark is None else mark.revision)
+        reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
+        mark = mark or mark_of(reply.header)
+        decode(reply.kvs, len(prefix), entries, malformed)
+        if not reply.more:
+            return Listing(
+                mark=mark, entries=tuple(entries), malformed=tuple(malformed), blocked=tuple(_blocked(malformed))
+            )
+        start = reply.kvs[-1].key + b"\0"
+        await asyncio.sleep(0)
+
+
+def decode(kvs: Iterable[KeyValue], skip: int, entries: list[Entry], malformed: list[Malformed]) -> None:
+    """Sort keys into leases and what is none. `skip` is the length of the keys' common prefix."""
+    for kv in kvs:
+        entry = entry_of(kv, skip)
+        if isinstance(entry, Malformed):
+            malformed.append(entry)
+        else:
+            entries.append(entry)
+
+
+def entry_of(kv: KeyValue, skip: int) -> Entry | Malformed:
+    """One key and its value as a lease, or why it is none."""
+    name = id_of(kv, skip)
+    try:
+        return Entry(decode_lease(name, kv.value, kv.create_revision), kv.lease, kv.mod_revision)
+    except PeerError as error:
+        return Malformed(id=name, reason=str(error))
+
+
+def id_of(kv: KeyValue, skip: int) -> str:
+    """The lease's id: its key without the prefix. Bytes that are no text are shown as escapes."""
+    return kv.key[skip:].decode(errors="backslashreplace")
+
+
+def _blocked(malformed: Iterable[Malformed]) -> Iterable[Net]:
+    """The subnets of keys whose values cannot be read: they are somebody's, so they are not free."""
+    for entry in malformed:
+        try:
+            subnets = parse_id(entry.id)
+        except PeerError:
+            continue
+        yield from (net for net in subnets if net is not None)

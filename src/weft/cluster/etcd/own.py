@@ -1,0 +1,326 @@
+"""Writes this node's own key: takes a subnet, publishes, renews. Each write is a compare-and-swap.
+
+Nothing of another node is ever overwritten unseen, and what another node wrote over ours is noticed. A lease is
+renewed in place (one request, no new etcd lease, no event for thousands of watchers), where upstream puts the key
+again under a new etcd lease every time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from weft.cluster.etcd.client import Client, apart
+from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
+from weft.cluster.etcd.rpc.etcd_pb2 import (
+    Compare,
+    DeleteRangeRequest,
+    KeyValue,
+    LeaseGrantRequest,
+    LeaseGrantResponse,
+    LeaseKeepAliveRequest,
+    LeaseRevokeRequest,
+    PutRequest,
+    RangeRequest,
+    RangeResponse,
+    RequestOp,
+    TxnRequest,
+    TxnResponse,
+)
+from weft.cluster.etcd.values import LEASE_TTL, Entry, Listing, Mark, OwnLease
+from weft.config.netconf import NetConf
+from weft.desired.allocate import WINDOW, Choice, Present, choose, owned, room
+from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.lease import Lease, LeaseAttrs
+from weft.wire.etcd import Subnets, encode_attrs, lease_id, parse_id
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 10
+
+
+class OwnKey:
+    """The own key of one network. Remembers what it wrote, to tell it from what others write."""
+
+    def __init__(
+        self, client: Client, prefix: str, *, now: Callable[[], float], pick: Callable[[int], int], call: float
+    ) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._now = now
+        self._pick = pick
+        self._call = call
+        self._grants: set[int] = set()
+        self._reserved = ""
+        self._rivals: set[str] = set()
+        self._attrs: LeaseAttrs | None = None  # what we published last, or are publishing
+
+    def is_own(self, name: str, etcd_lease: int) -> bool:
+        """Tell whether a key is this node's, by the etcd lease it hangs on: known before the key is written."""
+        return etcd_lease in self._grants if etcd_lease else name == self._reserved
+
+    def hold(self, own: OwnLease) -> None:
+        """Take `own` as written by us, maybe before a restart."""
+        self._remember(own.lease.id, own.etcd_lease)
+        if self._attrs is None:
+            self._attrs = own.lease.attrs
+
+    def lost_to(self, name: str, kv: KeyValue) -> Lease | None:
+        """Remember that another node writes our key, so that we do not fight over it; gives its lease, if readable."""
+        self._rivals.add(name)
+        self._reserved = ""
+        entry = entry_of(kv, len(self._prefix.encode()))
+        return entry.lease if isinstance(entry, Entry) else None
+
+    async def acquire(
+        self,
+        netconf: NetConf,
+        attrs: LeaseAttrs,
+        *,
+        previous: Subnets,
+        recorded: OwnLease | None,
+        listing: Listing | None,
+    ) -> OwnLease:
+        """Take a subnet and publish `attrs` there (flannel.md §4.3); up to ten tries while others take it first.
+
+        Raises `Unavailable` (no store, LEASE-003: no subnet, IFACE-001: our address is another node's too).
+        """
+        for attempt in range(TRIES):
+            if listing is None:
+                listing = await list_leases(self._client, self._prefix)
+            self._refuse_rivals(netconf, attrs, listing)
+            mine = _unchanged(recorded, listing)
+            choice = choose(
+                netconf,
+                _present(listing),
+                attrs=attrs,
+                recorded=None if mine is None else mine.lease.id,
+                previous=previous,
+                pick=self._pick,
+                window=WINDOW << attempt,  # many nodes that start at once spread out instead of colliding again
+            )
+            entries = {entry.lease.id: entry for entry in listing.entries}
+            stale = [entries[lease.id] for lease in choice.stale]
+            if choice.reuse is not None:
+                entry = entries[choice.reuse.id]
+                own = await self._reuse(entry, attrs, stale=stale, recorded=entry is mine)
+            else:
+                own = await self._create(choice, attrs, stale=stale, since=listing.mark.revision)
+            if own is not None:
+                _warn_when_scarce(netconf, listing)
+                return own
+            listing = None
+            await asyncio.sleep(0.01 * self._pick(1 + attempt))
+        seen = f"{TRIES} subnets in a row were taken by other nodes while we asked for them"
+        raise Unavailable(
+            Problem(code="LEASE-003", where=self._prefix, seen=seen, expected="a subnet", hint="Trying on")
+        )
+
+    async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
+        """Write new `attrs` into the own key; `Unavailable` (LEASE-004) when it is not as `own` says any more."""
+        self._attrs = attrs
+        written = await self._swap(own.lease, attrs, own.etcd_lease, own.mod_revision, stale=())
+        if written is None:
+            seen = "another one changed the key since we looked"
+            raise Unavailable(Problem(code="LEASE-004", where=self._prefix + own.lease.id, seen=seen))
+        return replace(written, expires=own.expires)
+
+    async def confirm(self, own: OwnLease) -> OwnLease:
+        """Say what we publish in a key that an operator reserved for us, if it does not say so yet."""
+        if self._attrs is None or own.lease.attrs == self._attrs:
+            return own
+        return await self.publish(own, self._attrs)
+
+    async def read(self, own: OwnLease) -> tuple[KeyValue | None, Mark]:
+        """The own key as it is now, None when it is gone, and when that was."""
+        request = RangeRequest(key=self.key(own.lease.id))
+        reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+        return (reply.kvs[0] if reply.kvs else None), mark_of(reply.header)
+
+    async def renew(self, etcd_lease: int) -> int:
+        """Give an etcd lease its full time again; returns that in seconds, 0 when the lease is no more."""
+        return await apart(self._renew(etcd_lease))
+
+    def adopt(self, own: OwnLease, kv: KeyValue) -> OwnLease | None:
+        """The own lease as `kv` shows it; None when another node wrote that.
+
+        Ours is what hangs on our etcd lease or says what we say. A key without an etcd lease and without
+        backend data, for our address, is an operator's reservation for us.
+        """
+        entry = entry_of(kv, len(self._prefix.encode()))
+        if not isinstance(entry, Entry) or self._attrs is None:
+            return None
+        same = entry.lease.attrs == self._attrs
+        if not (same or entry.etcd_lease in self._grants or (not entry.etcd_lease and _is_bare(entry, self._attrs))):
+            return None
+        self._remember(entry.lease.id, entry.etcd_lease)
+        return OwnLease(
+            lease=entry.lease, etcd_lease=entry.etcd_lease, mod_revision=entry.mod_revision, expires=own.expires
+        )
+
+    async def _renew(self, etcd_lease: int) -> int:
+        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._call) as stream:
+            await stream.send_message(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
+            reply = await stream.recv_message()
+            return 0 if reply is None else reply.TTL
+
+    def _refuse_rivals(self, netconf: NetConf, attrs: LeaseAttrs, listing: Listing) -> None:
+        entries = {entry.lease.id: entry for entry in listing.entries}
+        self._rivals &= {name for name, entry in entries.items() if not self.is_own(name, entry.etcd_lease)}
+        lost = owned(netconf, (entries[name].lease for name in self._rivals), attrs=attrs)
+        if lost:
+            address = attrs.public_ip or attrs.public_ipv6
+            raise Unavailable(
+                Problem(
+                    code="IFACE-001",
+                    where=f"public IP {address}",
+                    seen=f"another node publishes it too, and has taken our lease {lost[0].id} ({_who(lost[0])})",
+                    expected="an address of this node alone",
+                    hint="Choose another with --public-ip or --iface on one of the two nodes",
+                )
+            )
+
+    async def _reuse(self, entry: Entry, attrs: LeaseAttrs, *, stale: list[Entry], recorded: bool) -> OwnLease | None:
+        """Take an existing key of ours; None when someone changed it meanwhile."""
+        etcd_lease, ttl = entry.etcd_lease, 0
+        if etcd_lease:
+            ttl = await self.renew(etcd_lease) if recorded else 0
+            if ttl < LEASE_TTL:
+                etcd_lease, ttl = await self._grant()
+        expires = self._now() + ttl if etcd_lease else None
+        self._attrs = attrs
+        if etcd_lease == entry.etcd_lease and entry.lease.attrs == attrs and not stale:
+            self._remember(entry.lease.id, etcd_lease)
+            return OwnLease(lease=entry.lease, etcd_lease=etcd_lease, mod_revision=entry.mod_revision, expires=expires)
+        own = await self._swap(entry.lease, attrs, etcd_lease, entry.mod_revision, stale=stale)
+        if own is None and etcd_lease not in (0, entry.etcd_lease):
+            await self._revoke(etcd_lease)
+        return None if own is None else replace(own, expires=expires)
+
+    async def _create(self, choice: Choice, attrs: LeaseAttrs, *, stale: list[Entry], since: int) -> OwnLease | None:
+        """Make a new key; None when another node was faster, with this subnet or one that overlaps it."""
+        lease = Lease(id=lease_id(choice.v4, choice.v6), v4=choice.v4, v6=choice.v6, attrs=attrs)
+        etcd_lease, ttl = await self._grant()
+        expires = self._now() + ttl
+        self._attrs = attrs
+        # Keys that share a subnet need not be equal (a dual-stack key, another prefix length), so the answer also
+        # brings what was created since our list. Of two that overlap, the later one sees the other, and yields.
+        prefix = self._prefix.encode()
+        newer = RangeRequest(key=prefix, range_end=prefix_end(prefix), min_create_revision=since + 1, keys_only=True)
+        reply = await self._write(lease, etcd_lease, 0, stale=stale, extra=[RequestOp(request_range=newer)])
+        if reply.succeeded:
+            others = [id_of(kv, len(prefix)) for kv in reply.responses[-1].response_range.kvs]
+            if not any(_overlaps(other, lease) for other in others if other != lease.id):
+                revision = reply.header.revision
+                made = replace(lease, created=revision)
+                return OwnLease(lease=made, etcd_lease=etcd_lease, mod_revision=revision, expires=expires)
+        await self._revoke(etcd_lease)  # takes our key along, if it was written
+        return None
+
+    async def _swap(
+        self, lease: Lease, attrs: LeaseAttrs, etcd_lease: int, seen: int, *, stale: list[Entry] | tuple[()]
+    ) -> OwnLease | None:
+        changed = replace(lease, attrs=attrs)
+        reply = await self._write(changed, etcd_lease, seen, stale=stale)
+        if not reply.succeeded:
+            return None
+        self._remember(lease.id, etcd_lease)
+        return OwnLease(lease=changed, etcd_lease=etcd_lease, mod_revision=reply.header.revision, expires=None)
+
+    async def _write(
+        self,
+        lease: Lease,
+        etcd_lease: int,
+        seen: int,
+        *,
+        stale: list[Entry] | tuple[()],
+        extra: list[RequestOp] | tuple[()] = (),
+    ) -> TxnResponse:
+        """Put the key if it is still as `seen` (its mod_revision, 0: absent), and drop the stale ones likewise."""
+        key = self.key(lease.id)
+        request = TxnRequest(
+            compare=[_still(key, seen), *(_still(self.key(entry.lease.id), entry.mod_revision) for entry in stale)],
+            success=[
+                *(RequestOp(request_delete_range=DeleteRangeRequest(key=self.key(old.lease.id))) for old in stale),
+                RequestOp(request_put=PutRequest(key=key, value=encode_attrs(lease.attrs), lease=etcd_lease)),
+                *extra,
+            ],
+        )
+        return await self._client.call(lambda link: link.kv.Txn, request, repeat=False)
+
+    async def _grant(self) -> tuple[int, int]:
+        request = LeaseGrantRequest(TTL=LEASE_TTL)
+        reply: LeaseGrantResponse = await self._client.call(lambda link: link.lease.LeaseGrant, request)
+        self._grants.add(reply.ID)
+        return reply.ID, reply.TTL
+
+    async def _revoke(self, etcd_lease: int) -> None:
+        await self._client.call(lambda link: link.lease.LeaseRevoke, LeaseRevokeRequest(ID=etcd_lease))
+        self._grants.discard(etcd_lease)
+
+    def _remember(self, name: str, etcd_lease: int) -> None:
+        self._reserved = "" if etcd_lease else name
+        if etcd_lease:
+            self._grants.add(etcd_lease)
+
+    def key(self, name: str) -> bytes:
+        """The key of the lease `name`."""
+        return (self._prefix + name).encode()
+
+
+def _still(key: bytes, mod_revision: int) -> Compare:
+    return Compare(
+        result=Compare.CompareResult.EQUAL, target=Compare.CompareTarget.MOD, key=key, mod_revision=mod_revision
+    )
+
+
+def _unchanged(recorded: OwnLease | None, listing: Listing) -> Entry | None:
+    """Our own earlier key, if nobody has touched it since we wrote it (decisions.md §5)."""
+    if recorded is None:
+        return None
+    for entry in listing.entries:
+        if entry.lease.id == recorded.lease.id:
+            same = (entry.etcd_lease, entry.mod_revision) == (recorded.etcd_lease, recorded.mod_revision)
+            return entry if same else None
+    return None
+
+
+def _present(listing: Listing) -> Present:
+    reserved = frozenset(entry.lease.id for entry in listing.entries if not entry.etcd_lease)
+    return Present(leases=listing.leases, reserved=reserved, unreadable=listing.blocked)
+
+
+def _overlaps(name: str, lease: Lease) -> bool:
+    try:
+        others = parse_id(name)
+    except PeerError:
+        return False
+    return any(
+        other is not None and other.version == net.version and other.overlaps(net)
+        for other in others
+        for net in lease.subnets
+    )
+
+
+def _is_bare(entry: Entry, attrs: LeaseAttrs) -> bool:
+    theirs = entry.lease.attrs
+    address = theirs.public_ip == attrs.public_ip and theirs.public_ipv6 in (None, attrs.public_ipv6)
+    return address and theirs.data is None and theirs.data_v6 is None
+
+
+def _who(lease: Lease) -> str:
+    mac = lease.attrs.data.get("VtepMAC") if isinstance(lease.attrs.data, dict) else None
+    return f"backend {lease.attrs.backend or 'unknown'}" + (f", VTEP MAC {mac!s:.20}" if mac else "")
+
+
+def _warn_when_scarce(netconf: NetConf, listing: Listing) -> None:
+    taken = [net for lease in listing.leases for net in lease.subnets]
+    counts = []
+    if netconf.v4 is not None:
+        counts.append(room(netconf.v4, taken))
+    if netconf.v6 is not None:
+        counts.append(room(netconf.v6, taken))
+    free, total = min(counts, default=(1, 1))
+    if free * 5 <= total:
+        log.warning("LEASE-003 %d of %d node subnets are taken: room for %d more nodes", total - free, total, free)

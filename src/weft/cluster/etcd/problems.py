@@ -1,0 +1,108 @@
+"""What can be wrong with an etcd, in words for people; and what listens there when it is no etcd.
+
+`STORE-001`: the store does not answer (again later). `STORE-002`: it answers, but refuses or speaks another
+protocol (the user must act). Nothing here ever sees the password.
+"""
+
+import asyncio
+import ssl
+from typing import Final
+
+from grpclib import GRPCError, Status
+
+from weft.cluster.etcd.access import Access, Endpoint
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+
+# The client's connection preface (RFC 9113 §3.4) and an empty SETTINGS frame.
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_TLS_ALERT: Final = b"\x15\x03"
+_REFUSALS: Final = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INVALID_ARGUMENT)
+_PASSING: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED, Status.ABORTED)
+
+
+def silent(endpoint: Endpoint, seen: str) -> Unavailable:
+    """The endpoint does not answer."""
+    hint = "Start etcd, or correct --etcd-endpoints"
+    return Unavailable(Problem(code="STORE-001", where=endpoint.url, seen=seen, expected="an etcd", hint=hint))
+
+
+def refused(endpoint: Endpoint, seen: str, *, expected: str = "", hint: str = "") -> ConfigError:
+    """The endpoint answers, and trying again will not help."""
+    return ConfigError(Problem(code="STORE-002", where=endpoint.url, seen=seen, expected=expected, hint=hint))
+
+
+def answered(endpoint: Endpoint, error: GRPCError, access: Access) -> WeftError:
+    """An error that etcd sent, or what grpclib made of an answer that is not gRPC."""
+    said = f"etcd says: {error.message or error.status.name}"
+    if error.status in _PASSING:
+        return silent(endpoint, said)
+    if error.status in _REFUSALS:
+        who = f"user {access.user!r}" if access.user else "no user (--etcd-username is not given)"
+        hint = "Check --etcd-username, the password, and the role's permission on --etcd-prefix"
+        return refused(endpoint, f"{said}, to {who}", expected="an etcd user that may read and write", hint=hint)
+    if error.status in (Status.UNIMPLEMENTED, Status.UNKNOWN):
+        hint = "Check --etcd-endpoints: is it etcd's client port, without a proxy that changes gRPC?"
+        return refused(endpoint, said, expected="an etcd that speaks the v3 API", hint=hint)
+    hint = "See etcd's own log; `etcdctl alarm list` shows whether its space is used up"
+    return Unavailable(Problem(code="STORE-002", where=endpoint.url, seen=said, expected="an answer", hint=hint))
+
+
+def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
+    """TLS could not be agreed upon."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        seen = f"etcd's certificate is not trusted: {error.verify_message}"
+        hint = "Give the CA that signed it as --etcd-cafile, and use a host name or address that it is made for"
+        return refused(endpoint, seen, expected="a certificate of a known CA for this host", hint=hint)
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return refused(
+            endpoint, "no TLS spoken there", expected="TLS, as https:// says", hint="Use http:// for this endpoint"
+        )
+    if "alert" in reason:
+        hint = "Give a certificate that etcd's CA signed: --etcd-certfile and --etcd-keyfile"
+        return refused(
+            endpoint, f"etcd broke off the TLS handshake: {reason}", expected="a client certificate", hint=hint
+        )
+    return refused(endpoint, f"TLS failed: {reason}", expected="an etcd that speaks TLS 1.2 or newer")
+
+
+async def diagnose(endpoint: Endpoint, context: ssl.SSLContext | None, *, patience: float) -> WeftError | None:
+    """Look what listens at an endpoint that dropped our connection; None if that tells nothing new."""
+    try:
+        async with asyncio.timeout(patience):
+            said = await _first_words(endpoint, context)
+            if said.startswith(b"HTTP/1"):
+                hint = "Check --etcd-endpoints: is it etcd's client port?"
+                return refused(endpoint, "an HTTP/1 server", expected="etcd's gRPC", hint=hint)
+            if context is None and (said.startswith(_TLS_ALERT) or (not said and await _speaks_tls(endpoint))):
+                hint = "Use https:// for this endpoint, with --etcd-cafile if its CA is not the system's"
+                return refused(endpoint, "TLS is spoken there", expected="no TLS, as http:// says", hint=hint)
+    except ssl.SSLError as error:
+        return handshake(endpoint, error)
+    except (OSError, TimeoutError):
+        return None
+    return None
+
+
+async def _first_words(endpoint: Endpoint, context: ssl.SSLContext | None) -> bytes:
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+    try:
+        writer.write(_PREFACE)
+        return await reader.read(16)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+async def _speaks_tls(endpoint: Endpoint) -> bool:
+    """Tell whether a TLS server is there, whatever its certificate: only its first answer matters."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+    except ssl.SSLError as error:
+        return "alert" in (error.reason or "").lower()
+    writer.transport.abort()
+    return True

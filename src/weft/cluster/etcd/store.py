@@ -1,0 +1,117 @@
+"""The lease store on etcd: what the daemon uses, and all that it needs to know of etcd.
+
+Holds no leases and knows nothing of kernels. Clock and chance are given.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from random import Random
+
+from weft.cluster.etcd.access import Access
+from weft.cluster.etcd.client import Client
+from weft.cluster.etcd.keep import Keeper
+from weft.cluster.etcd.listing import list_leases
+from weft.cluster.etcd.own import OwnKey
+from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RangeResponse
+from weft.cluster.etcd.values import Listing, OwnEvent, OwnLease
+from weft.cluster.etcd.watch import Watcher
+from weft.config.netconf import NetConf
+from weft.model.cluster import StoreEvent
+from weft.model.errors import Problem, Unavailable
+from weft.model.lease import LeaseAttrs
+from weft.wire.etcd import Subnets, config_key, subnets_prefix
+
+
+class EtcdStore:
+    """One network's leases in etcd, below `prefix`. `now` gives Unix time in seconds; `chance` need not be secret.
+
+    Every method may raise `Unavailable` (STORE-001: does not answer; STORE-002: answers with an error) and
+    `ConfigError` (STORE-002: refuses us or speaks another protocol), but `watch` and `keep` outlive both.
+    """
+
+    def __init__(self, access: Access, prefix: str, *, now: Callable[[], float], chance: Random) -> None:
+        self._client = Client(access)
+        self._timing = access.timing
+        self._config_key = config_key(prefix)
+        self._prefix = subnets_prefix(prefix)
+        self._now = now
+        self._chance = chance
+        self._key = OwnKey(self._client, self._prefix, now=now, pick=chance.randrange, call=access.timing.call)
+
+    def close(self) -> None:
+        """Drop the connection. The lease stays in the store."""
+        self._client.close()
+
+    async def net_conf(self) -> str:
+        """The network configuration's text, as the operator put it. `Unavailable` with CONF-002 while there is none."""
+        request = RangeRequest(key=self._config_key.encode())
+        reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+        if not reply.kvs:
+            raise Unavailable(_no_config(self._config_key))
+        return reply.kvs[0].value.decode(errors="replace")
+
+    async def list(self) -> Listing:
+        """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
+        return await list_leases(self._client, self._prefix)
+
+    async def acquire(
+        self,
+        netconf: NetConf,
+        attrs: LeaseAttrs,
+        *,
+        previous: Subnets = (None, None),
+        recorded: OwnLease | None = None,
+        listing: Listing | None = None,
+    ) -> OwnLease:
+        """Take a subnet for this node and publish `attrs`.
+
+        `recorded` is the own lease of an earlier run: unchanged in the store, its key is taken over whatever our
+        address is now, or deleted when `netconf` has no place for it. `previous` is what we had, if it is free.
+        """
+        return await self._key.acquire(netconf, attrs, previous=previous, recorded=recorded, listing=listing)
+
+    async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
+        """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
+        return await self._key.publish(own, attrs)
+
+    def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        """Renew the lease `margin` seconds before it expires, and tell what becomes of it.
+
+        `Held` now and whenever the lease changes or is renewed; ends after `Revoked` or `TakenOver`. Close it
+        (`contextlib.aclosing`) when done.
+        """
+        keeper = Keeper(
+            self._client,
+            self._key,
+            own,
+            margin=margin,
+            timing=self._timing,
+            now=self._now,
+            jitter=self._chance.random,
+        )
+        return keeper.events()
+
+    def watch(self, listing: Listing | None = None) -> AsyncGenerator[StoreEvent, None]:
+        """All leases but our own: `Listed`, then `Changed`; `Lost` while the store does not answer. Never ends.
+
+        After a `Lost`, the next `Listed` or `Changed` (without leases, if none changed) says that it is back.
+        Close it (`contextlib.aclosing`) when done.
+        """
+        watcher = Watcher(
+            self._client,
+            self._prefix,
+            timing=self._timing,
+            jitter=self._chance.random,
+            is_own=self._key.is_own,
+        )
+        return watcher.events(listing)
+
+
+def _no_config(key: str) -> Problem:
+    example = """{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}"""
+    return Problem(
+        code="CONF-002",
+        where=f"etcd key {key}",
+        seen="no such key",
+        expected="a network configuration",
+        hint=f"Check --etcd-prefix, or put one: etcdctl put {key} '{example}'",
+    )

@@ -1,0 +1,90 @@
+"""The values that pass between the etcd store's parts and the daemon."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from weft.model.cluster import Malformed
+from weft.model.lease import Lease
+from weft.model.net import Net
+
+# Seconds that an etcd lease lasts without renewal (flannel.md §4.3).
+LEASE_TTL: Final = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLease:
+    """This node's own lease, as it was last seen in the store; worth keeping across restarts.
+
+    `etcd_lease` is 0 and `expires` None for a reservation, a key without an etcd lease, which never expires.
+    `expires` is in the clock's seconds that the store was given (Unix time).
+    """
+
+    lease: Lease
+    etcd_lease: int
+    mod_revision: int
+    expires: float | None
+
+    @property
+    def reservation(self) -> bool:
+        """Tell whether an operator reserved the subnet: the key has no etcd lease, so nothing to renew."""
+        return self.etcd_lease == 0
+
+
+class Entry(NamedTuple):
+    """A lease of the store with what compare-and-swap needs to know about its key."""
+
+    lease: Lease
+    etcd_lease: int
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A point in an etcd's history. Another cluster, or time running backwards, is another history."""
+
+    revision: int
+    cluster: int
+    term: int
+
+    def precedes(self, later: "Mark") -> bool:
+        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
+        return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All of the store's leases at one revision. `blocked` are the subnets of keys with unreadable values."""
+
+    mark: Mark
+    entries: tuple[Entry, ...]
+    malformed: tuple[Malformed, ...] = ()
+    blocked: tuple[Net, ...] = ()
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        return tuple(entry.lease for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The own lease is ours, as `own` says: seen at the start, renewed, or put anew."""
+
+    own: OwnLease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """The own key is gone: deleted by someone, or expired while the store was out of reach."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """Another node wrote the own key: `lease` is what it holds now, None if that is unreadable."""
+
+    lease: Lease | None
+    reason: str
+
+
+OwnEvent = Held | Revoked | TakenOver

@@ -1,0 +1,185 @@
+"""Feeds the daemon what the store says: everything once, then changes, whatever happens to the store meanwhile.
+
+Survives restarts, compaction, restored snapshots, refused users and dead endpoints: it says `Lost` and goes on
+trying. A consumer that is slow gets fewer, larger events: the newest word for each lease, nothing twice.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from dataclasses import replace
+
+from weft.cluster.etcd.access import Timing
+from weft.cluster.etcd.client import Client, CompactedError, apart
+from weft.cluster.etcd.follow import OtherHistoryError, follow
+from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
+from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
+from weft.cluster.etcd.values import Listing, Mark
+from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.lease import Lease
+
+# The newest word for an id: a lease, a malformed entry, or None for gone.
+Word = Lease | Malformed | None
+
+
+class Mailbox:
+    """What the consumer has not taken yet: at most a list, the changes since, and a loss, in that order."""
+
+    def __init__(self) -> None:
+        self._listed: Listed | None = None
+        self._words: dict[str, Word] | None = None
+        self._revision = 0
+        self._lost: Lost | None = None
+        self._filled = asyncio.Event()
+
+    def listed(self, listed: Listed) -> None:
+        """Everything there is: what was waiting is overtaken."""
+        self._listed, self._words, self._lost = listed, None, None
+        self._filled.set()
+
+    def changed(self, words: Iterable[tuple[str, Word]], revision: int) -> None:
+        """Some leases changed; without words: the store is back and nothing changed. Ends a loss."""
+        if self._words is None:
+            self._words = {}
+        for name, word in words:
+            self._words.pop(name, None)  # the newest word goes to the end: the store's order
+            self._words[name] = word
+        self._revision, self._lost = revision, None
+        self._filled.set()
+
+    def lost(self, reason: str) -> None:
+        """The store went away. What was said before is still true and is still delivered."""
+        self._lost = Lost(reason=reason)
+        self._filled.set()
+
+    async def take(self) -> StoreEvent:
+        """Wait for the next event."""
+        event: StoreEvent | None = None
+        while event is None:
+            await self._filled.wait()
+            if self._listed is not None:
+                event, self._listed = self._listed, None
+            elif self._words is not None:
+                event, self._words = _changed(self._words, self._revision), None
+            elif self._lost is not None:
+                event, self._lost = self._lost, None
+            else:
+                self._filled.clear()
+        return event
+
+
+class Watcher:
+    """Watches all leases below `prefix`. `is_own(id, etcd_lease)` tells this node's own, whose puts are no events."""
+
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        *,
+        timing: Timing,
+        jitter: Callable[[], float],
+        is_own: Callable[[str, int], bool],
+    ) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._key = prefix.encode()
+        self._timing = timing
+        self._jitter = jitter
+        self._is_own = is_own
+        self._mail = Mailbox()
+        self._mark: Mark | None = None
+        self._shown: set[str] = set()
+        self._failures = 0
+        self._lost = False
+
+    async def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
+        """All events from now on; a given `listing` is the first and is not read again."""
+        # The pump has a task of its own so that what arrives while the consumer works is merged, not queued.
+        pump = asyncio.create_task(self._pump(listing))
+        pump.add_done_callback(lambda _: self._mail.lost("the watch ended"))
+        try:
+            while True:
+                event = await self._mail.take()
+                if pump.done():
+                    pump.result()  # it ends only by a fault of ours, which must not stay hidden
+                yield event
+        finally:
+            pump.cancel()
+            await asyncio.wait((pump,))
+
+    async def _pump(self, listing: Listing | None) -> None:
+        if listing is not None:
+            self._listed(listing)
+        while True:
+            try:
+                if self._mark is None:
+                    self._listed(await list_leases(self._client, self._prefix))
+                await self._follow()
+            except (CompactedError, OtherHistoryError):
+                self._mark = None  # what happened meanwhile is not told any more, or never happened
+                await self._pause()
+            except (Unavailable, ConfigError) as error:
+                # One break may be a leader's change or a member's restart: the next endpoint often answers at once.
+                if self._failures or self._mark is None:
+                    self._lost = True
+                    self._mail.lost(str(error))
+                await self._pause()
+
+    async def _follow(self) -> None:
+        assert self._mark is not None  # noqa: S101 listed before
+        end = prefix_end(self._key)
+        await apart(follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take))
+
+    def _listed(self, listing: Listing) -> None:
+        leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry.lease.id, entry.etcd_lease))
+        self._mark, self._lost = listing.mark, False
+        self._shown = {lease.id for lease in leases}
+        self._mail.listed(Listed(leases=leases, malformed=listing.malformed, revision=listing.mark.revision))
+
+    def _take(self, answer: WatchResponse) -> None:
+        assert self._mark is not None  # noqa: S101 listed before
+        self._failures = 0
+        if answer.events:
+            # The header's revision may be ahead of the events that were sent: only they say how far we are.
+            revision = answer.events[-1].kv.mod_revision
+            words = list(self._words(answer.events))
+            if words or self._lost:
+                self._mail.changed(words, revision)
+        elif answer.created:
+            revision = self._mark.revision
+            if self._lost:
+                self._mail.changed((), revision)
+        else:
+            revision = answer.header.revision  # a notice of progress: nothing happened up to here
+        self._lost = False
+        self._mark = replace(self._mark, revision=revision, term=answer.header.raft_term)
+
+    def _words(self, events: Iterable[Event]) -> Iterator[tuple[str, Word]]:
+        skip = len(self._key)
+        for event in events:
+            name = id_of(event.kv, skip)
+            if event.type == Event.EventType.DELETE:
+                self._shown.discard(name)
+                yield name, None
+            elif not self._is_own(name, event.kv.lease):
+                self._shown.add(name)
+                entry = entry_of(event.kv, skip)
+                yield name, entry if isinstance(entry, Malformed) else entry.lease
+            elif name in self._shown:  # shown as a peer's before we took it
+                self._shown.discard(name)
+                yield name, None
+
+    async def _pause(self) -> None:
+        """Wait before the next try, longer each time; never all nodes of a cluster at the same moment."""
+        longest = min(self._timing.backoff * 2**self._failures, self._timing.backoff_most)
+        self._failures = min(self._failures + 1, 16)
+        await asyncio.sleep(longest * (0.5 + self._jitter() / 2))
+
+
+def _changed(words: dict[str, Word], revision: int) -> Changed:
+    return Changed(
+        put=tuple(word for word in words.values() if isinstance(word, Lease)),
+        gone=tuple(name for name, word in words.items() if word is None),
+        malformed=tuple(word for word in words.values() if isinstance(word, Malformed)),
+        revision=revision,
+    )
