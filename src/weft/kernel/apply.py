@@ -14,6 +14,7 @@ from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.errors import Failure
 from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl, VxlanLink
+from weft.model.snapshot import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
 # 64 messages block the event loop 3.8 ms at worst, 256 take 11; the total is the same (decisions.md §3).
@@ -171,17 +172,7 @@ def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
         rtnl.delete_link(there.index)
         there = None
     if there is None:
-        there = rtnl.add_vxlan(
-            wanted.name,
-            vni=wanted.vni,
-            port=wanted.port,
-            local=wanted.local,
-            parent=parent.index,
-            mac=wanted.mac,
-            mtu=wanted.mtu,
-            learning=wanted.learning,
-            gbp=wanted.gbp,
-        )
+        there = _create_vxlan(rtnl, wanted, parent.index)
     elif have is not None and have.learning != wanted.learning:
         rtnl.set_vxlan_learning(there.index, vni=wanted.vni, learning=wanted.learning)
     rtnl.set_link(
@@ -192,3 +183,34 @@ def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
         mac=None if there.mac == wanted.mac else wanted.mac,
         alias=codec.VTEP_ALIAS,
     )
+
+
+def _create_vxlan(rtnl: Rtnl, wanted: VxlanLink, parent: int) -> LinkInfo:
+    def create() -> LinkInfo:
+        return rtnl.add_vxlan(
+            wanted.name,
+            vni=wanted.vni,
+            port=wanted.port,
+            local=wanted.local,
+            parent=parent,
+            mac=wanted.mac,
+            mtu=wanted.mtu,
+            learning=wanted.learning,
+            gbp=wanted.gbp,
+        )
+
+    try:
+        return create()
+    except NetlinkError as error:
+        # Another device holds the VNI and port. If it is ours, someone has renamed it.
+        renamed = [info for info in rtnl.links() if _is_stray(info, wanted)]
+        if error.errno != errno.EEXIST or not renamed:
+            raise
+        for info in renamed:
+            rtnl.delete_link(info.index)
+        return create()
+
+
+def _is_stray(info: LinkInfo, wanted: VxlanLink) -> bool:
+    """Tell whether a link is a VTEP of ours, by its alias, that keeps `wanted` from being made."""
+    return info.vxlan is not None and info.alias == codec.VTEP_ALIAS and info.vxlan.vni == wanted.vni

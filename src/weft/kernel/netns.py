@@ -46,6 +46,11 @@ def same(first: int, second: int) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
+def enter(namespace: int) -> None:
+    """Put the calling thread into the namespace of a descriptor, for good: for new threads and children only."""
+    _call("setns", namespace, _CLONE_NEWNET)
+
+
 def run_in(namespace: int, function: Callable[[], T]) -> T:
     """Run `function` inside the namespace of a descriptor and wait; what it raises is raised here.
 
@@ -53,7 +58,7 @@ def run_in(namespace: int, function: Callable[[], T]) -> T:
     """
 
     def inside() -> T:
-        _call("setns", namespace, _CLONE_NEWNET)
+        enter(namespace)
         return function()
 
     return _Thread(inside).result()

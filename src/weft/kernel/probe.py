@@ -21,7 +21,7 @@ def link_kinds(rtnl: Rtnl, kinds: Iterable[str]) -> frozenset[str]:
 
 def has_ipv6() -> bool:
     """Tell whether the kernel has IPv6, switched on at boot."""
-    return Path("/proc/net/if_inet6").exists()
+    return Path("/proc/sys/net/ipv6/conf").exists()
 
 
 def has_bridge_netfilter() -> bool:

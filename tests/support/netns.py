@@ -1,0 +1,137 @@
+"""Network namespaces for tests. Nameless: they end with the test's process, however that ends.
+
+The fixtures `netns` (one namespace) and `make_netns` (as many as wanted) come with tests/kernel/conftest.py;
+elsewhere import them. The machine's own namespace is never entered or changed.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from ipaddress import ip_address
+from typing import Any, Self, TypeVar
+
+import pytest
+
+from weft.kernel import netns as namespaces
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnl import Rtnl
+from weft.model.net import Ip
+
+T = TypeVar("T")
+
+SECONDS = 20
+
+
+class Netns:
+    """A fresh namespace with loopback up. Whoever uses it without the fixtures closes it (`with`)."""
+
+    def __init__(self) -> None:
+        self.fd = namespaces.create()
+        self.rtnl: Rtnl = namespaces.rtnl_in(self.fd)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.rtnl.set_link(1, up=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> str:
+        """Where other processes find the namespace as long as this one lives."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    def run(self, command: str | list[str], *, check: bool = True, input: str | None = None) -> str:  # noqa: A002
+        """Run a command inside, by the shell if it is a string; returns what it printed."""
+        done = subprocess.run(
+            self._inside(command),
+            input=input,
+            text=True,
+            capture_output=True,
+            timeout=SECONDS,
+            pass_fds=[self.fd],
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"{command!r} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def json(self, command: str) -> Any:
+        """Run a command that prints JSON (`ip -j link`); nothing printed is an empty list."""
+        return json.loads(self.run(command) or "[]")
+
+    def popen(self, command: str | list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command inside; it is killed when the namespace is closed."""
+        child = subprocess.Popen(self._inside(command), pass_fds=[self.fd], **options)
+        self._children.append(child)
+        return child
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function inside, in a thread of its own; what it raises is raised here."""
+        return namespaces.run_in(self.fd, function)
+
+    def fork(self, function: Callable[[], object]) -> int:
+        """Run a function inside in a forked child, for what no thread can do (die); returns its exit status."""
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                namespaces.enter(self.fd)
+                function()
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def bridge(self, name: str, *addresses: str) -> int:
+        """A bridge without ports, up, with addresses (`10.0.0.1/24`): what stands in for an Ethernet uplink."""
+        made = self.rtnl.add_bridge(name, up=True)
+        for text in addresses:
+            ip, length = split(text)
+            self.rtnl.add_address(made.index, ip, length, nodad=True)
+        return made.index
+
+    def close(self) -> None:
+        """End what was started inside, and the namespace with it."""
+        for child in self._children:
+            child.kill()
+            child.wait()
+        self.rtnl.close()
+        os.close(self.fd)
+
+    def _inside(self, command: str | list[str]) -> list[str]:
+        words = ["sh", "-ec", command] if isinstance(command, str) else command
+        return ["nsenter", f"--net=/proc/self/fd/{self.fd}", *words]
+
+
+def split(text: str) -> tuple[Ip, int]:
+    """`10.0.0.1/24` as address and prefix length."""
+    ip, _, length = text.partition("/")
+    return ip_address(ip), int(length)
+
+
+@pytest.fixture
+def make_netns() -> Iterator[Callable[[], Netns]]:
+    """Makes namespaces that are closed when the test is over."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Netns())
+
+
+@pytest.fixture
+def netns(make_netns: Callable[[], Netns]) -> Netns:
+    """A fresh network namespace."""
+    return make_netns()
+
+
+def wire(one: Netns, other: Netns, *, names: tuple[str, str] = ("eth0", "eth0")) -> tuple[int, int]:
+    """Join two namespaces by a veth pair, both ends up; returns their indexes."""
+    made = one.rtnl.add_veth(names[0], peer=names[1], peer_netns_fd=other.fd, up=True)
+    peer = other.rtnl.link(names[1])
+    if peer is None:
+        raise NetlinkError(19, f"no {names[1]} in the other namespace")
+    other.rtnl.set_link(peer.index, up=True)
+    return made.index, peer.index
