@@ -1,8 +1,8 @@
 """One request of a container at a time, whoever serves it: the daemon, or a plugin in its own process.
 
-The lock is a flock under `--state-dir`, so that both see it. A delegate that is not ours may call a plugin of ours
-for the same container (`ptp` calls `host-local`) while the lock is held on its behalf: it carries the holder's token
-in its environment and is let through.
+The lock is one byte of a file under `--state-dir`, which both see; a hash of the container's id says which. A
+delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
+is held on its behalf: it carries the holder's token in its environment and is let through.
 """
 
 import hashlib
@@ -15,8 +15,9 @@ from weft.cni.files import RootedFiles
 
 # Starts with CNI_ so that the client passes it on with the other variables.
 VARIABLE: Final = "CNI_WEFT_TURN"
-_DIRECTORY: Final = "/locks"
-_SUFFIX: Final = ".turn"
+_LOCKS: Final = "/locks"
+_TOKENS: Final = "/turns"
+_OFFSET_BITS: Final = 62  # an off_t is signed, and the byte after the lock must exist as a number
 
 
 class Turn:
@@ -24,7 +25,7 @@ class Turn:
 
     def __init__(self, files: RootedFiles, path: str) -> None:
         self._files = files
-        self._path = path + _SUFFIX
+        self._path = path
         self._token = ""
 
     def token(self) -> str:
@@ -45,7 +46,7 @@ class ContainerLocks:
 
     def __init__(self, files: RootedFiles) -> None:
         self._files = files
-        files.makedirs(_DIRECTORY, mode=0o700)
+        files.makedirs(_TOKENS, mode=0o700)
 
     @contextmanager
     def hold(self, env: Mapping[str, str]) -> Iterator[Turn | None]:
@@ -54,14 +55,13 @@ class ContainerLocks:
         if not container or self.inside(env):
             yield None
             return
-        path = _path(container)
-        with self._files.lock(path):
-            turn = Turn(self._files, path)
+        offset = _offset(container)
+        with self._files.lock_byte(_LOCKS, offset):
+            turn = Turn(self._files, _token_path(offset))
             try:
                 yield turn
             finally:
                 turn.end()
-                self._files.unlink(path)
 
     def inside(self, env: Mapping[str, str]) -> bool:
         """Tell whether the request comes from a delegate of whoever holds the container's turn now."""
@@ -69,20 +69,21 @@ class ContainerLocks:
         if not token:
             return False
         with suppress(OSError):
-            held = self._files.read(_path(env.get("CNI_CONTAINERID", "")) + _SUFFIX)
+            held = self._files.read(_token_path(_offset(env.get("CNI_CONTAINERID", ""))))
             return secrets.compare_digest(held, token.encode())
         return False
 
     def sweep(self) -> None:
-        """Remove what a crash has left: locks that nobody holds."""
-        for name in self._files.list(_DIRECTORY):
-            path = f"{_DIRECTORY}/{name.removesuffix(_SUFFIX)}"
-            with suppress(BlockingIOError), self._files.lock(path, wait=False):
-                with suppress(FileNotFoundError):
-                    self._files.unlink(path + _SUFFIX)
-                self._files.unlink(path)
+        """Remove what a crash has left: tokens of turns that nobody holds."""
+        for name in self._files.list(_TOKENS):
+            with suppress(BlockingIOError, ValueError), self._files.lock_byte(_LOCKS, int(name, 16), wait=False):
+                self._files.unlink(f"{_TOKENS}/{name}")
 
 
-def _path(container: str) -> str:
-    """A container's id may be longer than a file's name."""
-    return f"{_DIRECTORY}/{hashlib.sha256(container.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
+def _offset(container: str) -> int:
+    digest = hashlib.sha256(container.encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - _OFFSET_BITS)
+
+
+def _token_path(offset: int) -> str:
+    return f"{_TOKENS}/{offset:x}"

@@ -32,7 +32,7 @@ _STOP_SECONDS: Final = 10.0
 # More threads at a time only fight for the interpreter: 50 parallel ADDs were quickest with this many.
 _AT_ONCE: Final = 8
 _MAX_DESCRIPTORS: Final = 16
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small costs no system call
 _UCRED: Final = struct.Struct("=iII")  # unix(7): pid, uid, gid
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from weft.wire.frames import Call, FrameError
 
 # How long a client may take to read what it has been waiting for.
 _READ_SECONDS: Final = 10.0
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 16
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,113 @@
+"""The executables in a CNI bin directory: one program under the name of every plugin, and where its Python is.
+
+With a compiler the program is the static client (`build`); without one it is a Python script that does the work in
+its own process.
+"""
+
+import os
+import stat
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.cni import build
+from weft.model.errors import ConfigError, Problem
+
+PLUGINS: Final = ("bridge", "flannel", "host-local", "loopback", "portmap")
+SETTINGS: Final = ".weft-python"
+
+_SCRIPT: Final = """\
+#!{interpreter} -I
+\"\"\"A CNI plugin of weft without its client: no compiler was there when weft was built.\"\"\"
+
+import sys
+
+from weft.cni.__main__ import main
+
+sys.exit(main(sys.argv[0].rpartition("/")[2]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What `install` has put where. `client` is False for the Python script."""
+
+    bin_dir: Path
+    names: tuple[str, ...]
+    client: bool
+    interpreter: Path
+
+
+def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
+    """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
+
+    `interpreter` is the Python that has weft, this one by default. `ConfigError` if root could be made to execute
+    something by whoever may write to it or to its directory.
+    """
+    python = interpreter or Path(sys.executable)
+    _check_interpreter(python)
+    bin_dir.mkdir(parents=True, exist_ok=True)
+    program = build.client()
+    content = program.read_bytes() if program else _SCRIPT.format(interpreter=python).encode()
+    # Settings first: a client that finds no daemon needs them from its first call on.
+    _put(bin_dir, SETTINGS, f"{python}\n".encode(), mode=0o644)
+    first, *others = PLUGINS
+    _put(bin_dir, first, content, mode=0o755)
+    for name in others:
+        _link(bin_dir, first, name)
+    return Installed(bin_dir=bin_dir, names=PLUGINS, client=program is not None, interpreter=python)
+
+
+def _check_interpreter(path: Path) -> None:
+    """Refuse an interpreter that others than root could exchange, as the client refuses such a settings file."""
+    if not path.is_absolute() or "\n" in str(path):
+        raise _unsafe(path, "not an absolute path")
+    for each in (path.resolve(), path.parent.resolve()):
+        try:
+            seen = each.stat()
+        except OSError as error:
+            raise _unsafe(path, f"{error.strerror}: {each}") from error
+        if seen.st_uid != 0 or stat.S_IMODE(seen.st_mode) & 0o022:
+            raise _unsafe(path, f"{each} has uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
+
+
+def _unsafe(path: Path, seen: str) -> ConfigError:
+    return ConfigError(
+        Problem(
+            code="CNI-001",
+            where=f"interpreter {path}",
+            seen=seen,
+            expected="a program that root owns and nobody else may write",
+            hint="Install weft into an environment of root's.",
+        )
+    )
+
+
+def _put(directory: Path, name: str, content: bytes, *, mode: int) -> None:
+    fresh = directory / f".weft-{name}.new"
+    with ExitStack() as undo:
+        undo.callback(_remove, fresh)
+        _remove(fresh)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        fresh.rename(directory / name)
+
+
+def _link(directory: Path, target: str, name: str) -> None:
+    fresh = directory / f".weft-{name}.new"
+    _remove(fresh)
+    fresh.hardlink_to(directory / target)
+    fresh.rename(directory / name)
+    # Renaming one link of a file onto another does nothing at all (rename(2)): a second installation over the first.
+    _remove(fresh)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
