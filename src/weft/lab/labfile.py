@@ -1,0 +1,222 @@
+"""The lab file: YAML → `spec.Lab`, with every mistake of the file named at once, each with its line.
+
+    apiVersion: weft.dev/v1      # may be left out, as may kind
+    kind: Lab
+    name: edge
+    network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
+    nodes: 3                     # or a list of names, or of {name: …, pods: …}; pods as below
+    pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
+
+Values are checked by msgspec; the walk over YAML nodes is ours, because msgspec stops at the first mistake and
+does not know lines.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from weft.config.netconf import NetConf, parse_netconf
+from weft.lab import spec
+from weft.model.errors import ConfigError, Problem
+
+T = TypeVar("T")
+
+_API: Final = "weft.dev/v1"
+_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods")
+
+
+def read(text: str, where: str, *, name: str = "") -> spec.Lab:
+    """Return the lab that a file describes; `where` is its path, `name` wins over the file's own.
+
+    Raises `ConfigError` with all problems of the file, each `where` with the line.
+    """
+    reader = _Reader(where)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = Problem(code="LAB-001", where=f"{where}:{line}", seen=str(error.problem), expected="YAML")
+        raise ConfigError(problem) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(Problem(code="LAB-001", where=f"{where}:1", seen=str(error), expected="YAML")) from None
+    lab = reader.lab(root, name)
+    if reader.problems:
+        raise ConfigError(*reader.problems)
+    return lab
+
+
+def families(network: NetConf) -> tuple[spec.Family, ...]:
+    """Return the families that a network configuration switches on."""
+    pools: tuple[tuple[spec.Family, object], ...] = ((4, network.v4), (6, network.v6))
+    return tuple(family for family, pool in pools if pool is not None)
+
+
+class _Reader:
+    """Walks the YAML nodes of one file and collects its problems."""
+
+    def __init__(self, where: str) -> None:
+        self.problems: list[Problem] = []
+        self._where = where
+
+    def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
+        parts = self._mapping(root, _KEYS, "lab") if root is not None else {}
+        self._head(parts)
+        if "name" in parts:
+            own = self._value(parts["name"], str, "name") or ""
+            self.problems += spec.name_problem("a lab", self._at(parts["name"]), own)
+            name = name or own
+        text, families_on = self._network(parts.get("network"))
+        nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
+        return spec.Lab(name=name or "weft", network=text, families=families_on, nodes=nodes, pods=pods)
+
+    def _head(self, parts: dict[str, yaml.Node]) -> None:
+        for key, only in (("apiVersion", _API), ("kind", "Lab")):
+            if key in parts and (seen := self._value(parts[key], str, key)) not in (only, None):
+                self._problem(parts[key], f"{key} is {seen!r}", expected=only)
+
+    def _network(self, node: yaml.Node | None) -> tuple[str, tuple[spec.Family, ...]]:
+        if node is None:
+            return spec.net_conf(backend="vxlan", families=(4,), nft=False), (4,)
+        value = self._value(node, dict[str, Any], "network")
+        if value is None:
+            return "", ()
+        text = json.dumps(value)
+        try:
+            return text, families(parse_netconf(text, f"{self._at(node)} network"))
+        except ConfigError as error:
+            self.problems += error.problems
+            return "", ()
+
+    def _nodes(
+        self, node: yaml.Node | None, pods: yaml.Node | None
+    ) -> tuple[tuple[spec.Node, ...], tuple[spec.Pod, ...]]:
+        everywhere = 2  # pods on a node that says nothing
+        if isinstance(pods, yaml.ScalarNode):
+            everywhere = self._count(pods, "pods", least=0, most=spec.MOST_PODS)
+        elif pods is not None:
+            everywhere = 0
+        nodes: dict[str, spec.Node] = {}
+        found: list[tuple[yaml.Node | None, spec.Pod]] = []
+        for index, (place, name, own) in enumerate(self._node_entries(node), 1):
+            if place is not None:
+                self.problems += spec.name_problem("a node", self._at(place), name)
+            if name in nodes:
+                self._problem(place, f"a second node named {name!r}", expected="names that differ")
+            nodes.setdefault(name, spec.Node(name=name, index=index))
+            found += self._pods_of(own, name, index, everywhere)
+        found += self._pod_list(pods, nodes)
+        return tuple(nodes.values()), self._distinct(found, nodes)
+
+    def _node_entries(self, node: yaml.Node | None) -> Iterator[tuple[yaml.Node | None, str, yaml.Node | None]]:
+        """Yield each node's place in the file, its name and what it says about its pods."""
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                if isinstance(item, yaml.ScalarNode):
+                    yield item, self._value(item, str, "a node's name") or "", None
+                else:
+                    parts = self._mapping(item, ("name", "pods"), "node", needed=("name",))
+                    name = self._value(parts["name"], str, "a node's name") if "name" in parts else None
+                    if name is not None:
+                        yield parts["name"], name, parts.get("pods")
+            if not node.value:
+                self._problem(node, "no nodes", expected="one node at least")
+            return
+        count = 3 if node is None else self._count(node, "nodes", least=1, most=spec.MOST_NODES)
+        for index in range(1, count + 1):
+            yield None, f"node{index}", None
+
+    def _pods_of(
+        self, node: yaml.Node | None, name: str, index: int, everywhere: int
+    ) -> Iterator[tuple[yaml.Node | None, spec.Pod]]:
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                pod = self._value(item, str, "a pod's name")
+                if pod is not None:
+                    yield item, spec.Pod(name=pod, node=name)
+            return
+        count = everywhere if node is None else self._count(node, "pods", least=0, most=spec.MOST_PODS)
+        for number in range(1, count + 1):
+            yield None, spec.Pod(name=f"pod{index}-{number}", node=name)
+
+    def _pod_list(self, node: yaml.Node | None, nodes: Iterable[str]) -> Iterator[tuple[yaml.Node | None, spec.Pod]]:
+        if not isinstance(node, yaml.SequenceNode):
+            if isinstance(node, yaml.MappingNode):
+                self._problem(node, "pods is a mapping", expected="a number, or a list of {name: …, node: …}")
+            return
+        for item in node.value:
+            parts = self._mapping(item, ("name", "node"), "pod", needed=("name", "node"))
+            values = {key: self._value(part, str, f"a pod's {key}") for key, part in parts.items()}
+            name, on = values.get("name"), values.get("node")
+            if on is not None and on not in nodes:
+                self._problem(parts["node"], f"a pod on node {on!r}", expected="a node of this lab", known=nodes)
+            elif name is not None and on is not None:
+                yield parts["name"], spec.Pod(name=name, node=on)
+
+    def _distinct(self, found: list[tuple[yaml.Node | None, spec.Pod]], nodes: Iterable[str]) -> tuple[spec.Pod, ...]:
+        pods: dict[str, spec.Pod] = {}
+        for place, pod in found:
+            if place is not None:
+                self.problems += spec.name_problem("a pod", self._at(place), pod.name)
+            if pod.name in pods or pod.name in nodes:
+                other = "pod" if pod.name in pods else "node"
+                self._problem(
+                    place, f"a pod named {pod.name!r} beside a {other} of that name", expected="names that differ"
+                )
+            pods.setdefault(pod.name, pod)
+        return tuple(pods.values())
+
+    def _count(self, node: yaml.Node, what: str, *, least: int, most: int) -> int:
+        value = self._value(node, int, what)
+        if value is None:
+            return least
+        if not least <= value <= most:
+            self._problem(node, f"{what}: {value}", expected=f"{least} to {most}")
+            return least
+        return value
+
+    def _value(self, node: yaml.Node, kind: type[T], what: str) -> T | None:
+        try:
+            return msgspec.convert(yaml.constructor.SafeConstructor().construct_document(node), kind)
+        except (msgspec.ValidationError, yaml.YAMLError) as error:
+            self._problem(node, f"{what}: {error}")
+            return None
+
+    def _mapping(
+        self, node: yaml.Node, known: tuple[str, ...], what: str, *, needed: tuple[str, ...] = ()
+    ) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            self._problem(
+                node,
+                f"the {what} is a {type(node).__name__.removesuffix('Node').lower()}",
+                expected=f"a mapping with {', '.join(known)}",
+            )
+            return {}
+        parts: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name not in known:
+                self._problem(
+                    key, f"unknown key {name!r}", expected=f"one of {', '.join(known)}", known=known, name=name
+                )
+            elif name in parts:
+                self._problem(key, f"{name!r} a second time", expected="each key once")
+            else:
+                parts[name] = value
+        for name in needed:
+            if name not in parts:
+                self._problem(node, f"a {what} without {name!r}", expected=f"a mapping with {', '.join(needed)}")
+        return parts
+
+    def _at(self, node: yaml.Node | None) -> str:
+        return self._where if node is None else f"{self._where}:{node.start_mark.line + 1}"
+
+    def _problem(
+        self, node: yaml.Node | None, seen: str, *, expected: str = "", known: Iterable[str] = (), name: str = ""
+    ) -> None:
+        close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else "docs/lab.md describes the file."
+        self.problems.append(Problem(code="LAB-001", where=self._at(node), seen=seen, expected=expected, hint=hint))

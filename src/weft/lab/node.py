@@ -1,0 +1,110 @@
+"""A running node: its namespaces, a socket in its network, and the daemon in it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.kernel.rtnl import Rtnl
+from weft.lab import etcd, filesystem, runtime, underlay
+from weft.lab.children import Child
+from weft.lab.inside import Inside, Room
+from weft.lab.processes import Processes
+from weft.lab.report import NodeReport
+from weft.lab.spec import Family, Node
+from weft.lab.watch import Arrivals
+from weft.model.errors import Problem, Unavailable
+from weft.model.net import Net
+from weft.wire.subnetenv import PluginEnv, parse_for_cni
+
+HEALTH_PORT: Final = 8081
+_LEASE: Final = "subnet.env"
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningNode:
+    """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there."""
+
+    spec: Node
+    room: Room
+    rtnl: Rtnl
+    run: int
+    lease: asyncio.Event
+    daemon: Child | None = None
+
+    @property
+    def networks(self) -> Path:
+        """Where its CNI configuration lies, as the lab sees it."""
+        return filesystem.node_directory(self.spec.name, "net.d")
+
+    def subnet_env(self) -> PluginEnv:
+        """Return what its subnet.env says. `FileNotFoundError` before the daemon has written it."""
+        with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
+            return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
+
+    def knows(self, subnets: AbstractSet[Net]) -> bool:
+        """Tell whether it has a route to each of `subnets` or owns it."""
+        return subnets <= {route.dst for route in self.rtnl.routes()} | set(self.subnet_env().subnets)
+
+    def report(self, families: tuple[Family, ...]) -> NodeReport:
+        """Return what there is to see of it."""
+        state = "starting"
+        if self.daemon is not None and self.daemon.ended.done():
+            state = f"exited {self.daemon.ended.result()}"
+        elif self.lease.is_set():
+            state = "ready"
+        env = self.subnet_env() if self.lease.is_set() else None
+        return NodeReport(
+            name=self.spec.name,
+            underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
+            subnets=[str(net) for net in env.subnets] if env else [],
+            mtu=env.mtu if env else 0,
+            daemon=state,
+        )
+
+
+async def make(inside: Inside, node: Node, arrivals: Arrivals) -> RunningNode:
+    """Make a node's namespaces, with flannel's conflist in them. It has no link but lo yet."""
+
+    def inner() -> tuple[Room, Rtnl, int]:
+        room = filesystem.make_node(node.name)
+        return room, Rtnl.open(), os.open("/run/flannel", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    room, rtnl, run = await inside.run(None, inner)
+    running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE))
+    (running.networks / runtime.CONFLIST_NAME).write_text(json.dumps(runtime.CONFLIST, indent=2))
+    return running
+
+
+async def start_daemon(node: RunningNode, processes: Processes, families: tuple[Family, ...]) -> None:
+    """Start weftd in the node; it is not ready yet."""
+    command = [
+        sys.executable,
+        "-m",
+        "weft.daemon.main",
+        f"--etcd-endpoints={etcd.url(families)}",
+        f"--iface={underlay.UPLINK}",
+        "--ip-masq",
+        f"--healthz-port={HEALTH_PORT}",
+        f"-subnet-file=/run/flannel/{_LEASE}",
+    ]
+    node.daemon = await processes.logged(node.spec.name, node.room, command)
+
+
+async def daemon_ready(node: RunningNode, processes: Processes) -> None:
+    """Wait until the daemon has written its subnet.env. `Unavailable` if it ends instead."""
+    assert node.daemon is not None  # noqa: S101 - start_daemon has run
+    lease = asyncio.ensure_future(node.lease.wait())
+    try:
+        await asyncio.wait((lease, node.daemon.ended), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        lease.cancel()
+    if not node.lease.is_set():
+        status, words = node.daemon.ended.result(), processes.last_words(node.spec.name)
+        raise Unavailable(
+            Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=f"it ended with status {status}:\n{words}")
+        )

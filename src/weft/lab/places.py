@@ -1,0 +1,175 @@
+"""Where labs leave traces outside their own namespaces: a directory each, and for root names in /run/netns.
+
+A lab's directory holds its socket, its lock, logs, and the list of names. The supervisor holds the lock as long as
+it lives, so a free lock means a dead lab, however it died. Everything that must be removed is found from here.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.lab import system
+from weft.model.errors import ConfigError, Problem
+
+_NETNS: Final = Path("/run/netns")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The directory of one lab."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "socket"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process number, 0 if it was never started."""
+        try:
+            return int((self.path / "pid").read_text())
+        except FileNotFoundError:
+            return 0
+
+    def claim(self) -> int | None:
+        """Take the lab's lock and return its descriptor, or None if a supervisor holds it."""
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether a supervisor holds the lock."""
+        try:
+            lock = self.claim()
+        except FileNotFoundError:
+            return False
+        if lock is None:
+            return True
+        os.close(lock)
+        return False
+
+    def give_names(self, namespaces: Mapping[str, int]) -> bool:
+        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`. False if this user may not: it is a convenience."""
+        names = [f"lab-{self.name}-{node}" for node in namespaces]
+        _write(self.path / "names", json.dumps(names))
+        try:
+            _NETNS.mkdir(mode=0o755, exist_ok=True)
+            for name, descriptor in zip(names, namespaces.values(), strict=True):
+                (_NETNS / name).touch(mode=0o444)
+                system.mount(f"/proc/self/fd/{descriptor}", str(_NETNS / name), flags=system.MS_BIND)
+        except PermissionError:
+            self._take_names()
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Remove what an earlier, dead lab of this name has left, but for its lock."""
+        self._take_names()
+        (self.path / "pid").unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+        for log in self.logs.iterdir():
+            log.unlink()
+
+    def remove(self) -> None:
+        """Remove all that a dead lab has left."""
+        self._take_names()
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):  # other labs are still there
+            self.path.parent.rmdir()
+
+    def _take_names(self) -> None:
+        try:
+            names = json.loads((self.path / "names").read_text())
+        except FileNotFoundError:
+            return
+        for name in names:
+            with suppress(OSError):  # not mounted
+                system.unmount(str(_NETNS / name))
+            with suppress(FileNotFoundError, PermissionError):
+                (_NETNS / name).unlink()
+        (self.path / "names").unlink()
+        with suppress(OSError):  # somebody else's names, or not there at all
+            _NETNS.rmdir()
+
+
+def home(environ: Mapping[str, str]) -> Path:
+    """Return the directory that holds this user's labs; it need not exist.
+
+    The user is the one outside of every user namespace: `unshare -Ur weft lab up` and a plain `weft lab ps` mean
+    the same labs.
+    """
+    user = _outer_uid()
+    if user == 0 and os.access("/run", os.W_OK):
+        return Path("/run/weft-lab")
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    if runtime and user != 0 and os.access(runtime, os.W_OK):
+        return Path(runtime) / "weft-lab"
+    return Path("/tmp") / f"weft-lab-{user}"  # noqa: S108 - made 0700 and checked before use
+
+
+def found(base: Path) -> Iterator[Place]:
+    """Yield the labs below `base`, alive and dead, by name."""
+    if base.is_dir():
+        _check_owner(base)
+        yield from (Place(path) for path in sorted(base.iterdir()) if path.is_dir())
+
+
+def make(base: Path, name: str) -> Place:
+    """Return the place for a lab of this name, whose directory exists then."""
+    base.mkdir(mode=0o700, exist_ok=True)
+    _check_owner(base)
+    place = Place(base / name)
+    place.logs.mkdir(parents=True, mode=0o700, exist_ok=True)
+    return place
+
+
+def _check_owner(base: Path) -> None:
+    # In /tmp another user could have made the directory first, and would then own our socket's place.
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise ConfigError(
+            Problem(
+                code="HOST-002",
+                where=str(base),
+                seen=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
+                expected=f"a directory of user {os.geteuid()} that nobody else may open",
+                hint="Remove it, or set XDG_RUNTIME_DIR.",
+            )
+        )
+
+
+def _outer_uid() -> int:
+    """Return the effective user as the machine knows it (user_namespaces(7), uid_map: inside, outside, count)."""
+    uid = os.geteuid()
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, outside, count = map(int, line.split())
+        if inside <= uid < inside + count:
+            return outside + uid - inside
+    return uid
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.rename(path)

@@ -1,0 +1,193 @@
+"""What commands and the supervisor of a lab say to each other: lines of JSON on a Unix socket, with descriptors.
+
+One request a connection. The answer is any number of `Note` (progress, for people), then one `Done` or `Failed`.
+Whoever closes the connection early no longer wants the answer.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from weft.lab.spec import Lab
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+
+T = TypeVar("T")
+
+LONGEST_LINE: Final = 64 << 20  # pingall of a thousand pods in JSON
+MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_MAX_FD)
+
+
+class Up(msgspec.Struct, frozen=True, tag=True):
+    """Build the lab; the first request of its life. Closing the connection before `Done` ends the lab.
+
+    `environ` is for the daemons and plugins: PATH and the like.
+    """
+
+    lab: Lab
+    environ: dict[str, str]
+
+
+class Ps(msgspec.Struct, frozen=True, tag=True):
+    """Answered by a `LabReport`."""
+
+
+class Run(msgspec.Struct, frozen=True, tag=True):
+    """Start a pod. Answered by its `PodReport`."""
+
+    pod: str
+    node: str
+
+
+class Remove(msgspec.Struct, frozen=True, tag=True):
+    """End a pod. Answered by `Nothing`."""
+
+    pod: str
+
+
+class Exec(msgspec.Struct, frozen=True, tag=True):
+    """Run a command in a node or pod with the three descriptors that come along. Answered by an `ExecReport`.
+
+    With `tty` the descriptors are a terminal that becomes the command's own. Further `Signal` lines may follow.
+    """
+
+    where: str
+    command: list[str]
+    environ: dict[str, str]
+    tty: bool
+
+
+class Signal(msgspec.Struct, frozen=True, tag=True):
+    """Send a signal to the command that this connection has started."""
+
+    number: int
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """Ping from one node or pod to another, `count` times. Answered by a `PingReport`."""
+
+    source: str
+    target: str
+    count: int
+
+
+class PingAll(msgspec.Struct, frozen=True, tag=True):
+    """Ping from every pod and every node to every pod. Answered by a `PingReport`."""
+
+
+class Capture(msgspec.Struct, frozen=True, tag=True):
+    """Open a packet socket in a node, on one link or with "" on all. Answered by `Nothing` and the socket."""
+
+    node: str
+    link: str
+
+
+class Names(msgspec.Struct, frozen=True, tag=True):
+    """Hand out nodes' network namespaces, from the node number `start` on. Answered by a `NamesReport`."""
+
+    start: int
+
+
+class Down(msgspec.Struct, frozen=True, tag=True):
+    """End the lab. Answered by `Nothing` just before the end."""
+
+
+Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Capture | Names | Down
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """What is going on, in a few words."""
+
+    text: str
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The end: `data` is the JSON of one of the reports."""
+
+    data: msgspec.Raw
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The end: problems, in the fields of `Problem`. `user` tells that the user must act, else that later is better."""
+
+    problems: list[dict[str, str]]
+    user: bool
+
+    @classmethod
+    def of(cls, error: WeftError) -> "Failed":
+        fields = Problem.__dataclass_fields__
+        problems = [{name: getattr(problem, name) for name in fields} for problem in error.problems]
+        return cls(problems, user=isinstance(error, ConfigError))
+
+    def error(self) -> WeftError:
+        """Return the error as it was on the other side."""
+        kind = ConfigError if self.user else Unavailable
+        return kind(*(Problem(**problem) for problem in self.problems))
+
+
+Answer = Note | Done | Failed
+
+
+class Call:
+    """A command's side of one request."""
+
+    def __init__(self, path: Path, request: Request, *, descriptors: Sequence[int] = ()) -> None:
+        """Connect and send. `OSError` if no supervisor listens."""
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._rest = b""
+        self._descriptors: list[int] = []
+        line = msgspec.json.encode(request) + b"\n"
+        if descriptors:
+            socket.send_fds(self._socket, [line[:1]], list(descriptors))
+            line = line[1:]
+        self._socket.sendall(line)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait for the answer beside other things."""
+        return self._socket.fileno()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command that runs there."""
+        self._socket.sendall(msgspec.json.encode(Signal(number)) + b"\n")
+
+    def result(self, kind: type[T], *, note: Callable[[str], None] = lambda _: None) -> T:
+        """Wait for the end and return the report. Raises what the supervisor raised; `Unavailable` if it is gone."""
+        while True:
+            answer = self._answer()
+            if isinstance(answer, Note):
+                note(answer.text)
+            elif isinstance(answer, Failed):
+                raise answer.error()
+            else:
+                return msgspec.json.decode(answer.data, type=kind)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors that came with the answer; they are the caller's to close."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
+    def close(self) -> None:
+        self._socket.close()
+        for descriptor in self.descriptors():
+            socket.close(descriptor)
+
+    def _answer(self) -> Answer:
+        while b"\n" not in self._rest:
+            data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 20, MOST_DESCRIPTORS)
+            self._descriptors += descriptors
+            if not data:
+                raise Unavailable(
+                    Problem(
+                        code="LAB-001",
+                        where="the lab",
+                        seen="its supervisor ended without an answer",
+                        hint="'weft lab list' shows what is left, 'weft lab clean' removes it.",
+                    )
+                )
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        answer: Answer = msgspec.json.decode(line, type=Answer)
+        return answer

@@ -1,0 +1,81 @@
+"""What a lab answers: the values behind the tables, and exactly what `-o json` prints."""
+
+from typing import Literal
+
+import msgspec
+
+from weft.lab.spec import Family
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. `subnets` is its lease, from its subnet.env; `daemon` is `ready`, `starting` or `exited N`."""
+
+    name: str
+    underlay: list[str]
+    subnets: list[str]
+    mtu: int
+    daemon: str
+
+
+class PodReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod. `netns` is the path of its network namespace as its node sees it."""
+
+    name: str
+    node: str
+    addresses: list[str]
+    id: str
+    netns: str
+
+
+class LabReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL."""
+
+    name: str
+    backend: str
+    families: list[Family]
+    store: str
+    network: msgspec.Raw
+    nodes: list[NodeReport]
+    pods: list[PodReport]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One way that was tried: from a node or pod to an address of a pod or node.
+
+    `seen` is the source address that the other side saw. `milliseconds` is the round trip of the probe that came
+    back; `sent` counts the probes. `fault` is empty when all is well, `lost` when nothing came back, `unseen` when
+    something came back that the other side never saw, and `translated` when `seen` is not an address of the source.
+    """
+
+    source: str
+    target: str
+    family: Family
+    address: str
+    sent: int
+    fault: Literal["", "lost", "unseen", "translated"]
+    milliseconds: float | None = None
+    seen: str = ""
+
+
+class PingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All cells that a ping or a pingall tried."""
+
+    tried: int
+    reached: int
+    cells: list[Cell]
+
+
+class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: its exit status, or 128 and the number of the signal that ended it."""
+
+    status: int
+
+
+class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes whose network namespaces come as descriptors, in this order."""
+
+    nodes: list[str]
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """It is done, and there is nothing to tell."""

@@ -1,0 +1,97 @@
+"""What a lab consists of, as a value: it comes from flags or from a lab file, and goes to the supervisor as JSON."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from weft.model.errors import Problem
+
+Family = Literal[4, 6]
+FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
+
+# Flannel's usual pod network, and its IPv6 companion. Nothing outside the lab ever sees them.
+_POD_NETWORK: Final = "10.244.0.0/16"
+_POD_NETWORK6: Final = "2001:cafe:42::/56"
+
+MOST_NODES: Final = 1000
+MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
+_NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A node: `index` counts from 1 and decides its underlay addresses."""
+
+    name: str
+    index: int
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod and the node that it runs on."""
+
+    name: str
+    node: str
+
+
+class Lab(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole lab. `network` is the net-conf, verbatim as the store will hold it."""
+
+    name: str
+    network: str
+    families: tuple[Family, ...]
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+
+    @property
+    def nftables(self) -> bool:
+        """Tell whether nodes write their rules with nft."""
+        return bool(json.loads(self.network).get("EnableNFTables"))
+
+
+def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:
+    """Return the net-conf of a lab that was described by flags."""
+    network: dict[str, Any] = {}
+    if 4 in families:
+        network["Network"] = _POD_NETWORK
+    else:
+        network["EnableIPv4"] = False
+    if 6 in families:
+        network["EnableIPv6"] = True
+        network["IPv6Network"] = _POD_NETWORK6
+    network["EnableNFTables"] = nft
+    network["Backend"] = {"Type": backend}
+    return json.dumps(network)
+
+
+def regular(*, name: str, network: str, families: Sequence[Family], nodes: int, pods: int) -> Lab:
+    """Return a lab of `nodes` nodes node1, node2, … with `pods` pods each: pod1-1, pod1-2, pod2-1 ….
+
+    A pod's first number is its node's.
+    """
+    return Lab(
+        name=name,
+        network=network,
+        families=tuple(families),
+        nodes=tuple(Node(name=f"node{index}", index=index) for index in range(1, nodes + 1)),
+        pods=tuple(
+            Pod(name=f"pod{index}-{number}", node=f"node{index}")
+            for index in range(1, nodes + 1)
+            for number in range(1, pods + 1)
+        ),
+    )
+
+
+def name_problem(what: str, where: str, name: str) -> list[Problem]:
+    """Say what is wrong with the name of a lab, a node or a pod, if anything."""
+    if _NAME.fullmatch(name):
+        return []
+    return [
+        Problem(
+            code="LAB-001",
+            where=where,
+            seen=f"{what} named {name!r}",
+            expected="a lower-case letter, then letters, digits and '-', not '-' at the end, 32 characters at most",
+        )
+    ]

@@ -1,0 +1,153 @@
+"""A command's way to a lab: start one, find one, end one, remove what is left of one."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from weft.lab import places, protocol, spec
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, NamesReport
+from weft.model.errors import ConfigError, Problem
+
+_SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
+_PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and then forced
+
+
+def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
+    """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays."""
+    place = places.make(base, lab.name)
+    lock = place.claim()
+    if lock is None:
+        hint = f"'weft lab down {lab.name}' ends it; 'weft lab up --name OTHER' makes another beside it."
+        raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint))
+    place.clear()
+    try:
+        _start_supervisor(place, lock)
+    finally:
+        os.close(lock)
+    try:
+        call = Call(place.socket, protocol.Up(lab, _environment(environ)))
+        try:
+            report = call.result(LabReport, note=note)
+        finally:
+            call.close()
+        _give_names(place)
+    except BaseException:
+        _end(place)
+        place.remove()
+        raise
+    return report
+
+
+def find(base: Path, name: str) -> Place:
+    """Return the lab of this name, or with "" the only one that is up. `ConfigError` names those there are."""
+    labs = {place.name: place for place in places.found(base) if place.alive}
+    if name in labs:
+        return labs[name]
+    if not name and len(labs) == 1:
+        return next(iter(labs.values()))
+    if not labs:
+        raise ConfigError(_problem(name or "lab", "no lab is up", hint="'weft lab up' starts one."))
+    seen = f"no lab named {name} is up" if name else f"{len(labs)} labs are up"
+    raise ConfigError(_problem(name or "lab", seen, expected=f"--lab with one of {', '.join(labs)}"))
+
+
+def down(place: Place) -> None:
+    """End a lab and remove what it has outside of itself."""
+    _end(place)
+    place.remove()
+
+
+def clean(base: Path, *, note: Callable[[str], None]) -> list[str]:
+    """End every lab and remove every trace, also of labs whose supervisor was killed; return their names."""
+    cleaned = []
+    for place in list(places.found(base)):
+        note(f"{place.name}: {'running' if place.alive else 'dead'}, removed")
+        down(place)
+        cleaned.append(place.name)
+    return cleaned
+
+
+def _end(place: Place) -> None:
+    """End the supervisor, by asking or else by force, and wait until it is no more."""
+    pid = place.pid
+    if not pid:
+        return
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        # Looked at after the process was opened: as the lock is held, the number cannot mean another by now.
+        if not place.alive:
+            return
+        with suppress(OSError):
+            Call(place.socket, protocol.Down()).close()
+        if not _ended(process):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            _ended(process)
+    finally:
+        os.close(process)
+
+
+def _ended(process: int) -> bool:
+    return bool(select.select([process], [], [], _PATIENCE)[0])
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Choose what daemons and plugins get: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    path = kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+    # An ordinary user's PATH often lacks the directories where nft and iptables are.
+    return kept | {"PATH": ":".join([*path, *(other for other in _SYSTEM_PATH if other not in path)])}
+
+
+def _start_supervisor(place: Place, lock: int) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        listener.bind(str(place.socket))
+        listener.listen()
+        command = [sys.executable, "-m", "weft.lab.supervisor", str(listener.fileno()), str(lock), str(place.path)]
+        started = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pass_fds=(listener.fileno(), lock),
+            start_new_session=True,
+        )
+    if started.returncode != 0:
+        place.remove()
+        raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
+
+
+def _give_names(place: Place) -> None:
+    """Make names for `ip netns` where this user may."""
+    namespaces: dict[str, int] = {}
+    try:
+        while True:
+            call = Call(place.socket, protocol.Names(start=len(namespaces)))
+            names = call.result(NamesReport).nodes
+            namespaces |= dict(zip(names, call.descriptors(), strict=True))
+            call.close()
+            if not names:
+                break
+        place.give_names(namespaces)
+    finally:
+        for descriptor in namespaces.values():
+            os.close(descriptor)
+
+
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
+    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint=hint)

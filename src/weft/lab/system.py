@@ -1,0 +1,58 @@
+"""The system calls for namespaces and mounts that Python 3.11 lacks.
+
+Nothing else in weft mounts anything. Each call raises `OSError` with the kernel's errno.
+"""
+
+import ctypes
+import os
+from typing import Final
+
+# linux/sched.h
+CLONE_FS: Final = 0x00000200
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+
+# linux/mount.h
+MS_NOSUID: Final = 0x2
+MS_NODEV: Final = 0x4
+MS_NOEXEC: Final = 0x8
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 0x40000
+MS_SLAVE: Final = 0x80000
+MS_SHARED: Final = 0x100000
+_MNT_DETACH: Final = 0x2
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+
+
+def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str = "") -> None:
+    """Mount `source` on `target`. `kind` is the file system's name, empty to bind or to change propagation."""
+    result = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data.encode() or None)
+    _check(result, target)
+
+
+def unmount(target: str) -> None:
+    """Take the mount at `target` away, at once for new users and later for those that still use it."""
+    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
+
+
+def unshare(flags: int) -> None:
+    """Give the calling thread namespaces of its own."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Move the calling thread into the namespace that `descriptor` stands for."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)

@@ -1,0 +1,162 @@
+"""What a lab can do: build itself, run and end pods, tell what there is. One `World` per supervisor.
+
+It waits for things to be so (a file, a process, a route), never for time to pass.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from weft.kernel.rtnl import Rtnl
+from weft.lab import etcd, filesystem, node, pod, spec, underlay
+from weft.lab.children import Children
+from weft.lab.inside import Inside
+from weft.lab.node import RunningNode
+from weft.lab.plugins import install
+from weft.lab.pod import RunningPod
+from weft.lab.processes import Processes
+from weft.lab.report import LabReport, PodReport
+from weft.lab.watch import Arrivals
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+_PATIENCE: Final = 60.0  # seconds until a start counts as failed
+_AT_ONCE: Final = 8  # pods that are started together
+_LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
+
+Note = Callable[[str], None]
+
+
+class World:
+    """A lab that runs. Its methods are called from the supervisor's event loop."""
+
+    def __init__(self, lab: spec.Lab, *, environ: Mapping[str, str], logs: int) -> None:
+        """`environ` is for all processes, `logs` an open directory for what daemons and store say."""
+        self.lab = lab
+        self.inside = Inside()
+        self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
+        self.nodes: dict[str, RunningNode] = {}
+        self.pods: dict[str, RunningPod] = {}
+        self._rtnl = Rtnl.open()
+        self._changing: set[str] = set()  # pods that come or go
+
+    async def up(self, note: Note) -> None:
+        """Build everything and wait until every pod runs. Raises the first thing that fails."""
+        families = self.lab.families
+        binary = etcd.program(self.processes.environ)
+        underlay.make_switch(self._rtnl, families)
+        store = await self.processes.logged("etcd", None, etcd.command(binary, families))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._make_nodes(note))
+            group.create_task(asyncio.to_thread(install, filesystem.PLUGINS))
+            group.create_task(etcd.ready(store, families, self.lab.network))
+        note("the store answers")
+        await self._start_daemons(note)
+        gate = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for wanted in self.lab.pods:
+                group.create_task(self._run_through(gate, wanted))
+        note(f"{len(self.pods)} pods run")
+
+    async def run_pod(self, wanted: spec.Pod) -> PodReport:
+        """Start a pod and attach it. On failure nothing of it stays."""
+        on = self.node(wanted.node)
+        if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
+            raise ConfigError(_problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has"))
+        self._changing.add(wanted.name)
+        try:
+            running = await pod.start(wanted, on, self.inside, self.processes)
+            self.pods[wanted.name] = running
+        finally:
+            self._changing.discard(wanted.name)
+        return running.report()
+
+    async def remove_pod(self, name: str) -> None:
+        """Detach a pod and end it. If a plugin refuses, the pod stays."""
+        running = self.pod(name)
+        if name in self._changing:
+            raise ConfigError(_problem(f"pod {name}", "it is being removed already"))
+        self._changing.add(name)
+        try:
+            await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
+            del self.pods[name]
+        finally:
+            self._changing.discard(name)
+
+    def node(self, name: str) -> RunningNode:
+        """Return a node by name. `ConfigError` names those there are."""
+        if name not in self.nodes:
+            raise ConfigError(_unknown("node", name, self.nodes))
+        return self.nodes[name]
+
+    def pod(self, name: str) -> RunningPod:
+        """Return a pod by name. `ConfigError` names those there are."""
+        if name not in self.pods:
+            raise ConfigError(_unknown("pod", name, self.pods))
+        return self.pods[name]
+
+    def place(self, name: str) -> RunningNode | RunningPod:
+        """Return a node or a pod by name."""
+        found = self.nodes.get(name) or self.pods.get(name)
+        if found is None:
+            raise ConfigError(_unknown("node or pod", name, [*self.nodes, *self.pods]))
+        return found
+
+    def report(self) -> LabReport:
+        """Return what there is."""
+        network = json.loads(self.lab.network)
+        return LabReport(
+            name=self.lab.name,
+            backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
+            families=list(self.lab.families),
+            store=etcd.url(self.lab.families),
+            network=msgspec.Raw(self.lab.network.encode()),
+            nodes=[running.report(self.lab.families) for running in self.nodes.values()],
+            pods=[running.report() for running in sorted(self.pods.values(), key=self._order)],
+        )
+
+    def _order(self, running: RunningPod) -> tuple[int, int, str]:
+        """Sort pods by node, and pod1-2 before pod1-10."""
+        return self.nodes[running.spec.node].spec.index, len(running.spec.name), running.spec.name
+
+    async def _make_nodes(self, note: Note) -> None:
+        arrivals = Arrivals()
+        for wanted in self.lab.nodes:
+            running = await node.make(self.inside, wanted, arrivals)
+            underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
+            underlay.settle_node(running.rtnl, wanted.index, self.lab.families)
+            self.nodes[wanted.name] = running
+        note(f"{len(self.nodes)} nodes stand")
+
+    async def _start_daemons(self, note: Note) -> None:
+        nodes = list(self.nodes.values())
+        for running in nodes:
+            await node.start_daemon(running, self.processes, self.lab.families)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                for number, running in enumerate(nodes, 1):
+                    await node.daemon_ready(running, self.processes)
+                    note(f"{number} of {len(nodes)} daemons are ready")
+                subnets = {net for running in nodes for net in running.subnet_env().subnets}
+                for running in nodes:
+                    while not running.knows(subnets):
+                        await asyncio.sleep(_LOOK_AGAIN)  # noqa: ASYNC110 - the kernel's table is not ours to be told of
+        except TimeoutError:
+            late = [running.spec.name for running in nodes if not running.lease.is_set()]
+            seen = f"no subnet after {_PATIENCE:.0f} s on {', '.join(late)}" if late else "routes to peers are missing"
+            raise Unavailable(_problem("the daemons", seen)) from None
+        note("every node has a route to every other")
+
+    async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
+        async with gate:
+            await self.run_pod(wanted)
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> Problem:
+    return _problem(name, f"no {what} of this name", f"one of {', '.join(known) or 'none at all'}")
+
+
+def _problem(where: str, seen: str, expected: str = "") -> Problem:
+    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint="'weft lab ps' shows what there is.")
