@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.desired.firewall import FWD, POSTRTG
-from weft.kernel.tools import ToolError, Tools
+from weft.kernel.tools import Tools
 from weft.model.errors import Problem
 from weft.model.objects import Chain, RuleSet
 
