@@ -73,6 +73,9 @@ class Network:
         self.who = WHO[family]
         self._family = family
         who, host = self.who, {4: "/32", 6: "/128"}[family]
+        # While a link-local address is being checked (1 s), nobody asks for neighbours.
+        for do in (lambda work: work(), pod.do, outside.do):
+            do(lambda: write("net/ipv6/conf/default/accept_dad", "0"))
         for name, peer in (("vpod", pod), ("eth0", outside)):
             run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", peer.path)
             run("ip", "link", "set", name, "up")
