@@ -210,16 +210,17 @@ def _check_order(fields: Fields, prefix: str, pool: Pool[NetT, IpT]) -> None:
 
 
 def _backend_type(options: Fields) -> str:
-    """Read the type, in lower case; empty when there is none that this build knows."""
-    backend = (options.text("Type") or "").lower()
-    if backend in _HERE:
-        return backend
+    """Read the type, in lower case; what is not one of this build's has become a problem."""
+    text = options.text("Type")
+    if text is None and (not options.is_object or options.last("Type")[1] is not None):
+        return ""  # not an object, not a text: that is said already
+    backend = (text or "").lower()
     if backend in _LATER:
         options.problem("Type", f"{backend} is not in this build", expected=" or ".join(_HERE))
-    elif options.is_object and (options.last("Type")[1] is None or backend):
+    elif backend not in _HERE:
         hint = did_you_mean(backend, (*_HERE, *_LATER))
         options.problem("Type", f"unknown backend {shown(backend)}", expected=" or ".join(_HERE), hint=hint)
-    return ""
+    return backend
 
 
 def _no_backend(fields: Fields) -> str:
@@ -236,8 +237,10 @@ def _no_backend(fields: Fields) -> str:
 def _backend_options(
     backend: str, options: Fields, *, want_v4: bool, want_v6: bool
 ) -> tuple[BackendOptions, tuple[str, ...]]:
+    if backend == "host-gw":
+        return HostGwOptions(), tuple(options.unknown())
     if backend != "vxlan":
-        return HostGwOptions(), tuple(options.unknown()) if backend else ()
+        return HostGwOptions(), ()  # a problem, so nobody will see it
     parsed = VxlanOptions(
         vni=options.integer("VNI", 1, low=0, high=_VNI_MAX),
         port=options.integer("Port", 0, low=0, high=_PORT_MAX),
