@@ -84,7 +84,7 @@ V6 = [
     ),
     (
         "v6-min-max-124",
-        '"IPv6Network": "fc00::/48", "IPv6SubnetLen": 124, "IPv6SubnetMin": "fc00:0:0:1::", "IPv6SubnetMax": "fc00:0:0:f::"',
+        '"IPv6Network": "fc00::/48","IPv6SubnetLen":124,"IPv6SubnetMin":"fc00:0:0:1::","IPv6SubnetMax":"fc00:0:0:f::"',
         124,
         "fc00:0:0:1::",
         "fc00:0:0:f::",
@@ -507,10 +507,26 @@ def test_a_hostile_value_reaches_no_terminal():
 
 
 NAMES = st.sampled_from(
-    (
-        "Network network IPv6Network EnableIPv4 EnableIPv6 EnableNFTables SubnetLen SubnetMin SubnetMax IPv6SubnetLen"
-        " IPv6SubnetMin IPv6SubnetMax Backend Type VNI Port MTU GBP"
-    ).split()
+    [
+        "Network",
+        "network",
+        "IPv6Network",
+        "EnableIPv4",
+        "EnableIPv6",
+        "EnableNFTables",
+        "SubnetLen",
+        "SubnetMin",
+        "SubnetMax",
+        "IPv6SubnetLen",
+        "IPv6SubnetMin",
+        "IPv6SubnetMax",
+        "Backend",
+        "Type",
+        "VNI",
+        "Port",
+        "MTU",
+        "GBP",
+    ]
 )
 ADDRESSES = st.one_of(st.ip_addresses().map(str), st.ip_addresses(network="10.0.0.0/8").map(str))
 VALUES = st.recursive(
