@@ -4,6 +4,7 @@ Read by `iptables-save`, replaced by one `iptables-restore --noflush`, which is 
 nothing but rules of our chains and rules that jump to them. Knows nothing of what the rules mean.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -101,12 +102,14 @@ class Iptables:
         return self._variant == "legacy" if self._variant else (await self.version()).legacy
 
     async def _listings(self) -> dict[str, Listing]:
-        return {table: parse(await self._save(table)) for table in _TABLES}
+        # Looking at a legacy table creates it, with its hooks; one that does not exist holds nothing of ours.
+        there = legacy_tables(self._family) if await self._is_legacy() else _TABLES
+        names = [table for table in _TABLES if table in there]
+        texts = await asyncio.gather(*map(self._save, names))
+        nothing = {table: Listing(chains={}) for table in _TABLES}
+        return nothing | {table: parse(text) for table, text in zip(names, texts, strict=True)}
 
     async def _save(self, table: str) -> str:
-        # Looking at a legacy table creates it, with its hooks; one that does not exist holds nothing of ours.
-        if await self._is_legacy() and table not in legacy_tables(self._family):
-            return ""
         return await self._tools.run(f"{self._program}-save", ("-t", table))
 
 

@@ -17,6 +17,8 @@ SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 # iptables waits for the lock of another one (`--wait`); kube-proxy with many services holds it for seconds.
 TIMEOUT_SECONDS: Final = 20.0
 
+# Starting a program takes the loop a millisecond; a dozen at once would be felt.
+_AT_ONCE: Final = 2
 _REMEMBERED: Final = 64
 _MESSAGE_LENGTH: Final = 500
 
@@ -58,6 +60,7 @@ class Tools:
         self.own = OwnProcesses()
         self._search = search
         self._timeout = timeout
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def has(self, name: str) -> bool:
         """Tell whether the program is there now: packages come and go while a daemon runs."""
@@ -67,7 +70,14 @@ class Tools:
         """Run a program to its end and return what it printed. Raises `ToolError`."""
         path = self._find(name)
         if path is None:
-            raise ToolError(errno.ENOENT, str(missing(name, self._search)))
+            raise ToolError(errno.ENOENT, str(self.missing(name)))
+        async with self._turns:
+            code, out, err = await self._communicate(path, arguments, stdin.encode())
+        if code != 0:
+            raise ToolError(errno.EIO, f"{path}: {_words(err) or f'exit {code}'}")
+        return out.decode(errors="surrogateescape")
+
+    async def _communicate(self, path: str, arguments: Sequence[str], data: bytes) -> tuple[int | None, bytes, bytes]:
         pipe = asyncio.subprocess.PIPE
         try:
             # No data is sent before the number is recorded, so no change is made by a process not yet known.
@@ -77,7 +87,7 @@ class Tools:
         self.own.started(process.pid)
         try:
             async with asyncio.timeout(self._timeout):
-                out, err = await process.communicate(stdin.encode())
+                out, err = await process.communicate(data)
         except TimeoutError:
             raise ToolError(errno.ETIMEDOUT, f"{path}: no answer within {self._timeout:g} s") from None
         finally:
@@ -85,27 +95,20 @@ class Tools:
                 process.kill()
                 await process.wait()
             self.own.ended(process.pid)
-        if process.returncode != 0:
-            raise ToolError(errno.EIO, f"{path}: {_words(err) or f'exit {process.returncode}'}")
-        return out.decode(errors="surrogateescape")
+        return process.returncode, out, err
 
     def missing(self, name: str) -> Problem:
         """Say that a program is not there."""
-        return missing(name, self._search)
+        return Problem(
+            code="HOST-002",
+            where=name,
+            seen="program not found",
+            expected=f"in one of {self._search}",
+            hint="Install the package that brings it (nftables or iptables), or choose the other by EnableNFTables.",
+        )
 
     def _find(self, name: str) -> str | None:
         return shutil.which(name, path=self._search)
-
-
-def missing(name: str, search: str) -> Problem:
-    """Say that a program is not on the search path."""
-    return Problem(
-        code="HOST-002",
-        where=name,
-        seen="program not found",
-        expected=f"in one of {search}",
-        hint="Install the package that brings it (nftables or iptables), or choose the other kind by EnableNFTables.",
-    )
 
 
 def _words(err: bytes) -> str:
