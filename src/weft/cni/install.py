@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from weft.cni import build
+from weft.cni import build, plugins
 from weft.model.errors import ConfigError, Problem
 
-PLUGINS: Final = ("bridge", "flannel", "host-local", "loopback", "portmap")
 SETTINGS: Final = ".weft-python"
 
 _SCRIPT: Final = """\
@@ -53,11 +52,11 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     content = program.read_bytes() if program else _SCRIPT.format(interpreter=python).encode()
     # Settings first: a client that finds no daemon needs them from its first call on.
     _put(bin_dir, SETTINGS, f"{python}\n".encode(), mode=0o644)
-    first, *others = PLUGINS
+    first, *others = plugins.NAMES
     _put(bin_dir, first, content, mode=0o755)
     for name in others:
         _link(bin_dir, first, name)
-    return Installed(bin_dir=bin_dir, names=PLUGINS, client=program is not None, interpreter=python)
+    return Installed(bin_dir=bin_dir, names=plugins.NAMES, client=program is not None, interpreter=python)
 
 
 def _check_interpreter(path: Path) -> None:

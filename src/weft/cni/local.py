@@ -95,7 +95,7 @@ def _open_descriptors(path: str, opened: ExitStack) -> _Found:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         return {"route": sock.detach(), **open_settings(SETTINGS)}
 
-    keep("own", os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+    keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     keep("root", open_root("/"))
     netns = _open_netns(path, found) if path else None
     if netns is None:

@@ -49,7 +49,7 @@ def open_node(state_dir: str, *, retire: Callable[[int], None], lease_problem: C
     root = RootedFiles(open_root("/"))
     state = os.path.join(state_dir, "cni")
     root.makedirs(os.path.abspath(state), mode=0o700)
-    own = os.stat("/proc/self/ns/net")
+    own = os.stat("/proc/thread-self/ns/net")
     return Node(
         namespace=(own.st_dev, own.st_ino),
         settings=Settings(open_settings()),
