@@ -1,0 +1,62 @@
+"""From a lease's put to its route in the kernel, with few and with many peers: it must not grow with them.
+
+The clock starts before the put is sent, so that the store's own time is part of it; the put's round trip is
+shown as the floor.
+"""
+
+import http.client
+import json
+import time
+
+from benchmarks.figures import Figure, p95
+from benchmarks.notices import INET, NO_ROUTE, ROUTE, Notices
+from benchmarks.world import Peer, World, b64
+
+EVENTS = 200
+PAUSE = 0.01  # between events: each meets a loop at rest
+SPARE = 30_000  # numbers no other peer has
+
+
+def measure() -> list[Figure]:
+    figures = []
+    for peers, upstream in ((10, ("1.2 ms", "2–2.5 ms")), (5000, ("1.4 ms", "2–2.5 ms"))):
+        ours, puts = events(peers)
+        shared = {"unit": "ms", "peer": "etcd put", "theirs": puts}
+        figures += [
+            Figure(what=f"lease put to route, {peers} peers", ours=ours, target=2, upstream=upstream[0], **shared),
+            Figure(what=f"the same, p95, {peers} peers", ours=[p95(ours)], target=5, upstream=upstream[1], unit="ms"),
+        ]
+    return figures
+
+
+def events(peers: int) -> tuple[list[float], list[float]]:
+    """Milliseconds from put to route, and of the put alone."""
+    with World(peers=peers) as world, Notices(world.netns) as notices:
+        world.weftd()
+        world.ready()
+        time.sleep(1)
+        return world.netns.call(lambda: _events(notices))
+
+
+def _events(notices: Notices) -> tuple[list[float], list[float]]:
+    connection = http.client.HTTPConnection("127.0.0.1", 2379, timeout=10)
+
+    def post(path: str, body: dict[str, str]) -> None:
+        connection.request("POST", path, json.dumps(body))
+        connection.getresponse().read()
+
+    ours, puts = [], []
+    for index in range(EVENTS):
+        peer = Peer(SPARE + index)
+        notices.reset()
+        start = time.perf_counter()
+        post("/v3/kv/put", {"key": b64(peer.key), "value": b64(peer.value)})
+        puts.append((time.perf_counter() - start) * 1e3)
+        ours.append((notices.wait({(ROUTE, INET): 1}) - start) * 1e3)
+        time.sleep(PAUSE)
+        notices.reset()
+        post("/v3/kv/deleterange", {"key": b64(peer.key)})
+        notices.wait({(NO_ROUTE, INET): 1})
+        time.sleep(PAUSE)
+    connection.close()
+    return ours, puts

@@ -1,0 +1,82 @@
+"""From the moment somebody breaks an object of ours until the kernel holds it again."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.cold_start import ROUNDS, floor, objects
+from benchmarks.figures import Figure
+from benchmarks.notices import BRIDGE, INET, LINK, NEIGH, ROUTE, Notices
+from benchmarks.world import World
+
+FEW, MANY = 10, 5000
+REST = 3.5  # longer than the fuse waits between repairs of one object
+AF_UNSPEC = 0  # the family of link notices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What is broken, by which command, and the notices that say that it is whole again."""
+
+    what: str
+    command: str
+    back: Mapping[tuple[int, int], int]
+
+
+def single(world: World) -> list[Damage]:
+    peer = world.peers[3]
+    on = "dev flannel.1"
+    return [
+        Damage(what="route deleted", command=f"ip route del {peer.subnet}", back={(ROUTE, INET): 1}),
+        Damage(what="neighbour deleted", command=f"ip neigh del {peer.subnet[0]} {on}", back={(NEIGH, INET): 1}),
+        Damage(what="FDB entry deleted", command=f"bridge fdb del {peer.mac} {on}", back={(NEIGH, BRIDGE): 1}),
+        # The first notice is of the change itself, the second of the repair.
+        Damage(
+            what="MAC changed",
+            command="ip link set flannel.1 address 02:99:99:99:99:99",
+            back={(LINK, AF_UNSPEC): 2},
+        ),
+    ]
+
+
+def whole(peers: int) -> list[Damage]:
+    all_objects = objects("vxlan", peers)
+    routes_and_neighbours = {kind: count for kind, count in all_objects.items() if kind[1] != BRIDGE}
+    return [
+        Damage(what="device down and up", command="ip link set flannel.1 down", back=routes_and_neighbours),
+        Damage(what="device deleted", command="ip link del flannel.1", back=all_objects),
+    ]
+
+
+def measure() -> list[Figure]:
+    figures = []
+    with World(peers=FEW) as world:
+        for damage, samples in repair(world, [*single(world), *whole(FEW)]):
+            what = f"{damage.what}, {FEW} peers, until back"
+            figures.append(Figure(what=what, unit="ms", ours=samples, target=50, upstream="never"))
+    batch = [floor("vxlan", MANY) * 1e3 for _ in range(ROUNDS)]
+    with World(peers=MANY) as world:
+        for damage, samples in repair(world, whole(MANY)):
+            what = f"{damage.what}, {MANY} peers, until all is back"
+            figures.append(
+                Figure(what=what, unit="ms", ours=samples, ratio=1.5, peer="batch", theirs=batch, upstream="never")
+            )
+    return figures
+
+
+def repair(world: World, damages: list[Damage]) -> list[tuple[Damage, list[float]]]:
+    """Milliseconds of each repair, ROUNDS times."""
+    results = []
+    with Notices(world.netns) as notices:
+        world.weftd()
+        world.ready()
+        for damage in damages:
+            samples = []
+            for _ in range(ROUNDS):
+                time.sleep(REST)
+                notices.reset()
+                start = time.perf_counter()
+                world.netns.run(damage.command)
+                samples.append((notices.wait(damage.back) - start) * 1e3)
+            results.append((damage, samples))
+    return results

@@ -1,0 +1,160 @@
+"""A node to measure: a namespace with an uplink, a real etcd with as many leases as wanted, and a real weftd."""
+
+import base64
+import http.client
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.netns import Netns
+
+WEFTD = Path(sys.executable).with_name("weftd")
+PREFIX = "/coreos.com/network"
+OWN = IPv4Address("172.31.0.11")
+_PORT = 2379
+_LEASES_A_TXN = 100  # etcd takes 128 operations
+_PATIENCE = 60.0
+
+
+class Peer:
+    """Peer number `index`: a /24 of 10.0.0.0/8 that no other has, a public address and a VTEP MAC."""
+
+    def __init__(self, index: int, *, backend: str = "vxlan") -> None:
+        # The far end of 10.0.0.0/8: the daemon takes its own subnet from the first hundred that are free.
+        self.subnet = IPv4Network((int(IPv4Address("10.100.0.0")) + (index << 8), 24))
+        self.public = IPv4Address("172.31.1.0") + index
+        self.mac = ":".join(f"{byte:02x}" for byte in (2, 0, *index.to_bytes(4)))
+        self._backend = backend
+
+    @property
+    def key(self) -> str:
+        return f"{PREFIX}/subnets/{self.subnet.network_address}-{self.subnet.prefixlen}"
+
+    @property
+    def value(self) -> str:
+        lease: dict[str, Any] = {"PublicIP": str(self.public), "PublicIPv6": None, "BackendType": self._backend}
+        if self._backend == "vxlan":
+            lease["BackendData"] = {"VNI": 1, "VtepMAC": self.mac}
+        return json.dumps(lease, separators=(",", ":"))
+
+
+class World:
+    """One node's surroundings. Use as a context: everything in it ends with it."""
+
+    def __init__(self, *, backend: str = "vxlan", peers: int = 0, nft: bool = False) -> None:
+        self.netns = Netns()
+        self.folder = Path(tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm"))
+        self.peers = [Peer(index, backend=backend) for index in range(peers)]
+        self._config = {
+            "Network": "10.0.0.0/8",
+            "SubnetLen": 24,
+            "EnableNFTables": nft,
+            "Backend": {"Type": backend},
+        }
+
+    def __enter__(self) -> Self:
+        uplink = "ip link add eth0 type veth peer name eth0p && ip link set eth0p up && ip link set eth0 up"
+        self.netns.run(f"{uplink} && ip addr add {OWN}/16 dev eth0 && ip route add default via 172.31.0.1")
+        self.netns.popen(
+            [shutil.which("etcd", path="/usr/bin") or "etcd", f"--data-dir={self.folder}/etcd", "--logger=zap"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until(self._healthy, "etcd")
+        self.put({f"{PREFIX}/config": json.dumps(self._config)})
+        self.put({peer.key: peer.value for peer in self.peers})
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None and (self.folder / "weftd.log").exists():
+            print("".join((self.folder / "weftd.log").read_text().splitlines(keepends=True)[-20:]), file=sys.stderr)
+        self.netns.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def put(self, pairs: dict[str, str]) -> None:
+        """Write keys, as few requests as etcd allows."""
+        items = list(pairs.items())
+        for start in range(0, len(items), _LEASES_A_TXN):
+            puts = [
+                {"requestPut": {"key": b64(key), "value": b64(value)}}
+                for key, value in items[start : start + _LEASES_A_TXN]
+            ]
+            self.post("/v3/kv/txn", {"success": puts})
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask etcd's JSON gateway."""
+
+        def ask() -> dict[str, Any]:
+            connection = http.client.HTTPConnection("127.0.0.1", _PORT, timeout=10)
+            try:
+                connection.request("POST", path, json.dumps(body))
+                answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            finally:
+                connection.close()
+            return answer
+
+        return self.netns.call(ask)
+
+    @property
+    def subnet_file(self) -> Path:
+        return self.folder / "subnet.env"
+
+    def weftd(self, *flags: str) -> subprocess.Popen[bytes]:
+        """Start the daemon; it is killed with the world, or by whoever wants it gone sooner."""
+        return self.netns.popen(
+            [
+                str(WEFTD),
+                f"--etcd-endpoints=http://127.0.0.1:{_PORT}",
+                f"--subnet-file={self.subnet_file}",
+                f"--state-dir={self.folder}/state",
+                f"--cni-socket={self.folder}/cni/cni.sock",
+                *flags,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "weftd.log").open("ab"),
+        )
+
+    def ready(self) -> float:
+        """Wait for subnet.env; returns when it came (perf_counter)."""
+        return until(self.subnet_file.exists, "subnet.env")
+
+    def _healthy(self) -> bool:
+        try:
+            return bool(self.post("/v3/maintenance/status", {}))
+        except (OSError, ValueError):
+            return False
+
+
+def until(true: Callable[[], bool], what: str, *, step: float = 0.001) -> float:
+    """Look every `step` seconds until something is true; returns when it was (perf_counter)."""
+    end = time.perf_counter() + _PATIENCE
+    while not true():
+        if time.perf_counter() > end:
+            raise TimeoutError(f"waited {_PATIENCE:.0f} s for {what}")
+        time.sleep(step)
+    return time.perf_counter()
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def batch_files(peers: list[Peer], folder: Path, *, backend: str) -> Iterator[list[str]]:
+    """What `ip` and `bridge` need to make the same objects as the daemon: the floor. Yields command lines."""
+    if backend == "vxlan":
+        ip = [f"neigh replace {p.subnet[0]} lladdr {p.mac} dev flannel.1 nud permanent" for p in peers]
+        ip += [f"route replace {p.subnet} via {p.subnet[0]} dev flannel.1 onlink" for p in peers]
+        (folder / "fdb").write_text("\n".join(f"fdb replace {p.mac} dev flannel.1 dst {p.public}" for p in peers))
+        yield ["bridge", "-batch", str(folder / "fdb")]
+    else:
+        ip = [f"route replace {p.subnet} via {p.public} dev eth0" for p in peers]
+    (folder / "ip").write_text("\n".join(ip))
+    yield ["ip", "-batch", str(folder / "ip")]
