@@ -49,7 +49,16 @@ def read(text: str, where: str, *, name: str = "") -> spec.Lab:
     return lab
 
 
-def families(network: NetConf) -> tuple[spec.Family, ...]:
+def regular(
+    *, name: str, backend: str, families: tuple[spec.Family, ...], nft: bool, nodes: int, pods: int
+) -> spec.Lab:
+    """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
+    network = spec.net_conf(backend=backend, families=families, nft=nft)
+    parse_netconf(network, f"--backend {backend}")
+    return spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
+
+
+def _families(network: NetConf) -> tuple[spec.Family, ...]:
     """Return the families that a network configuration switches on."""
     pools: tuple[tuple[spec.Family, object], ...] = ((4, network.v4), (6, network.v6))
     return tuple(family for family, pool in pools if pool is not None)
@@ -86,7 +95,7 @@ class _Reader:
             return "", ()
         text = json.dumps(value)
         try:
-            return text, families(parse_netconf(text, f"{self._at(node)} network"))
+            return text, _families(parse_netconf(text, f"{self._at(node)} network"))
         except ConfigError as error:
             self.problems += error.problems
             return "", ()

@@ -27,7 +27,7 @@ from weft.model.net import Ip
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 16  # more would only wait for each other, and look slower than they are
 
 _MARK: Final = b"weft lab"
 # Type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4), then our mark and the probe's number.
@@ -80,7 +80,7 @@ async def everything(world: World) -> PingReport:
             hint="'weft lab run POD --node NODE' starts another.",
         )
         raise ConfigError(problem)
-    pods = [_end(world, name) for name in world.pods]
+    pods = [_end(world, running.spec.name) for running in world.in_order()]
     nodes = [_end(world, name) for name in world.nodes]
     pairs = [(source, target) for source in (*pods, *nodes) for target in pods if source is not target]
     return await _Exchange(world, tries=_TRIES).report(pairs)

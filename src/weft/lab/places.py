@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from weft.lab import system
 from weft.model.errors import ConfigError, Problem
 
 _NETNS: Final = Path("/run/netns")
+# struct flock (fcntl.h): type, whence, start, length, process. A lock of the open file, unlike one of the process,
+# can be inherited; unlike flock(2)'s it can be asked about without being taken.
+_FLOCK: Final = struct.Struct("@hhqqi4x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,10 @@ class Place:
             return 0
 
     def claim(self) -> int | None:
-        """Take the lab's lock and return its descriptor, or None if a supervisor holds it."""
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Take the lab's lock and return its descriptor, or None if somebody holds it."""
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         except BlockingIOError:
             os.close(lock)
             return None
@@ -59,15 +63,21 @@ class Place:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a supervisor holds the lock."""
+        """Tell whether somebody holds the lock: a supervisor, or a command that is about to start one."""
         try:
-            lock = self.claim()
+            lock = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
-        if lock is None:
-            return True
-        os.close(lock)
-        return False
+        try:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_ = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))
+            return bool(kind != fcntl.F_UNLCK)
+        finally:
+            os.close(lock)
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / "lock"
 
     def give_names(self, namespaces: Mapping[str, int]) -> bool:
         """Make `lab-<lab>-<node>` in /run/netns for `ip netns`. False if this user may not: it is a convenience."""

@@ -31,19 +31,23 @@ class Server:
         self._logs = logs
         self._world: World | None = None
         self._ready = False
+        self._over = False
 
     async def serve(self) -> None:
-        """Answer until `ended`."""
+        """Answer until `ended`; what is under way then is given up."""
+        accepting = asyncio.create_task(self._accept())
+        ending = asyncio.create_task(self.ended.wait())
+        await asyncio.wait((accepting, ending), return_when=asyncio.FIRST_COMPLETED)
+        accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await accepting  # raises what nobody understood, for the log
+
+    async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
-            accepting = group.create_task(self._accept(group, loop))
-            await self.ended.wait()
-            accepting.cancel()
-
-    async def _accept(self, group: asyncio.TaskGroup, loop: asyncio.AbstractEventLoop) -> None:
-        while True:
-            sock, _ = await loop.sock_accept(self._listener)
-            group.create_task(self._one(Connection(sock)))
+            while True:
+                sock, _ = await loop.sock_accept(self._listener)
+                group.create_task(self._one(Connection(sock)))
 
     async def _one(self, connection: Connection) -> None:
         try:
@@ -54,6 +58,8 @@ class Server:
             pass  # whoever asked has gone
         finally:
             connection.close()
+            if self._over:
+                self.ended.set()
 
     async def _answer(self, connection: Connection, line: bytes) -> None:
         try:
@@ -73,8 +79,8 @@ class Server:
             case protocol.Up():
                 await self._up(connection, request)
             case protocol.Down():
+                self._over = True
                 await connection.done(Nothing())
-                self.ended.set()
             case _ if self._world is None or not self._ready:
                 raise Unavailable(_problem("it is still starting"))
             case _:
@@ -122,8 +128,7 @@ class Server:
             self._ready = wanted
         finally:
             telling.cancel()
-            if not self._ready:
-                self.ended.set()
+            self._over = not self._ready
 
     async def _exec(self, world: World, connection: Connection, request: protocol.Exec) -> ExecReport:
         streams = connection.descriptors
@@ -134,13 +139,17 @@ class Server:
             # setsid gives the terminal to the command, which then has job control and gets its signals.
             command = ["setsid", "--ctty", "--", *command]
         place = world.place(request.where)
-        child = await world.processes.children.start(
-            place.room,
-            command,
-            environ=world.processes.environ | request.environ,
-            stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
-            session=not request.tty,
-        )
+        try:
+            child = await world.processes.children.start(
+                place.room,
+                command,
+                environ=world.processes.environ | request.environ,
+                stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
+                session=not request.tty,
+            )
+        except OSError as error:
+            seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
+            raise ConfigError(Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")) from None
         listening = asyncio.create_task(_pass_signals(connection, child))
         try:
             status = await child.ended

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import places, protocol, spec
+from weft.lab import etcd, places, protocol, spec
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NamesReport
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, Unavailable
 
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
@@ -26,6 +27,8 @@ _PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and t
 
 def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
     """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays."""
+    environment = _environment(environ)
+    _check_tools(lab, environment)
     place = places.make(base, lab.name)
     lock = place.claim()
     if lock is None:
@@ -37,7 +40,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
     finally:
         os.close(lock)
     try:
-        call = Call(place.socket, protocol.Up(lab, _environment(environ)))
+        call = Call(place.socket, protocol.Up(lab, environment))
         try:
             report = call.result(LabReport, note=note)
         finally:
@@ -69,19 +72,19 @@ def down(place: Place) -> None:
     place.remove()
 
 
-def clean(base: Path, *, note: Callable[[str], None]) -> list[str]:
+def clean(base: Path) -> list[str]:
     """End every lab and remove every trace, also of labs whose supervisor was killed; return their names."""
-    cleaned = []
-    for place in list(places.found(base)):
-        note(f"{place.name}: {'running' if place.alive else 'dead'}, removed")
+    labs = list(places.found(base))
+    for place in labs:
         down(place)
-        cleaned.append(place.name)
-    return cleaned
+    return [place.name for place in labs]
 
 
 def _end(place: Place) -> None:
     """End the supervisor, by asking or else by force, and wait until it is no more."""
     pid = place.pid
+    if not pid and place.alive:
+        raise Unavailable(_problem(place.name, "it is just being started", hint="Try again in a second."))
     if not pid:
         return
     try:
@@ -113,12 +116,28 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return kept | {"PATH": ":".join([*path, *(other for other in _SYSTEM_PATH if other not in path)])}
 
 
+def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
+    """Look for what the daemons will need, before anything is made. `ConfigError` with all that is missing."""
+    etcd.program(environ)
+    tools = {"nft": "nftables"} if lab.nftables else {}
+    if not tools:
+        tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
+        tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
+    problems = [
+        Problem(code="HOST-002", where=tool, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
+        for tool, package in tools.items()
+        if shutil.which(tool, path=environ["PATH"]) is None
+    ]
+    if problems:
+        raise ConfigError(*problems)
+
+
 def _start_supervisor(place: Place, lock: int) -> None:
     listener = socket.socket(socket.AF_UNIX)
     with listener:
         listener.bind(str(place.socket))
         listener.listen()
-        command = [sys.executable, "-m", "weft.lab.supervisor", str(listener.fileno()), str(lock), str(place.path)]
+        command = [sys.executable, "-m", "weft.lab.supervisor", str(listener.fileno()), str(place.path)]
         started = subprocess.run(
             command,
             check=False,

@@ -1,11 +1,11 @@
 """The process that is a lab: it owns the lab's namespaces, and its end is the lab's end.
 
-    python -m weft.lab.supervisor LISTENER LOCK DIRECTORY
+    python -m weft.lab.supervisor LISTENER DIRECTORY
 
 The first stage makes the namespaces and a child, writes the child's process number to DIRECTORY/pid, and ends. The
-child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It holds descriptor
-LOCK, and with it the flock that says that the lab lives. A first stage that fails says why on its standard output,
-as JSON, and exits with 1.
+child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It also inherits the
+open lock file that says that the lab lives, and passes it on to nobody. A first stage that fails says why on its
+standard output, as JSON, and exits with 1.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _KINDS = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWIPC | system
 
 def main() -> None:
     """Start a lab's supervisor: see the module."""
-    listener, lock, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    listener, directory = int(sys.argv[1]), Path(sys.argv[2])
     try:
         _enter_namespaces()
     except OSError as error:

@@ -104,6 +104,14 @@ class World:
             raise ConfigError(_unknown("node or pod", name, [*self.nodes, *self.pods]))
         return found
 
+    def in_order(self) -> list[RunningPod]:
+        """Return the pods by node, and pod1-2 before pod1-10."""
+
+        def order(running: RunningPod) -> tuple[int, int, str]:
+            return self.nodes[running.spec.node].spec.index, len(running.spec.name), running.spec.name
+
+        return sorted(self.pods.values(), key=order)
+
     def report(self) -> LabReport:
         """Return what there is."""
         network = json.loads(self.lab.network)
@@ -114,12 +122,8 @@ class World:
             store=etcd.url(self.lab.families),
             network=msgspec.Raw(self.lab.network.encode()),
             nodes=[running.report(self.lab.families) for running in self.nodes.values()],
-            pods=[running.report() for running in sorted(self.pods.values(), key=self._order)],
+            pods=[running.report() for running in self.in_order()],
         )
-
-    def _order(self, running: RunningPod) -> tuple[int, int, str]:
-        """Sort pods by node, and pod1-2 before pod1-10."""
-        return self.nodes[running.spec.node].spec.index, len(running.spec.name), running.spec.name
 
     async def _make_nodes(self, note: Note) -> None:
         arrivals = Arrivals()
@@ -141,8 +145,8 @@ class World:
                     note(f"{number} of {len(nodes)} daemons are ready")
                 subnets = {net for running in nodes for net in running.subnet_env().subnets}
                 for running in nodes:
-                    while not running.knows(subnets):
-                        await asyncio.sleep(_LOOK_AGAIN)  # noqa: ASYNC110 - the kernel's table is not ours to be told of
+                    while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
+                        await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             late = [running.spec.name for running in nodes if not running.lease.is_set()]
             seen = f"no subnet after {_PATIENCE:.0f} s on {', '.join(late)}" if late else "routes to peers are missing"

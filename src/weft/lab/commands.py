@@ -1,0 +1,339 @@
+"""`weft lab …`: arguments in, reports out. What a lab is and does is elsewhere; here stands what people see.
+
+Reports go to standard output, as text or with `-o json` as JSON; progress and what to try next go to standard error.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from weft.lab import places, protocol, show, spec, start, terminal
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.model.errors import ConfigError, Problem, WeftError
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
+
+
+def base() -> Path:
+    """Return where this user's labs are."""
+    return places.home(os.environ)
+
+
+def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
+    """Ask a lab, and wait for the report."""
+    call = Call(place.socket, request)
+    try:
+        return call.result(kind)
+    finally:
+        call.close()
+
+
+# --- What the commands have in common --------------------------------------------------------------------------
+
+
+def _labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = [place.name for place in places.found(base())]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _complete(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return a completer for names of nodes, pods or both."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            report = ask(start.find(base(), ctx.params.get("lab") or ""), protocol.Ps(), LabReport)
+        except (WeftError, OSError):
+            return []  # there is nothing to complete, and no place to say why
+        nodes = [CompletionItem(node.name, help="node") for node in report.nodes if "node" in kinds]
+        pods = [CompletionItem(pod.name, help=f"pod on {pod.node}") for pod in report.pods if "pod" in kinds]
+        return [item for item in (*nodes, *pods) if str(item.value).startswith(incomplete)]
+
+    return complete
+
+
+_node: Final = _complete("node")
+_pod: Final = _complete("pod")
+_any: Final = _complete("node", "pod")
+
+
+def _output(command: Command) -> Command:
+    option = click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
+    )
+    return option(command)
+
+
+def _which(command: Command) -> Command:
+    option = click.option(
+        "-l", "--lab", default="", metavar="LAB", shell_complete=_labs, help="Which lab; not needed while there is one."
+    )
+    return option(command)
+
+
+def _print(output: str, report: msgspec.Struct | dict[str, Any] | list[Any], text: str) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(report)) if output == "json" else text, nl=output == "json")
+
+
+def _next(output: str, *commands: str) -> None:
+    """Say what to try next, to people."""
+    if output == "text":
+        click.echo("\nNext: " + "\n      ".join(commands), err=True)
+
+
+class _Progress:
+    """One line that changes on a terminal; a line for each step elsewhere."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        line = f"{time.monotonic() - self._start:5.2f} s  {text}"
+        click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
+
+    def done(self) -> None:
+        """End the line."""
+        if self._live:
+            click.echo("\r\033[K", err=True, nl=False)
+
+
+# --- The commands ----------------------------------------------------------------------------------------------
+
+
+@click.group()
+def lab() -> None:
+    """A multi-node cluster network on this machine.
+
+    Real daemons and real plugins on a real etcd, in namespaces that end with the lab. The machine's own network,
+    rules and settings stay untouched.
+    """
+
+
+@lab.command()
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--nodes", type=click.IntRange(1, spec.MOST_NODES), help="How many nodes: 3 if not told.")
+@click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="How many pods on each node: 2 if not told.")
+@click.option("--backend", help="vxlan, host-gw, …: vxlan if not told.")
+@click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 if not told.")
+@click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
+@click.option("--name", default="", help="The lab's name: the file's, or weft.")
+@_output
+def up(
+    file: Path | None,
+    *,
+    nodes: int | None,
+    pods: int | None,
+    backend: str | None,
+    family: str | None,
+    nft: bool,
+    name: str,
+    output: str,
+) -> None:
+    """Start a lab, from options or from a FILE, and wait until every pod runs."""
+    from weft.lab import labfile
+
+    if name and (problems := spec.name_problem("a lab", "--name", name)):
+        raise ConfigError(*problems)
+    if file is not None:
+        given = {"--nodes": nodes, "--pods": pods, "--backend": backend, "--family": family, "--nft": nft or None}
+        if clash := [option for option, value in given.items() if value is not None]:
+            seen = f"{', '.join(clash)} beside {file}"
+            raise ConfigError(
+                Problem(code="LAB-001", where="weft lab up", seen=seen, expected="either options or a file")
+            )
+        wanted = labfile.read(file.read_text(errors="replace"), str(file), name=name)
+    else:
+        wanted = labfile.regular(
+            name=name or "weft",
+            backend=backend or "vxlan",
+            families=spec.FAMILIES[family or "4"],
+            nft=nft,
+            nodes=3 if nodes is None else nodes,
+            pods=2 if pods is None else pods,
+        )
+    progress = _Progress()
+    try:
+        report = start.up(wanted, base(), os.environ, note=progress)
+    finally:
+        progress.done()
+    _print(output, report, show.lab(report))
+    first = report.nodes[0].name
+    _next(output, "weft lab pingall", f"weft lab exec {first} -- ip route", "weft lab down")
+
+
+@lab.command()
+@click.argument("name", default="", metavar="[LAB]", shell_complete=_labs)
+@_output
+def down(name: str, output: str) -> None:
+    """End a lab and all that is in it."""
+    place = start.find(base(), name)
+    start.down(place)
+    _print(output, {"down": place.name}, f"lab {place.name} is down\n")
+
+
+@lab.command("list")
+@_output
+def list_labs(output: str) -> None:
+    """List the labs there are, also those whose supervisor was killed."""
+    labs = [
+        {"name": place.name, "state": "up" if place.alive else "dead", "pid": place.pid}
+        for place in places.found(base())
+    ]
+    text = show.table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in labs))
+    _print(output, labs, text if labs else "no labs\n")
+    if any(lab["state"] == "dead" for lab in labs):
+        _next(output, "weft lab clean")
+    elif not labs:
+        _next(output, "weft lab up")
+
+
+@lab.command()
+@_output
+def clean(output: str) -> None:
+    """End every lab and remove every trace of any, also after a crash."""
+    cleaned = start.clean(base())
+    _print(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")
+
+
+@lab.command()
+@_which
+@_output
+def ps(lab: str, output: str) -> None:
+    """Show nodes with their leases, and pods with their addresses."""
+    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+    _print(output, report, show.lab(report))
+    if len(report.pods) > 1:
+        _next(output, f"weft lab ping {report.pods[0].name} {report.pods[-1].name}", "weft lab pingall")
+    else:
+        _next(output, f"weft lab run POD --node {report.nodes[0].name}")
+
+
+@lab.command()
+@click.argument("pod")
+@click.option("--node", required=True, shell_complete=_node, help="The node that it runs on.")
+@_which
+@_output
+def run(pod: str, node: str, lab: str, output: str) -> None:
+    """Start a pod: a process that holds its namespaces, attached by the node's plugins."""
+    report = ask(start.find(base(), lab), protocol.Run(pod=pod, node=node), PodReport)
+    _print(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
+    _next(output, f"weft lab exec {pod} -- ip address", f"weft lab rm {pod}")
+
+
+@lab.command("rm")
+@click.argument("pod", shell_complete=_pod)
+@_which
+@_output
+def remove(pod: str, lab: str, output: str) -> None:
+    """Detach a pod and end it."""
+    ask(start.find(base(), lab), protocol.Remove(pod), Nothing)
+    _print(output, {"removed": pod}, f"pod {pod} is gone\n")
+    _next(output, "weft lab ps")
+
+
+@lab.command("exec", context_settings={"ignore_unknown_options": True})
+@_which
+@_output
+@click.argument("where", metavar="NODE|POD", shell_complete=_any)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND …")
+def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
+    """Run a command in a node or a pod; its exit status is ours.
+
+    It sees the node's network, files and processes: not only, as with `ip netns exec`, the network.
+    """
+    place = start.find(base(), lab)
+    environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
+
+    def request(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
+        wanted = protocol.Exec(where=where, command=list(command), environ=environ, tty=tty)
+        return Call(place.socket, wanted, descriptors=descriptors)
+
+    if output == "text":
+        return terminal.run(request)
+    status, stdout, stderr = terminal.captured(request)
+    _print(output, {"status": status, "stdout": stdout, "stderr": stderr}, "")
+    return status
+
+
+@lab.command()
+@click.argument("source", metavar="A", shell_complete=_any)
+@click.argument("target", metavar="B", shell_complete=_any)
+@click.option("-c", "--count", type=click.IntRange(1, 10_000), default=3, show_default=True, help="How often.")
+@_which
+@_output
+def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
+    """Ping from one pod or node to another, and show which address arrives there."""
+    wanted = protocol.Ping(source=source, target=target, count=count)
+    report = ask(start.find(base(), lab), wanted, PingReport)
+    _print(output, report, show.ping(report))
+    _next(output, f"weft lab capture {source} --out packets.pcapng", "weft lab pingall")
+    return 0 if report.reached == report.tried else 1
+
+
+@lab.command()
+@_which
+@_output
+def pingall(lab: str, output: str) -> int:
+    """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
+    report = ask(start.find(base(), lab), protocol.PingAll(), PingReport)
+    _print(output, report, show.pingall(report))
+    if report.reached == report.tried:
+        return 0
+    broken = next(cell for cell in report.cells if cell.fault)
+    _next(output, f"weft lab exec {broken.source} -- ip route get {broken.address}", "weft lab logs NODE")
+    return 1
+
+
+@lab.command()
+@click.argument("node", metavar="NODE|etcd|supervisor", shell_complete=_node)
+@_which
+@_output
+def logs(node: str, lab: str, output: str) -> None:
+    """Print what a node's daemon, the store or the lab's supervisor has logged."""
+    place = start.find(base(), lab)
+    names = {path.stem: path for path in place.logs.iterdir()}
+    if node not in names:
+        expected = f"one of {', '.join(sorted(names))}"
+        raise ConfigError(Problem(code="LAB-001", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
+    text = names[node].read_text(errors="replace")
+    _print(output, {"name": node, "lines": text.splitlines()}, text)
+
+
+@lab.command()
+@click.argument("node", shell_complete=_node)
+@click.argument("link", default="", metavar="[LINK]")
+@click.option("--out", required=True, type=click.Path(dir_okay=False, writable=True, path_type=Path), help="The file.")
+@click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@_which
+@_output
+def capture(
+    node: str, link: str, *, out: Path, count: int | None, seconds: float | None, lab: str, output: str
+) -> None:
+    """Write the packets of one link of a node, or of all, to a file for Wireshark, until Ctrl-C."""
+    from weft.lab import record
+
+    place = start.find(base(), lab)
+    call = Call(place.socket, protocol.Capture(node=node, link=link))
+    try:
+        call.result(Nothing)
+        [descriptor] = call.descriptors()
+    finally:
+        call.close()
+    if output == "text":
+        click.echo(f"capturing on {link or 'all links'} of {node}; Ctrl-C ends it", err=True)
+    packets = record.record(descriptor, out, count=count, seconds=seconds)
+    _print(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
+    _next(output, f"wireshark {out}", f"tcpdump -n -r {out}")

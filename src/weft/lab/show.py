@@ -1,0 +1,95 @@
+"""Reports as text. A table is columns of words with a heading, aligned by spaces: it can be piped and cut."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+from weft.lab.report import Cell, LabReport, PingReport
+
+# A wider matrix does not fit a terminal: then each source gets one line.
+_WIDEST: Final = 14
+_FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return lines without trailing blanks, ending in a newline."""
+    lines = [tuple(heading), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(text) + "\n"
+
+
+def lab(report: LabReport) -> str:
+    """Return the lab's head, its nodes and its pods."""
+    families = " and ".join(f"IPv{family}" for family in report.families)
+    head = f"lab {report.name}: {report.backend}, {families}, store {report.store}\n"
+    nodes = table(
+        ("NODE", "UNDERLAY", "POD SUBNET", "MTU", "DAEMON"),
+        (
+            (node.name, ", ".join(node.underlay), ", ".join(node.subnets) or "-", str(node.mtu or "-"), node.daemon)
+            for node in report.nodes
+        ),
+    )
+    if not report.pods:
+        return f"{head}\n{nodes}"
+    pods = table(("POD", "NODE", "ADDRESS"), ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods))
+    return f"{head}\n{nodes}\n{pods}"
+
+
+def ping(report: PingReport) -> str:
+    """Return a line for each cell."""
+    return "".join(f"{_line(cell)}\n" for cell in report.cells)
+
+
+def pingall(report: PingReport) -> str:
+    """Return what was tried, as a matrix where that fits, every fault in words, and a sum."""
+    text = ""
+    families = sorted({cell.family for cell in report.cells})
+    for family in families:
+        cells = [cell for cell in report.cells if cell.family == family]
+        text += f"IPv{family}, from each line to each column, milliseconds\n{_matrix(cells)}\n"
+    faults = [cell for cell in report.cells if cell.fault]
+    text += "".join(f"{_line(cell)}\n" for cell in faults)
+    sources = len({cell.source for cell in report.cells})
+    targets = len({cell.target for cell in report.cells})
+    return text + (
+        f"{report.tried} cells tried, from {sources} pods and nodes to {targets} pods: "
+        f"{report.reached} reached with the source's own address, {len(faults)} not\n"
+    )
+
+
+def _matrix(cells: Sequence[Cell]) -> str:
+    targets = list(dict.fromkeys(cell.target for cell in cells))
+    rows = {source: {cell.target: cell for cell in own} for source, own in groupby(cells, key=lambda cell: cell.source)}
+    if len(targets) <= _WIDEST:
+        heading = ("", *targets)
+        return table(heading, ((source, *(_short(row.get(name)) for name in targets)) for source, row in rows.items()))
+    return table(
+        ("FROM", "REACHED", "TRIED", "SLOWEST"),
+        (
+            (
+                source,
+                str(sum(not cell.fault for cell in row.values())),
+                str(len(row)),
+                f"{max((cell.milliseconds or 0 for cell in row.values()), default=0):.2f}",
+            )
+            for source, row in rows.items()
+        ),
+    )
+
+
+def _short(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return _FAULTS[cell.fault] if cell.fault else f"{cell.milliseconds:.2f}"
+
+
+def _line(cell: Cell) -> str:
+    way = f"{cell.source} -> {cell.target} ({cell.address})"
+    if cell.fault == "lost":
+        arrived = f"it arrived from {cell.seen}, but no answer came back" if cell.seen else "nothing arrived there"
+        return f"{way}: lost, {cell.sent} sent; {arrived}"
+    if cell.fault == "unseen":
+        return f"{way}: answered in {cell.milliseconds} ms, but not by {cell.target}, which saw nothing"
+    note = ", which is not an address of the source: translated on the way" if cell.fault else ""
+    return f"{way}: {cell.milliseconds:.3f} ms, seen there as {cell.seen}{note}"

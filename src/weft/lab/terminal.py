@@ -1,0 +1,113 @@
+"""A command's terminal, or its pipes, handed to a command inside the lab."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from weft.lab.protocol import Call
+from weft.lab.report import ExecReport
+
+_CHUNK: Final = 1 << 16
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+# Makes the request with these descriptors; True if they are a terminal of its own.
+Start = Callable[[list[int], bool], Call]
+
+
+def run(start: Start) -> int:
+    """Run a command there with our standard streams, and return its exit status."""
+    if os.isatty(0) and os.isatty(1):
+        return _on_terminal(start)
+    call = start([0, 1, 2], False)  # noqa: FBT003 - the meaning is Start's
+    with _signals(call.signal):
+        return _status(call)
+
+
+def captured(start: Start) -> tuple[int, str, str]:
+    """Run a command there without input; return its exit status and what it wrote."""
+    files = [os.memfd_create(name) for name in ("stdout", "stderr")]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        status = _status(start([nothing, *files], False))  # noqa: FBT003
+        stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files)
+        return status, stdout, stderr
+    finally:
+        for descriptor in (nothing, *files):
+            os.close(descriptor)
+
+
+def _on_terminal(start: Start) -> int:
+    """Give the command a terminal of its own, which ours copies to and from until it ends."""
+    ours, theirs = pty.openpty()
+    _copy_size(ours)
+    call = start([theirs] * 3, True)  # noqa: FBT003
+    os.close(theirs)
+    before = termios.tcgetattr(0)
+    resized = signal.signal(signal.SIGWINCH, lambda *_: _copy_size(ours))
+    try:
+        tty.setraw(0)
+        _copy(call, ours)
+        return _status(call)
+    finally:
+        termios.tcsetattr(0, termios.TCSAFLUSH, before)
+        signal.signal(signal.SIGWINCH, resized)
+        os.close(ours)
+
+
+def _copy(call: Call, ours: int) -> None:
+    """Copy keys in and characters out until the answer comes and all its characters are shown."""
+    inputs = [0, ours, call.fileno()]
+    while ours in inputs:
+        # Once the command has ended, only what it still has to say is waited for.
+        ready, _, _ = select.select(inputs, [], [], None if call.fileno() in inputs else 0)
+        if not ready:
+            return
+        if 0 in ready and not _move(0, ours):
+            inputs.remove(0)
+        if ours in ready and not _move(ours, 1):
+            return
+        if call.fileno() in ready:
+            inputs.remove(call.fileno())
+
+
+def _move(source: int, target: int) -> bool:
+    """Copy what there is; False at the end. Reading a terminal that nobody has open any more is an error: EIO."""
+    data = b""
+    with suppress(OSError):
+        data = os.read(source, _CHUNK)
+    rest = data
+    while rest:
+        rest = rest[os.write(target, rest) :]
+    return bool(data)
+
+
+def _copy_size(ours: int) -> None:
+    with suppress(OSError):
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
+
+
+def _status(call: Call) -> int:
+    try:
+        return call.result(ExecReport).status
+    finally:
+        call.close()
+
+
+@contextmanager
+def _signals(passed: Callable[[int], None]) -> Iterator[None]:
+    """Let signals reach the command there instead of ending us."""
+    sys.stdout.flush()
+    before = {number: signal.signal(number, lambda number, _: passed(number)) for number in _PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
