@@ -20,8 +20,8 @@ Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
 # Upstream's recogniser: open to the left, closed on the right, lower-case hex only.
 _ID: Final = re.compile(r"(\d+\.\d+\.\d+\.\d+)-(\d+)(?:&([a-f\d:]+)-(\d+))?\Z", re.ASCII)
-_OCTET: Final = r"(0|[1-9]\d{0,2})"
-_V4: Final = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}\Z", re.ASCII)
+# Every spelling of an octet that counts: no leading zeros, signs or blanks, which `int` would let pass.
+_OCTETS: Final = {str(octet): octet for octet in range(256)}
 _FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data")
 _KNOWN: Final = frozenset(_FIELDS)
 _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
@@ -61,10 +61,13 @@ def parse_id(text: str) -> Subnets:
         v6 = None if base6 is None else IPv6Network((int(IPv6Address(base6)), _length(length6, 127)))
     except ValueError as error:
         raise _unusable(text, f"the key is no subnet: {error}") from None
-    subnets = (v4 if v4.prefixlen else None, v6 if v6 is not None and v6.prefixlen else None)
-    if subnets == (None, None):
+    if v6 is not None and not v6.prefixlen:
+        v6 = None
+    if v4.prefixlen:
+        return v4, v6
+    if v6 is None:
         raise _unusable(text, "the key names no subnet")
-    return subnets
+    return None, v6
 
 
 def encode_attrs(attrs: LeaseAttrs) -> bytes:
@@ -84,7 +87,7 @@ def decode_attrs(value: bytes, where: str = "lease") -> LeaseAttrs:
     Raises `PeerError` naming `where` for everything that upstream rejects.
     """
     fields = _fields(value, where)
-    public, public6, backend = fields.get("PublicIP", ""), fields.get("PublicIPv6"), fields.get("BackendType")
+    public, public6, backend = fields.get("PublicIP"), fields.get("PublicIPv6"), fields.get("BackendType")
     try:
         return LeaseAttrs(
             public_ip=_public_v4(public) if "PublicIP" in fields else None,
@@ -136,7 +139,7 @@ def _last_wins(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def _public_v4(value: Any) -> IPv4Address | None:
     try:
         number = _v4_number(value)
-    except (TypeError, ValueError):
+    except ValueError:
         raise ValueError(f"PublicIP is {_shown(value)}, not an IPv4 address") from None
     return IPv4Address(number) if number else None
 
@@ -154,18 +157,19 @@ def _text(value: Any) -> str:
     return value
 
 
-def _v4_number(text: str) -> int:
-    """An IPv4 address as a number; a third of the time that `IPv4Address(text)` takes."""
-    found = _V4.match(text)
-    if found is None:
-        raise ValueError(f"{_shown(text)} is not an IPv4 address")
-    return int.from_bytes(bytes(map(int, found.groups())))
+def _v4_number(text: Any) -> int:
+    """An IPv4 address as a number, or `ValueError`; a quarter of the time that `IPv4Address(text)` takes."""
+    try:
+        a, b, c, d = text.split(".")
+        return _OCTETS[a] << 24 | _OCTETS[b] << 16 | _OCTETS[c] << 8 | _OCTETS[d]
+    except (AttributeError, KeyError, ValueError):
+        raise ValueError(f"{_shown(text)} is not an IPv4 address") from None
 
 
 def _length(text: str, most: int) -> int:
     length = int(text)
     if length > most:
-        raise ValueError(f"prefix length {length} is above {most}")
+        raise ValueError(f"prefix length {_shown(length)} is above {most}")
     return length
 
 

