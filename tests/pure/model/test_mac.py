@@ -44,7 +44,7 @@ def test_every_notation_is_read(raw):
     "text", ["", "aa:bb:cc:dd:ee", "aa:bb:cc:dd:ee:ff:00", "a:b:c:d:e:f", "gg:bb:cc:dd:ee:ff", "aabbccddeeff", "é" * 12]
 )
 def test_anything_else_is_no_address(text):
-    with pytest.raises(ValueError, match="MAC|hexadecimal"):
+    with pytest.raises(ValueError, match=r"MAC|hexadecimal"):
         Mac.parse(text)
 
 
