@@ -99,7 +99,7 @@ def test_connected_prefixes_are_on_link(node):
     )
 
 
-@pytest.mark.spec("flannel.md §7.2/default-route", "flannel.md §12.3/9")
+@pytest.mark.spec("flannel.md §7.2/default-route")
 def test_of_several_default_routes_the_kernels_is_taken():
     def build() -> tuple[str, str]:
         for name, address, metric in (("one", "10.1.0.1", "200"), ("two", "10.2.0.1", "100")):

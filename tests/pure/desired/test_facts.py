@@ -291,7 +291,7 @@ def test_in_dual_stack_both_default_routes_must_agree():
     assert refused(snapshot=none, v6=True)[0].seen == "there is no IPv6 default route"
 
 
-@pytest.mark.spec("flannel.md §7.2/default-route", "flannel.md §12.3/9")
+@pytest.mark.spec("flannel.md §7.2/default-route")
 @pytest.mark.parametrize(
     "routes, name",
     [
