@@ -47,8 +47,9 @@ def with_gateways(result: Result, conf: BridgeConf) -> Result:
     ips = tuple(_with_gateway(ip, conf) for ip in result.ips)
     routes = list(result.routes)
     if conf.is_default_gateway:
-        for family, default in _DEFAULTS.items():
-            gateway = next((ip.gateway for ip in ips if ip.address.version == family), None)
+        for family in dict.fromkeys(ip.address.version for ip in ips):
+            default = _DEFAULTS[family]
+            gateway = next(ip.gateway for ip in ips if ip.address.version == family)
             # A default route that names no gateway gets this one anyway (§3.3): it counts, unlike upstream.
             if gateway is not None and not any(route.dst.network == default for route in routes):
                 routes.append(RouteConfig(dst=ip_interface(default), gw=gateway))

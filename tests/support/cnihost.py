@@ -1,0 +1,216 @@
+"""A node for tests of plugins: a namespace as the host's, containers as others, and calls as the daemon makes them.
+
+`Site.call` runs a plugin of ours in a thread that is in the host's namespace, `Site.debian` the reference's binary
+in the same place, so that the two can be compared and can take over from each other.
+"""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.netns import SECONDS, Netns
+from weft.cni import plugins
+from weft.cni.files import RootedFiles, Settings, open_root, open_settings
+from weft.cni.host import Done, Host, Ran, Request
+from weft.cni.opened import SETTINGS, Node, OpenedHost
+from weft.kernel.netlink import NetlinkError
+from weft.wire.cni import VERSIONS
+
+REFERENCE = "/usr/lib/cni"
+WITHOUT_BLOCKS = VERSIONS[2:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back: `json` is stdout decoded, None if there was none."""
+
+    exit: int
+    json: Any
+    stderr: str
+
+    @property
+    def msg(self) -> str:
+        """The error's text; empty when there was no error."""
+        return "" if self.exit == 0 else self.json["msg"]
+
+    @property
+    def code(self) -> int:
+        return 0 if self.exit == 0 else self.json["code"]
+
+    @property
+    def result(self) -> Any:
+        """The result of what must have succeeded."""
+        assert self.exit == 0, self.json
+        return self.json
+
+
+@dataclass(slots=True)
+class Site:
+    """A host namespace with the directories that plugins use, all below `directory`."""
+
+    host: Netns
+    directory: Path
+    node: Node = field(init=False)
+    retired: list[int] = field(default_factory=list)
+    lease_problem: str = ""
+    wrap: Callable[[Host], Host] = field(default=lambda host: host)
+
+    def __post_init__(self) -> None:
+        (self.directory / "state").mkdir(mode=0o700, parents=True)
+        self.node = self.new_node()
+
+    def new_node(self) -> Node:
+        """Open the node anew, as a daemon that has just started: it remembers nothing."""
+
+        def opened() -> Node:
+            own = Path("/proc/thread-self/ns/net").stat()
+            return Node(
+                namespace=(own.st_dev, own.st_ino),
+                settings=Settings(open_settings()),
+                state=RootedFiles(open_root(str(self.directory / "state"))),
+                boot_id="boot-1",
+                retire=self.retired.append,
+                lease_problem=lambda: self.lease_problem,
+            )
+
+        return self.host.call(opened)
+
+    @property
+    def store(self) -> Path:
+        """host-local's `dataDir`."""
+        return self.directory / "networks"
+
+    def reservations(self, network: str) -> dict[str, bytes]:
+        """The reserved addresses of a network and who has them."""
+        directory = self.store / network
+        names = [path for path in directory.iterdir() if path.name[0].isdigit() or ":" in path.name]
+        return {path.name: path.read_bytes() for path in names}
+
+    def env(
+        self,
+        command: str,
+        container: Netns | None,
+        *,
+        id_: str,
+        ifname: str,
+        netns: str | None,
+        args: str,
+    ) -> dict[str, str]:
+        path = container.path if container is not None else ""
+        return {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": id_,
+            "CNI_NETNS": path if netns is None else netns,
+            "CNI_IFNAME": ifname,
+            "CNI_ARGS": args,
+            "CNI_PATH": REFERENCE,
+        }
+
+    def call(
+        self,
+        plugin: str,
+        command: str,
+        conf: Mapping[str, Any] | bytes,
+        *,
+        container: Netns | None = None,
+        id_: str = "c1",
+        ifname: str = "eth0",
+        netns: str | None = None,
+        args: str = "",
+        extra: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Call a plugin of ours. `netns` replaces the path of `container` in the environment."""
+        env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args) | dict(extra or {})
+        stdin = conf if isinstance(conf, bytes) else json.dumps(conf).encode()
+        request = Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin)
+        done = self.host.call(lambda: self._run(request, container))
+        self.finish_deletions()
+        return _answer(done.exit, done.stdout, done.stderr)
+
+    def debian(
+        self,
+        plugin: str,
+        command: str,
+        conf: Mapping[str, Any],
+        *,
+        container: Netns | None = None,
+        id_: str = "c1",
+        ifname: str = "eth0",
+        args: str = "",
+    ) -> Answer:
+        """Call the reference's plugin in the same place."""
+        env = self.env(command, container, id_=id_, ifname=ifname, netns=None, args=args)
+        done = self.host.call(
+            lambda: subprocess.run(
+                [f"{REFERENCE}/{plugin}"],
+                input=json.dumps(conf).encode(),
+                env={**os.environ, **env},
+                capture_output=True,
+                check=False,
+                timeout=SECONDS,
+            )
+        )
+        return _answer(done.returncode, done.stdout, done.stderr)
+
+    def finish_deletions(self) -> None:
+        """Delete what DEL has retired, as the daemon's worker does a little later."""
+        while self.retired:
+            with suppress(NetlinkError):
+                self.host.rtnl.delete_link(self.retired.pop())
+
+    def _run(self, request: Request, container: Netns | None) -> Done:
+        with ExitStack() as stack:
+            host = stack.enter_context(closing(self.open_host(request.env, container, stack)))
+            return plugins.run(request, self.wrap(host))
+
+    def open_host(self, env: Mapping[str, str], container: Netns | None, stack: ExitStack) -> OpenedHost:
+        """Open what the client would send. Runs in the host's namespace."""
+
+        def keep(name: str, fd: int) -> None:
+            stack.callback(os.close, fd)
+            descriptors[name] = fd
+
+        descriptors: dict[str, int] = {}
+        keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY))
+        keep("root", open_root("/"))
+        problem = ""
+        if container is not None:
+            for name, fd in container.call(_descriptors).items():
+                keep(name, fd)
+        elif env["CNI_NETNS"]:
+            problem = "statfs 2"
+        return OpenedHost(self.node, descriptors=descriptors, env=env, netns_problem=problem, delegate=_delegate(env))
+
+
+def _descriptors() -> dict[str, int]:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    netns = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    return {"netns": netns, "route": sock.detach(), **open_settings(SETTINGS)}
+
+
+def _delegate(env: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str], bytes], Ran | None]:
+    def run(name: str, command: str, changes: Mapping[str, str], stdin: bytes) -> Ran | None:
+        path = Path(env["CNI_PATH"], name)
+        if not path.is_file():
+            return None
+        done = subprocess.run(
+            [path],
+            input=stdin,
+            env={**env, **changes, "CNI_COMMAND": command},
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        return Ran(exit=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    return run
+
+
+def _answer(status: int, stdout: bytes, stderr: bytes) -> Answer:
+    return Answer(exit=status, json=json.loads(stdout) if stdout else None, stderr=stderr.decode())
