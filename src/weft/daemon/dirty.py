@@ -61,6 +61,10 @@ class Wake:
                 await self._event.wait()
         except TimeoutError:
             self._dirty.everything = True
+        return self.take()
+
+    def take(self) -> Dirty:
+        """Take all marks there are, without waiting for one."""
         dirty, self._dirty = self._dirty, Dirty()
         self._event.clear()
         return dirty

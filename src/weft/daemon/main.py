@@ -1,4 +1,4 @@
-"""`weftd`: flags and environment in, exit status out. The only place of the daemon that reads argv, environment and clock.
+"""`weftd`: flags and environment in, exit status out; nothing else in the daemon reads argv, environment or clock.
 
 Exit status: 0 after a stop, `--help` and `--version`; 1 when the node cannot be served; 2 for a command line or
 environment that cannot be understood.
@@ -36,16 +36,16 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         options = parse_flags(argv, environ)
     except ConfigError as error:
         for problem in error.problems:
-            print(problem, file=sys.stderr)
-        print("weftd --help lists every flag.", file=sys.stderr)
+            sys.stderr.write(f"{problem}\n")
+        sys.stderr.write("weftd --help lists every flag.\n")
         return 2
     if options.help:
         from weft.config.flaghelp import help_text
 
-        print(help_text())
+        sys.stdout.write(f"{help_text()}\n")
         return 0
     if options.version:
-        print(__version__, file=sys.stderr)
+        sys.stderr.write(f"{__version__}\n")
         return 0
     logs.set_up(options.v)
     log.info("weftd %s starts: %s", __version__, options)
@@ -94,3 +94,7 @@ def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
         else:
             found += [str(problem) for problem in error.problems]
     return found
+
+
+if __name__ == "__main__":
+    main()

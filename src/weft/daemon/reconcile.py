@@ -18,7 +18,7 @@ from weft.desired.node import SHARED, Wanted, manages, shared
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
 from weft.model.objects import Key, Object, Objects, VxlanLink
-from weft.plan.diff import Delete, Put, Step, diff
+from weft.plan.diff import Put, Step, diff
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
 
@@ -111,9 +111,10 @@ class Reconciler:
             await self._look(announced | decided)
         keys = None if dirty.everything or dirty.inputs else announced | decided
         steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
-        steps = [step for step in steps if not self._started or step.object.key in decided or self._may_repair(step)]
+        if self._started:
+            steps = self._allowed(steps, decided)
         repairs = [
-            (_code(step, self._have.get(step.object.key)), step) for step in steps if step.object.key not in decided
+            (_code(step, self._have.get(step.object.key)), step) for step in steps if self._repairs(step, decided)
         ]
         await self._act(steps)
         if self._started:
@@ -154,13 +155,36 @@ class Reconciler:
             self.tally.unannounced += len(changed - explained)
         self._have = have
 
+    def _repairs(self, step: Step, decided: set[Key]) -> bool:
+        """Tell whether a step undoes what someone else did. The deletion before a link's re-creation is half of it."""
+        key = step.object.key
+        return key not in decided and (isinstance(step, Put) or key not in self._wanted.objects)
+
+    def _code(self, step: Step) -> str:
+        """The code of the problem that a repair answers to."""
+        key = step.object.key
+        if key not in self._wanted.objects:
+            return "ROUTE-002"
+        if isinstance(step.object, VxlanLink):
+            return "VTEP-003" if key in self._have else "VTEP-004"
+        return _REPAIR_CODES[str(key[0])]
+
+    def _allowed(self, steps: Sequence[Step], decided: set[Key]) -> list[Step]:
+        """Leave out the repairs that have to wait; both steps of a link's re-creation or neither."""
+        verdicts: dict[Key, bool] = {}
+        for step in steps:
+            key = step.object.key
+            if key not in verdicts:
+                verdicts[key] = key in decided or self._may_repair(step)
+        return [step for step in steps if verdicts[step.object.key]]
+
     def _may_repair(self, step: Step) -> bool:
         key = step.object.key
         wait = self._fuse.wait(key, self._clock())
         if wait == 0.0:
             return True
         if self._fuse.announce(key):
-            code = _code(step, self._have.get(key))
+            code = self._code(step)
             log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(step.object))
         self._later(wait, key)
         return False
@@ -208,11 +232,3 @@ class Reconciler:
                     "%s: %s %s", code, "put back" if isinstance(step, Put) else "removed", describe(step.object)
                 )
         self.tally.repairs += by_code
-
-
-def _code(step: Step, present: Object | None) -> str:
-    if isinstance(step, Delete):
-        return "ROUTE-002"
-    if isinstance(step.object, VxlanLink):
-        return "VTEP-004" if present is None else "VTEP-003"
-    return _REPAIR_CODES[str(step.object.key[0])]

@@ -38,9 +38,11 @@ class RuleKeeper:
     def want(self, state: KernelState) -> None:
         """Replace what is wanted. Other rule sets with our names are leftovers of the other kind."""
         self._want = {thing.key: thing for thing in state}
+        self._wake.inputs()
 
     async def install(self) -> None:
         """Make the kernel hold what is wanted and nothing else under our names, whoever left it there."""
+        self._wake.take()
         present = await self._firewall.present()
         for key in self._want.keys() | present.keys():
             step = self._step(key, present.get(key))
@@ -52,7 +54,8 @@ class RuleKeeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(monitor))
             while True:
-                await self._repair(await self._wake.next(at_most=sweep))
+                dirty = await self._wake.next(at_most=sweep)
+                await (self.install() if dirty.inputs else self._repair(dirty))
 
     async def _listen(self, monitor: Monitor) -> None:
         async for wake in monitor.wakes():

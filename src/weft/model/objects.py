@@ -24,7 +24,7 @@ Key = tuple[str | int | bytes, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VxlanLink:
-    """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port, 0 for the kernel's own (8472)."""
+    """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port."""
 
     name: str
     vni: int

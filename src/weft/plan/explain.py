@@ -21,7 +21,7 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
             flags = f"{' learning' if thing.learning else ''}{' gbp' if thing.gbp else ''}"
             return (
                 f"link {thing.name} vxlan id {thing.vni} local {thing.local} dev {thing.parent}"
-                f" dstport {thing.port or 8472} address {thing.mac!s} mtu {thing.mtu}{flags}"
+                f" dstport {thing.port} address {thing.mac!s} mtu {thing.mtu}{flags}"
             )
         case Address():
             return f"address {thing.ip}/{thing.prefixlen} dev {thing.dev}"

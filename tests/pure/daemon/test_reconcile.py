@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -168,6 +169,19 @@ async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     node.now += 3.0
     await node.loop.round(Dirty(keys={ROUTE.key}))
     assert node.loop.tally.repairs["ROUTE-001"] == 21
+
+
+async def test_a_device_that_someone_keeps_changing_is_never_left_deleted(monkeypatch):
+    node = await Node().start()
+    monkeypatch.setattr(node.loop, "_later", lambda *_: None)
+    for _ in range(30):
+        link = node.loop.wanted[LINK]
+        remove(node.kernel.state, LINK)
+        node.kernel.state[LINK] = replace(link, port=4789)
+        await node.loop.round(Dirty(everything=True))
+        assert LINK in node.kernel.state
+    assert node.loop.tally.repairs["VTEP-003"] == 20 + 20  # the link and its setting
+    assert "ROUTE-002" not in node.loop.tally.repairs
 
 
 async def test_a_notice_during_apply_is_newer_than_our_step():

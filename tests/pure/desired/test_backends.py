@@ -19,7 +19,7 @@ def test_vxlan_needs_one_device_with_the_subnet_base():
         VxlanLink(
             name="flannel.1",
             vni=1,
-            port=0,
+            port=8472,
             local=IPv4Address("192.168.0.1"),
             parent="eth0",
             mac=builders.mac(1),

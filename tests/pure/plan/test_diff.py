@@ -15,7 +15,7 @@ from weft.plan.diff import Delete, Put, diff
 LINK = VxlanLink(
     name="flannel.1",
     vni=1,
-    port=0,
+    port=8472,
     local=IPv4Address("192.168.0.1"),
     parent="eth0",
     mac=builders.mac(1),
@@ -35,7 +35,7 @@ def states(draw: st.DrawFn) -> Objects:
         return state
     link = replace(
         LINK,
-        port=draw(st.sampled_from([0, 4789])),
+        port=draw(st.sampled_from([8472, 4789])),
         mac=builders.mac(draw(st.integers(1, 2))),
         mtu=draw(st.sampled_from([1400, 1450])),
     )

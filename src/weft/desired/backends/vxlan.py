@@ -18,6 +18,7 @@ from weft.model.objects import Address, FdbEntry, KernelState, Neighbour, Route,
 # Outer IP header, UDP 8, VXLAN 8 and inner Ethernet 14 bytes.
 OVERHEAD_V4: Final = 50
 OVERHEAD_V6: Final = 70
+_PORT: Final = 8472  # Linux had VXLAN before IANA gave it 4789 (drivers/net/vxlan: vxlan_port)
 _LEAST_MTU_V4: Final = 68  # RFC 791
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5: below it the kernel turns IPv6 off on the device
 
@@ -101,7 +102,7 @@ def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> Ke
     link = VxlanLink(
         name=name,
         vni=options.vni,
-        port=options.port,
+        port=options.port or _PORT,
         # Not the public address: behind NAT that is no address of ours.
         local=local,
         parent=inputs.facts.uplink.name,

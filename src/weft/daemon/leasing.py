@@ -1,0 +1,163 @@
+"""Our own lease, from the store or from memory, and what is remembered of the cluster.
+
+Knows the store and the instance's directory; nothing of kernels. Losing the store never ends anything here: a
+lease lives until it expires, and is taken again, the same subnet first, when the store is back.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.values import Held, Listing, OwnLease
+from weft.config.netconf import NetConf
+from weft.daemon import memory
+from weft.daemon.memory import Memory
+from weft.model.cluster import StoreEvent
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.lease import Lease, LeaseAttrs
+from weft.wire.etcd import Subnets
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+# The picture of the cluster is written this long after a change, so that a burst is one write.
+_SAVE_SECONDS: Final = 5.0
+
+
+class Leasing:
+    """The own lease and the memory. `acquire` first, then `keep` and `remember` until cancelled."""
+
+    def __init__(
+        self,
+        store: EtcdStore,
+        directory: Path,
+        *,
+        netconf: NetConf,
+        remembered: Memory,
+        margin: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.own: OwnLease | None = None
+        self.confirmed = False  # by the store, in this run
+        self._store = store
+        self._directory = directory
+        self._netconf = netconf
+        self._memory = remembered
+        self._margin = margin
+        self._now = now
+        self._listing: Listing | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def remembered(self) -> tuple[Lease, ...]:
+        """The leases of others in the last complete list."""
+        return self._memory.leases
+
+    @property
+    def lease(self) -> Lease:
+        """Our lease; there is one after `acquire` or `use_recorded`."""
+        if self.own is None:
+            raise RuntimeError("no lease yet")
+        return self.own.lease
+
+    async def listing(self) -> Listing | None:
+        """The store's leases now; None while it does not answer. Kept for `acquire` and `watch`."""
+        try:
+            self._listing = await self._store.list()
+        except Unavailable:
+            self._listing = None
+        return self._listing
+
+    async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:
+        """Take a lease and remember it. Raises `Unavailable`."""
+        own = await self._store.acquire(
+            self._netconf, attrs, previous=previous, recorded=self._memory.own, listing=self._listing
+        )
+        self._took(own)
+        log.info("lease %s, public IP %s", own.lease.id, attrs.public_ip or attrs.public_ipv6)
+        return own
+
+    def use_recorded(self) -> bool:
+        """Go on with the lease of an earlier run, because the store does not answer; False if there is none."""
+        own = self._memory.own
+        if own is None or (own.expires is not None and own.expires <= self._now()):
+            return False
+        self.own = own
+        return True
+
+    def not_ours(self, listing: Listing) -> list[Lease]:
+        """The leases in `listing` but for the one that an earlier run took and nobody has changed since."""
+        own = self._memory.own
+        ours = None if own is None else (own.lease.id, own.mod_revision)
+        return [entry.lease for entry in listing.entries if (entry.lease.id, entry.mod_revision) != ours]
+
+    async def acquire_again(self, attrs: Callable[[], LeaseAttrs]) -> OwnLease:
+        """Take a lease however long it takes; the subnet that we had is asked for first.
+
+        `attrs` is asked at each try, because the uplink may change meanwhile.
+        """
+        self._listing = None
+        previous = (None, None) if self.own is None else (self.own.lease.v4, self.own.lease.v6)
+        said = ""
+        while True:
+            try:
+                return await self.acquire(attrs(), previous)
+            except (Unavailable, ConfigError) as error:
+                if str(error) != said:
+                    log.warning("no lease yet: %s", error)
+                said = str(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def keep(self) -> str:
+        """Renew the lease; returns the reason when it is no longer ours."""
+        if self.own is None:
+            raise RuntimeError("keep comes after acquire")
+        async with aclosing(self._store.keep(self.own, margin=self._margin)) as events:
+            async for event in events:
+                if not isinstance(event, Held):
+                    return event.reason
+                self._took(event.own)
+        raise RuntimeError("the keeper ended without a reason")
+
+    async def publish(self, attrs: LeaseAttrs) -> None:
+        """Change what our lease says; `keep` finds out if it is no longer ours. Raises `Unavailable`."""
+        if self.own is not None:
+            self._took(await self._store.publish(self.own, attrs))
+
+    def watch(self) -> AsyncGenerator[StoreEvent, None]:
+        """The leases of others, for ever."""
+        return self._store.watch(self._listing)
+
+    def saw(self, leases: list[Lease]) -> None:
+        """Remember the leases of others, which are complete."""
+        self._memory = replace(self._memory, leases=tuple(leases))
+        self._changed.set()
+
+    async def remember(self) -> None:
+        """Write to disk what is to be remembered, some seconds after it changed; at once when cancelled."""
+        try:
+            while True:
+                await self._changed.wait()
+                await asyncio.sleep(_SAVE_SECONDS)
+                await asyncio.to_thread(self._save)
+        finally:
+            if self._changed.is_set():
+                self._save()
+
+    def _took(self, own: OwnLease) -> None:
+        self.own, self.confirmed = own, True
+        if own != self._memory.own:
+            self._memory = replace(self._memory, own=own)
+            self._save()
+
+    def _save(self) -> None:
+        self._changed.clear()
+        try:
+            memory.save(self._directory, self._memory)
+        except OSError as error:
+            log.warning("%s: what is known of the cluster could not be written: %s", self._directory, error)

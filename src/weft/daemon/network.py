@@ -1,0 +1,178 @@
+"""The network of a node whose lease is known: notices and events in, marks for the loops out.
+
+Every change of what decides (uplink, own lease) goes through `set_inputs`, so that the loop over routes, the
+loop over rules and subnet.env always speak of the same thing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from weft.daemon.dirty import Dirty
+from weft.daemon.files import write_atomically
+from weft.daemon.kernel import NodeKernel
+from weft.daemon.reconcile import Reconciler
+from weft.daemon.rules import RuleKeeper
+from weft.desired.firewall import rule_sets
+from weft.desired.harm import Ours
+from weft.desired.inputs import Backend, Inputs
+from weft.desired.roster import Roster
+from weft.kernel.events import Lost as LinkLost
+from weft.kernel.events import Monitor, Notice, Resync, Seen, UplinkChanged
+from weft.model.cluster import Listed, Lost, StoreEvent
+from weft.model.errors import Problem
+from weft.model.lease import Lease
+from weft.model.snapshot import Snapshot
+from weft.model.status import Status
+from weft.wire.subnetenv import SubnetEnv, render
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class Network:
+    """Keeps the kernel and subnet.env as the inputs and the leases of others say."""
+
+    def __init__(
+        self,
+        kernel: NodeKernel,
+        backend: Backend,
+        rules: RuleKeeper,
+        *,
+        inputs: Inputs,
+        snapshot: Snapshot,
+        subnet_file: Path,
+        status: Status,
+        clock: Callable[[], float],
+    ) -> None:
+        self.uplink_changed = asyncio.Event()
+        self.rules = rules
+        self._backend = backend
+        self._subnet_file = subnet_file
+        self._status = status
+        self._own_addresses = frozenset(address.ip for address in snapshot.addresses)
+        self._kernel = kernel
+        self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours(inputs)), clock=clock)
+        self.set_inputs(inputs)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What decides now."""
+        return self._loop.inputs
+
+    @property
+    def loop(self) -> Reconciler:
+        """The loop over links, routes, neighbours and FDB entries."""
+        return self._loop
+
+    def set_inputs(self, inputs: Inputs) -> None:
+        """Decide from `inputs` from now on."""
+        roster = Roster(self._ours(inputs))
+        roster.listed(self._loop.roster.leases)
+        self._loop.roster = roster
+        self._loop.inputs = inputs
+        self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
+        self._loop.wake.inputs()
+        self.rules.want(rule_sets(inputs))
+
+    def take(self, event: StoreEvent) -> None:
+        """Take what the store says."""
+        if isinstance(event, Lost):
+            self._store_lost(event.reason)
+            return
+        if self._status.store_down is not None:
+            log.info("the store answers again")
+            self._status.store_down = None
+        roster = self._loop.roster
+        if isinstance(event, Listed):
+            touched = roster.listed(event.leases)
+            if not self._loop.complete:
+                self._loop.complete = True
+                self._loop.wake.everything()
+        else:
+            touched = roster.changed(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
+        for entry in event.malformed:
+            log.warning("ADDR-002 lease %s is ignored: %s", entry.id, entry.reason)
+        for lease_id in touched & roster.refused.keys():
+            log.warning("%s; the lease is ignored", roster.refused[lease_id])
+        self._status.peers, self._status.peers_refused = len(roster.believed), len(roster.refused)
+        if touched:
+            self._loop.wake.peers(touched)
+
+    def _store_lost(self, reason: str) -> None:
+        if self._status.store_down is None:
+            log.warning("STORE-001: the store does not answer (%s); the network stays as it is", reason)
+        hint = "Pods keep their network; new nodes are not seen until the store answers"
+        self._status.store_down = Problem(code="STORE-001", where="store", seen=reason, hint=hint)
+
+    def recall(self, leases: Iterable[Lease]) -> None:
+        """Serve the peers of an earlier run until the store answers; nothing is removed on such knowledge."""
+        self._loop.roster.listed(leases)
+        self._status.peers = len(self._loop.roster.believed)
+
+    def notice(self, notice: Notice) -> None:
+        """Take what the kernel says."""
+        match notice:
+            case Seen(key=key, thing=thing):
+                self._loop.seen(key, thing)
+            case LinkLost():
+                self._loop.wake.everything()
+            case UplinkChanged():
+                self.uplink_changed.set()
+            case Resync():
+                log.info("the kernel dropped notices: looking at everything")
+                self._loop.wake.everything()
+                self.uplink_changed.set()
+
+    async def bring_up(self) -> None:
+        """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back."""
+        self._loop.wake.take()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._loop.round(Dirty(everything=True, inputs=True)))
+            tasks.create_task(self.rules.install())
+        self._status.peers_failing = len(self._loop.tally.failing)
+        await self.write_subnet_file()
+
+    async def write_subnet_file(self) -> None:
+        """Write subnet.env, trying again until that works: without it no pod can start."""
+        inputs = self.inputs
+        env = SubnetEnv(
+            network_v4=inputs.netconf.v4.network if inputs.netconf.v4 else None,
+            subnet_v4=inputs.v4,
+            network_v6=inputs.netconf.v6.network if inputs.netconf.v6 else None,
+            subnet_v6=inputs.v6,
+            mtu=self._backend.mtu(inputs),
+            ip_masq=inputs.ip_masq,
+        )
+        while True:
+            try:
+                write_atomically(self._subnet_file, render(env).encode(), 0o644, sync=True)
+            except OSError as error:
+                seen = f"cannot be written: {error.strerror}"
+                problem = Problem(code="LEASE-001", where=str(self._subnet_file), seen=seen, hint="Trying again")
+                if self._status.waiting != problem:
+                    log.error("%s", problem)  # noqa: TRY400 - the problem says all there is
+                self._status.waiting = problem
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def listen(self, monitor: Monitor) -> None:
+        """Take notices until cancelled."""
+        async for notices in monitor:
+            for notice in notices:
+                self.notice(notice)
+
+    def _ours(self, inputs: Inputs) -> Ours:
+        netconf, facts = inputs.netconf, inputs.facts
+        subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
+        return Ours(
+            networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
+            subnets=subnets,
+            addresses=frozenset(ip for ip in self._own_addresses if not any(ip in net for net in subnets)),
+            prefixes=tuple(net for net in facts.onlink if net.prefixlen),
+            macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
+        )

@@ -1,0 +1,178 @@
+"""One node, from its start to its stop: the order of things, and the task tree.
+
+Configuration, uplink, lease; then peers and rules; and only when those are in the kernel, subnet.env and
+readiness (flannel.md §1.5, with the differences of docs/compat.md). Stopping removes nothing.
+"""
+
+import asyncio
+import gc
+import logging
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from weft.config.netconf import NetConf
+from weft.config.options import Options
+from weft.daemon import host, instance, memory, start
+from weft.daemon.kernel import NodeKernel
+from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
+from weft.daemon.notify import notify
+from weft.daemon.rules import RuleKeeper
+from weft.daemon.services import start_cni, start_health
+from weft.daemon.upkeep import Upkeep
+from weft.daemon.world import World
+from weft.desired.backends import BACKENDS
+from weft.desired.facts import overlaps
+from weft.desired.inputs import Inputs
+from weft.kernel.events import Monitor
+from weft.kernel.firewall import Firewall, Tooling
+from weft.kernel.nfmonitor import Monitor as RuleMonitor
+from weft.kernel.rtnl import Rtnl
+from weft.kernel.tools import Tools
+from weft.model.errors import Problem, Unavailable
+from weft.model.snapshot import Snapshot
+from weft.model.status import Status
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+_RULES_SWEEP_SECONDS: Final = 60.0
+
+
+class Node:
+    """The daemon. `run` serves until cancelled; it raises `ConfigError` when the node cannot be served."""
+
+    def __init__(self, options: Options, world: World) -> None:
+        self._options = options
+        self._world = world
+        self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
+        waiting = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
+        self._status = Status(waiting=waiting)
+        self._up = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve this node."""
+        instance.take_directory(self._directory)
+        with ExitStack() as held:
+            async with asyncio.TaskGroup() as tasks:
+                start_health(self._options, tasks, self._status, self._up)
+                start_cni(self._options, tasks, held, self._status)
+                await self._start(tasks, held)
+
+    async def _start(self, tasks: asyncio.TaskGroup, held: ExitStack) -> None:
+        options, status = self._options, self._status
+        store = start.open_store(options, self._world)
+        held.callback(store.close)
+        remembered = await start.read_net_conf(store, memory.load(self._directory), status)
+        netconf = start.understand(remembered, options)
+        leasing = Leasing(
+            store,
+            self._directory,
+            netconf=netconf,
+            remembered=remembered,
+            margin=options.subnet_lease_renew_margin * 60,
+            now=self._world.now,
+        )
+        kernel = NodeKernel(held.enter_context(Rtnl.open()))
+        snapshot = await kernel.snapshot()
+        inputs = await self._look(netconf, leasing, kernel, snapshot)
+        backend = BACKENDS[netconf.backend]
+        devices = frozenset(backend.devices(inputs).values())
+        for claim in instance.take_devices(sorted(devices)):
+            held.callback(claim.close)
+        kernel.devices = devices
+        firewall, tooling, rule_monitor = await self._firewall(inputs, held)
+        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
+        await self._acquire(leasing, inputs)
+        lease = leasing.lease
+        network = Network(
+            kernel,
+            backend,
+            RuleKeeper(firewall, clock=self._world.monotonic),
+            inputs=replace(inputs, v4=lease.v4, v6=lease.v6),
+            snapshot=snapshot,
+            subnet_file=Path(options.subnet_file),
+            status=status,
+            clock=self._world.monotonic,
+        )
+        uplinks = frozenset({inputs.facts.uplink.name})
+        monitor = Monitor.open(kernel.rtnl, devices=devices, uplinks=uplinks, ports=frozenset({kernel.rtnl.port}))
+        held.callback(monitor.close)
+        upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
+        async with aclosing(leasing.watch()) as events:
+            if leasing.confirmed:
+                network.take(await anext(events))
+            else:
+                network.recall(leasing.remembered)
+            await network.bring_up()
+            self._ready(network)
+            sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
+            for work in (network.loop.run(), network.listen(monitor), network.rules.run(rule_monitor, sweep=sweep)):
+                tasks.create_task(work)
+            upkeep.start(tasks)
+            async for event in events:
+                network.take(event)
+                leasing.saw(network.loop.roster.leases)
+
+    async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
+        """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
+        facts, why = start.look_around(self._options, netconf, kernel, snapshot)
+        log.info("%s", why)
+        for problem in overlaps(netconf, facts):
+            log.warning("%s", problem)
+        own = start.settle_identity(self._directory, self._world, snapshot, netconf, facts)
+        listing = await leasing.listing()
+        if listing is not None:
+            own = start.without_clones(own, leasing.not_ours(listing), self._directory, self._world, facts=facts)
+        return start.make_inputs(self._options, netconf, facts, own)
+
+    async def _firewall(self, inputs: Inputs, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor]:
+        tools = Tools()
+        firewall = Firewall(tools)
+        families = [family for family, pool in ((4, inputs.netconf.v4), (6, inputs.netconf.v6)) if pool is not None]
+        if not inputs.netconf.nftables:
+            for problem in await host.bridge_filter(tools, families):
+                log.warning("%s", problem)
+        tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", families)
+        for problem in tooling.problems:
+            log.error("%s", problem)
+        for problem in tooling.warnings:
+            log.warning("%s", problem)
+        return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
+
+    async def _acquire(self, leasing: Leasing, inputs: Inputs) -> None:
+        """Take a lease, for as long as it takes; while the store is away, the one of an earlier run will do."""
+        previous = host.previous_subnets(self._options)
+        attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
+        said = ""
+        while True:
+            try:
+                await leasing.acquire(attrs, (previous.subnet_v4, previous.subnet_v6))
+            except Unavailable as error:
+                problem = error.problems[0]
+                if problem.code == "STORE-001" and leasing.use_recorded():
+                    log.warning("%s; using the lease of before", problem)
+                    return
+                if str(problem) != said:
+                    log.warning("waiting for a lease: %s", problem)
+                said, self._status.waiting = str(problem), problem
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _ready(self, network: Network) -> None:
+        self._status.waiting = None
+        self._up.set()
+        log.info(
+            "ready: %d peers, %d refused, %d objects, %d not possible",
+            self._status.peers,
+            self._status.peers_refused,
+            len(network.loop.wanted),
+            len(network.loop.tally.failing),
+        )
+        notify(self._world.notify_socket, "READY=1")
+        # What the start has made is there to stay: the collector need not walk over it again and again.
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,141 @@
+"""The steps of a start before there is a lease: configuration, machine, identity (flannel.md §1.5).
+
+Each step returns a value or raises `ConfigError`. The store may be away: then what an earlier run remembered
+serves instead (decisions.md §6).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from weft.cluster.etcd.access import Access
+from weft.cluster.etcd.store import EtcdStore
+from weft.config.netconf import NetConf, parse_netconf
+from weft.config.options import Options, Secret
+from weft.daemon import host, identity
+from weft.daemon.identity import Identity
+from weft.daemon.kernel import NodeKernel
+from weft.daemon.memory import Memory
+from weft.daemon.world import World
+from weft.desired.backends import BACKENDS
+from weft.desired.facts import select
+from weft.desired.harm import macs_in
+from weft.desired.inputs import Facts, Inputs
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.lease import Lease
+from weft.model.snapshot import Snapshot
+from weft.model.status import Status
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+
+
+def open_store(options: Options, world: World) -> EtcdStore:
+    """Make the store's client; it connects when it is asked something. Raises `ConfigError`."""
+    access = Access(
+        endpoints=options.etcd_endpoints,
+        ca_file=options.etcd_cafile,
+        cert_file=options.etcd_certfile,
+        key_file=options.etcd_keyfile,
+        user=options.etcd_username,
+        password=_password(options),
+    )
+    seed = int.from_bytes(world.random(8))
+    return EtcdStore(access, options.etcd_prefix, now=world.now, chance=Random(seed))  # noqa: S311 - no secret
+
+
+async def read_net_conf(store: EtcdStore, remembered: Memory | None, status: Status) -> Memory:
+    """Read the network configuration, for as long as it takes; what was remembered serves while the store is away.
+
+    Raises `ConfigError` when the store refuses us.
+    """
+    said = ""
+    while True:
+        try:
+            text = await store.net_conf()
+        except Unavailable as error:
+            problem = error.problems[0]
+            if problem.code == "STORE-001" and remembered is not None:
+                log.warning("%s; starting with what was known before", problem)
+                status.store_down = problem
+                return remembered
+            if str(problem) != said:
+                log.warning("waiting for the network configuration: %s", problem)
+            said, status.waiting = str(problem), problem
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            return replace(remembered, net_conf=text) if remembered else Memory(net_conf=text)
+
+
+def understand(memory: Memory, options: Options) -> NetConf:
+    """Check the network configuration. Raises `ConfigError` with all its problems."""
+    netconf = parse_netconf(memory.net_conf, f"etcd key {options.etcd_prefix.rstrip('/')}/config")
+    for warning in netconf.warnings:
+        log.warning("%s", warning)
+    return netconf
+
+
+def look_around(options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot) -> tuple[Facts, str]:
+    """Choose the uplink and say why. Raises `ConfigError` (IFACE-001)."""
+    target = options.iface_can_reach
+    reach = None if target is None else kernel.route_to(target)
+    return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach)
+
+
+def make_inputs(options: Options, netconf: NetConf, facts: Facts, own: Identity) -> Inputs:
+    """Everything that decides, but for the lease and the tools. Raises `ConfigError` if the backend cannot run here."""
+    inputs = Inputs(
+        netconf=netconf,
+        facts=facts,
+        mac_v4=own.mac_v4,
+        mac_v6=own.mac_v6,
+        ip_masq=options.ip_masq,
+        random_fully=not options.ip_masq_fully_random_disable,
+        forward_rules=options.iptables_forward_rules,
+        blackhole_route=options.ip_blackhole_route,
+    )
+    BACKENDS[netconf.backend].check(inputs)
+    return inputs
+
+
+def settle_identity(directory: Path, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts) -> Identity:
+    """Load this node's MACs; at the first start, take over those of devices that are there, else make new ones."""
+    known = identity.load(directory)
+    if known is not None:
+        return known
+    new = Identity.random(world.random)
+    probe = Inputs(netconf=netconf, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
+    new = host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
+    identity.save(directory, new)
+    return new
+
+
+def without_clones(own: Identity, others: Iterable[Lease], directory: Path, world: World, *, facts: Facts) -> Identity:
+    """Make new MACs if a live lease of another node carries them: this disk, or that one, is a copy."""
+    publics = {facts.public_v4, facts.public_v6} - {None}
+    for lease in others:
+        ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
+        if not ours and {own.mac_v4, own.mac_v6} & set(macs_in(lease)):
+            log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
+            new = Identity.random(world.random)
+            identity.save(directory, new)
+            return new
+    return own
+
+
+def _password(options: Options) -> Secret | None:
+    if not options.etcd_password_file:
+        return options.etcd_password
+    path = Path(options.etcd_password_file)
+    try:
+        return Secret(path.read_text().rstrip("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise ConfigError(
+            Problem(code="FLAG-001", where="--etcd-password-file", seen=f"{path}: {reason}", expected="a readable file")
+        ) from None

@@ -1,0 +1,120 @@
+"""What a running node keeps up besides its kernel objects: its lease, what it says of itself, and its memory."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from weft.config.options import Options
+from weft.daemon import start
+from weft.daemon.kernel import NodeKernel
+from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
+from weft.desired.backends import BACKENDS
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.lease import LeaseAttrs
+from weft.model.status import Status
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 0.2  # an uplink that changes does so in several notices
+_RETRY_SECONDS: Final = 5.0
+
+
+class Upkeep:
+    """Follows the lease and the uplink, and carries what changes to the network and the store."""
+
+    def __init__(
+        self,
+        options: Options,
+        network: Network,
+        leasing: Leasing,
+        kernel: NodeKernel,
+        status: Status,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._network = network
+        self._leasing = leasing
+        self._kernel = kernel
+        self._status = status
+        self._now = now
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start all of it."""
+        for work in (self._keep_lease(), self._watch_expiry(), self._follow_uplink(), self._leasing.remember()):
+            tasks.create_task(work)
+
+    def _attrs(self) -> LeaseAttrs:
+        inputs = self._network.inputs
+        return BACKENDS[inputs.netconf.backend].advertise(inputs)
+
+    async def _keep_lease(self) -> None:
+        """Hold a lease for ever; one that is lost is taken again in place, the same subnet first."""
+        while True:
+            if self._leasing.confirmed:
+                reason = await self._leasing.keep()
+                log.warning("LEASE-004 %s; taking a lease again", reason)
+            await self._leasing.acquire_again(self._attrs)
+            await self._moved()
+
+    async def _moved(self) -> None:
+        """Go on with the lease that we have now, which may be for another subnet."""
+        inputs, lease = self._network.inputs, self._leasing.lease
+        if (inputs.v4, inputs.v6) != (lease.v4, lease.v6):
+            before = ", ".join(str(net) for net in (inputs.v4, inputs.v6) if net is not None)
+            log.warning(
+                "LEASE-004 our subnet is now %s, it was %s; running pods keep their addresses", lease.id, before
+            )
+            self._network.set_inputs(replace(inputs, v4=lease.v4, v6=lease.v6))
+            await self._network.write_subnet_file()
+
+    async def _watch_expiry(self) -> None:
+        """Be ready only as long as the lease is ours for certain."""
+        hint = "The kernel is left as it is; pods keep their network"
+        expired = Problem(
+            code="STORE-001", where="lease", seen="expired while the store was away", expected="a store", hint=hint
+        )
+        while True:
+            own = self._leasing.own
+            over = own is not None and own.expires is not None and own.expires < self._now()
+            if over and self._status.waiting is None:
+                log.error("%s", expired)
+                self._status.waiting = expired
+            elif not over and self._status.waiting is expired:
+                self._status.waiting = None
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _follow_uplink(self) -> None:
+        """Notice a new address, MTU or segment of the uplink, decide anew and tell the peers (IFACE-002)."""
+        while True:
+            await self._network.uplink_changed.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._network.uplink_changed.clear()
+            try:
+                await self._look_again()
+            except ConfigError as error:
+                log.warning("IFACE-002 the uplink changed and cannot be used: %s; going on as before", error)
+
+    async def _look_again(self) -> None:
+        inputs = self._network.inputs
+        snapshot = await self._kernel.snapshot()
+        facts, why = start.look_around(self._options, inputs.netconf, self._kernel, snapshot)
+        if facts == inputs.facts:
+            return
+        log.info("IFACE-002 the uplink changed: %s", why)
+        before = self._attrs()
+        changed = replace(inputs, facts=facts)
+        BACKENDS[inputs.netconf.backend].check(changed)
+        self._network.set_inputs(changed)
+        await self._network.write_subnet_file()
+        while self._attrs() != before:
+            try:
+                await self._leasing.publish(self._attrs())
+            except Unavailable as error:
+                log.warning("peers cannot be told yet: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
