@@ -113,9 +113,7 @@ class Reconciler:
         steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
         if self._started:
             steps = self._allowed(steps, decided)
-        repairs = [
-            (_code(step, self._have.get(step.object.key)), step) for step in steps if self._repairs(step, decided)
-        ]
+        repairs = [(self._code(step), step) for step in steps if self._repairs(step, decided)]
         await self._act(steps)
         if self._started:
             self._report(repairs)
