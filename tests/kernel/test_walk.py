@@ -53,15 +53,18 @@ def _family(chance: random.Random, family: int, dev: str) -> list[Object]:
                 gbp=chance.random() < 0.1,
             )
         )
-        for subnet in chance.sample(range(3), chance.choice((1, 1, 1, 2, 0))):
-            state.append(Address(dev=dev, ip=base(family, 200 + subnet), prefixlen=32 if family == 4 else 128))
+        subnets = chance.sample(range(200, 203), chance.choice((1, 1, 1, 2, 0)))
+        length = 32 if family == 4 else 128
+        state += [Address(dev=dev, ip=base(family, subnet), prefixlen=length) for subnet in subnets]
         if chance.random() < 0.5:
             state.append(Sysctl(name=f"net/ipv6/conf/{dev}/accept_ra", value="0"))
     for peer in chance.sample(range(12), chance.randrange(8)):
         state += _peer(chance, family, dev if tunnel else "", peer)
     if chance.random() < 0.3:
         priority = chance.choice((0, 2**31 - 1))
-        state.append(Route(dst=subnet_of(family, 250), blackhole=True, priority=priority, table=chance.choice((254, 1000))))
+        state.append(
+            Route(dst=subnet_of(family, 250), blackhole=True, priority=priority, table=chance.choice((254, 1000)))
+        )
     return state
 
 
@@ -132,14 +135,16 @@ MISCHIEF = (
     "ip link set {dev} alias ''",
     "ip link set {dev} type vxlan learning",
     "ip link del {dev}",
-    "ip link set {dev} name weird0",
+    "ip link set {dev} alias weft:vtep name weird0",
     "ip addr flush dev {dev}",
     "ip -{family} route flush proto 165",
     "ip neigh flush dev {dev} nud permanent",
     "ip -{family} neigh replace {gateway} dev {dev} lladdr 02:00:00:00:88:88 nud reachable",
     "ip -{family} neigh replace {gateway} dev {dev} lladdr 02:00:00:00:88:88 nud permanent",
-    "bridge fdb append 02:00:00:00:00:65 dev {dev} dst {remote}",
-    "bridge fdb append 02:00:00:00:00:65 dev {dev} dst {remote} self permanent",
+    "bridge fdb replace 02:00:00:00:00:65 dev {dev} dst {remote}",
+    "bridge fdb replace 02:00:00:00:00:65 dev {dev} dst {remote} self permanent",
+    "bridge fdb replace 02:00:00:00:00:65 dev {dev} dst {remote} self dynamic",
+    "bridge fdb replace 02:00:00:00:00:65 dev {dev} dst {remote} self permanent extern_learn",
     "bridge fdb replace 02:00:00:00:00:65 dev {dev} dst {remote} port 99 self permanent",
     "bridge fdb append 00:00:00:00:00:00 dev {dev} dst {remote}",
     "bridge fdb del 02:00:00:00:00:65 dev {dev}",

@@ -149,11 +149,9 @@ class _Work:
 def _needs_room(thing: _Plain, error: NetlinkError) -> bool:
     """Tell whether a refused `Put` would pass if what is there were deleted first.
 
-    An FDB entry is made only where there is none (`codec.encode`). An IPv6 on-link route is refused as long as
-    another link's route leads to its gateway, and that is often the very route it shall replace.
+    An IPv6 on-link route is refused as long as another link's route leads to its gateway, and that is often the
+    very route it shall replace (ip6_route_check_nh_onlink).
     """
-    if isinstance(thing, FdbEntry):
-        return error.errno == errno.EEXIST
     return isinstance(thing, Route) and thing.onlink and thing.dst.version == 6 and error.errno == errno.EINVAL
 
 

@@ -30,18 +30,14 @@ _PLAIN_ROUTE: Final = frozenset(
 
 
 def encode(thing: Address | Route | Neighbour | FdbEntry, index: int) -> Message:
-    """The message that makes the kernel hold `thing` on the link with `index`.
-
-    All replace what is there but the FDB entry's, which fails with EEXIST: replacing changes one remote of
-    several, so whoever gets EEXIST deletes the entry first.
-    """
+    """The message that makes the kernel hold `thing` on the link with `index`, replacing what has its key."""
     match thing:
         case Route():
             return encode_route(thing, index)
         case Neighbour():
             return neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL)
         case FdbEntry():
-            return neigh.add_fdb(index, thing.mac, thing.remote, replace=False)
+            return neigh.add_fdb(index, thing.mac, thing.remote)
         case Address():
             return addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True)
 
@@ -118,8 +114,8 @@ def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
 def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     """The key of a forwarding entry on `dev`, and the entry if it is permanent (not learnt). Raises `Malformed`.
 
-    The kernel's notices name an entry's first remote whichever was added or removed, so one that was not made
-    exactly as we do it (`bridge fdb` sets NUD_NOARP too) is reported with an unspecified remote.
+    One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
+    A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
     """
     info = neigh.parse_fdb(body)
     key: Key = ("fdb", dev, info.mac)
@@ -130,11 +126,6 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     )
     remote = info.remote if plain and info.remote is not None else _NOWHERE
     return key, FdbEntry(dev=dev, mac=info.mac, remote=remote)
-
-
-def several_remotes(entry: FdbEntry) -> FdbEntry:
-    """What a look makes of an entry of which the kernel lists more than one remote."""
-    return FdbEntry(dev=entry.dev, mac=entry.mac, remote=_NOWHERE)
 
 
 def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:

@@ -95,10 +95,7 @@ def delete_neighbour(index: int, ip: Ip) -> Message:
 
 
 def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Message:
-    """Add a permanent forwarding entry to the device's own table.
-
-    `replace` changes the entry's first remote and leaves further ones; without it, EEXIST if `mac` has any.
-    """
+    """Add a permanent forwarding entry to the device's own table; without `replace`, EEXIST if `mac` has one."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     body = NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_DST, remote.packed))

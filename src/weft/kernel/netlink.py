@@ -4,6 +4,7 @@ Knows framing and nothing of links or routes. Synchronous: rtnetlink does its wo
 answer waits by the time `send` returns. One thread at a time may use a socket.
 """
 
+import errno
 import os
 import socket
 import struct
@@ -49,9 +50,9 @@ _ERROR_HEAD: Final = _ERRNO.size + _HEADER.size
 class NetlinkError(OSError):
     """The kernel's refusal: `errno` positive, `extended` its extended-ACK text (often empty)."""
 
-    def __init__(self, errno: int, extended: str = "") -> None:
-        reason = os.strerror(errno)
-        super().__init__(errno, f"{reason}: {extended}" if extended else reason)
+    def __init__(self, number: int, extended: str = "") -> None:
+        reason = os.strerror(number)
+        super().__init__(number, f"{reason}: {extended}" if extended else reason)
         self.extended = extended
 
 
@@ -161,7 +162,7 @@ class NetlinkSocket:
             bodies = self._dump_once(kind, body)
             if bodies is not None:
                 return bodies
-        raise NetlinkError(4, "the kernel's list kept changing while it was read")
+        raise NetlinkError(errno.EINTR, "the kernel's list kept changing while it was read")
 
     def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
         """None for a list that changed under the kernel's hands; it is read to its end all the same."""
@@ -204,12 +205,25 @@ class NetlinkSocket:
         try:
             size, _, flags, sender = self._socket.recvmsg_into([self._buffer])
         except OSError as error:
+            if error.errno == errno.ENOBUFS:
+                self._drain()
             raise NetlinkError(error.errno or 0, "waiting for the kernel's answer") from error
         if flags & socket.MSG_TRUNC:
             raise Malformed(f"the kernel's answer is larger than {_BUFFER} bytes")
         if sender[0] != 0:
             return iter(())
         return messages_in(bytes(memoryview(self._buffer)[:size]))
+
+    def _drain(self) -> None:
+        """Throw away what is waiting: until the queue is empty, the kernel drops new answers without a word."""
+        while True:
+            try:
+                self._socket.recv_into(self._buffer, flags=socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
 
 
 def messages_in(data: bytes) -> Iterator[Reply]:

@@ -13,7 +13,7 @@ from typing import Final
 from weft.kernel import codec, neigh, route, sysctl
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
-from weft.model.objects import MAIN_TABLE, PROTOCOL, FdbEntry, Key, Object, Sysctl
+from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object, Sysctl
 from weft.model.snapshot import AddressInfo, LinkInfo, RouteInfo, Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 2 ms.
@@ -79,8 +79,7 @@ def _on_device(rtnl: Rtnl, link: LinkInfo, ours: dict[Key, Object]) -> Slices[No
         for body in bodies:
             key, entry = codec.decode_fdb(body, link.name)
             if entry is not None:
-                before = ours.get(key)
-                ours[key] = codec.several_remotes(entry) if isinstance(before, FdbEntry) else entry
+                ours[key] = entry
         yield
 
 
