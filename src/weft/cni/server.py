@@ -26,7 +26,7 @@ from weft.wire.frames import Call, FrameError, VersionError
 # Our own work on one request, without waiting for delegates. The client waits longer (ANSWER_TIMEOUT in weft.h).
 LIMIT_SECONDS: Final = 30.0
 # A client writes its request at once; it has nothing to wait for.
-_REQUEST_SECONDS: Final = 10.0
+_REQUEST_SECONDS: Final = 5.0
 _WATCH_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10.0
 # More threads at a time only fight for the interpreter: 50 parallel ADDs were quickest with this many.

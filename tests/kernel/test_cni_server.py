@@ -1,0 +1,522 @@
+"""The daemon's CNI server, as a process in a namespace, with the real client and with clients that break the rules."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cnidaemon import CniDaemon, wait_for
+from tests.support.cniframes import call, descriptors, exchange, read_done
+from tests.support.netns import Netns
+from weft.cni import build
+from weft.cni.install import install
+from weft.wire import frames
+from weft.wire.frames import Frame, Kind
+
+NETLINK_NETFILTER = 12  # linux/netlink.h
+ENV = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "raw", "CNI_IFNAME": "eth0"}
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, bin_dir: Path) -> Iterator[CniDaemon]:
+    with Netns() as netns:
+        started = CniDaemon(tmp_path_factory.mktemp("daemon"), netns, bin_dir)
+        yield started
+        assert started.stop() == 0
+
+
+@pytest.fixture
+def own_daemon(tmp_path: Path, bin_dir: Path, netns: Netns) -> Iterator[CniDaemon]:
+    started = CniDaemon(tmp_path / "d", netns, bin_dir, limit=0.5)
+    yield started
+    started.stop()
+
+
+def test_a_plugin_sees_the_host_and_the_container(daemon: CniDaemon, netns: Netns):
+    daemon.netns.bridge("seen-host")
+    netns.bridge("seen-inside")
+    answer = daemon.call("ADD", {"do": "look"}, CNI_NETNS=netns.path, CNI_ARGS="IgnoreUnknown=1;é=ü")
+    assert "seen-host" in answer["host"]
+    assert "seen-inside" not in answer["host"]
+    assert answer["links"] == ["lo", "seen-inside"]
+    assert answer["same"] is False
+    assert answer["gone"] is False
+    assert answer["problem"] == ""
+    assert answer["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    sent = daemon.environment("ADD", CNI_NETNS=netns.path, CNI_ARGS="IgnoreUnknown=1;é=ü")
+    assert answer["env"] == {name: value for name, value in sent.items() if name.startswith("CNI_")}
+
+
+def test_settings_of_the_container_are_changed_and_the_hosts_are_not(daemon: CniDaemon, netns: Netns):
+    def host_forwards() -> str:
+        return daemon.netns.run("cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding").split()
+
+    machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
+    before = host_forwards()
+    for name in ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/core/somaxconn"):
+        answer = daemon.call("ADD", {"do": "set", "name": name, "value": "1"}, CNI_NETNS=netns.path)
+        assert answer["container"] == "1"
+        assert answer["host"] != "1"
+    assert netns.run("cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding").split() == ["1", "1"]
+    assert host_forwards() == before == ["0", "0"]
+    assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
+
+
+def test_the_callers_files_are_used_not_the_daemons(daemon: CniDaemon, tmp_path: Path):
+    """Client and daemon in different mount namespaces: one path, two files."""
+    shared = tmp_path / "conf"
+    shared.mkdir()
+    (shared / "which").write_text("the daemon's")
+    config = {"do": "read", "path": str(shared / "which")}
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-ec",
+        'mount -t tmpfs none "$1"; printf caller > "$1/which"; exec "$2"',
+        "sh",
+        str(shared),
+        str(daemon.bin_dir / "bridge"),
+    ]
+    done = subprocess.run(
+        ["nsenter", f"--net={daemon.netns.path}", *command],
+        env=daemon.environment("ADD"),
+        input=json.dumps(config).encode(),
+        capture_output=True,
+        timeout=20,
+        check=True,
+    )
+    assert json.loads(done.stdout)["read"] == "caller"
+    assert daemon.call("ADD", config)["read"] == "the daemon's"
+
+
+@pytest.mark.parametrize(
+    "path, gone, problem",
+    [
+        ("", False, ""),
+        ("/run/netns/none-here", True, 'failed to Statfs "/run/netns/none-here": no such file or directory'),
+        ("/dev/null", False, 'unknown FS magic on "/dev/null": '),
+        ("/proc/self/ns/uts", False, 'failed to setns "/proc/self/ns/uts": invalid argument'),
+    ],
+)
+def test_a_namespace_that_cannot_be_used_is_named(daemon: CniDaemon, path: str, gone: bool, problem: str):
+    answer = daemon.call("ADD", {"do": "look"}, CNI_NETNS=path)
+    assert answer["links"] is None
+    assert answer["gone"] is gone
+    assert answer["problem"].startswith(problem)
+    assert bool(answer["problem"]) is bool(problem)
+
+
+def test_the_own_namespace_is_recognised(daemon: CniDaemon):
+    assert daemon.call("ADD", {"do": "look"}, CNI_NETNS=daemon.netns.path)["same"] is True
+
+
+def test_exit_status_and_log_are_the_plugins(daemon: CniDaemon):
+    client = daemon.start("ADD", {"do": "fail"})
+    out, err = client.process.communicate(b'{"do": "fail"}', 20)
+    assert (client.process.returncode, out, err) == (3, b'{"code": 100}', b"why\n")
+
+
+def test_a_large_answer_arrives_and_one_too_large_is_an_error(daemon: CniDaemon):
+    assert len(daemon.call("ADD", {"do": "big", "size": 1_000_000})) == 1_000_000
+    assert daemon.call("ADD", {"do": "big", "size": 1 << 20})["code"] == 999
+
+
+def test_a_large_configuration_arrives_and_one_too_large_is_named(daemon: CniDaemon):
+    assert daemon.call("ADD", {"do": "look", "pad": "x" * 1_000_000})["stdin_error"] == ""
+    answer = daemon.call("ADD", {"do": "look", "pad": "x" * (1 << 20)})
+    assert answer["stdin_error"] == "more than 1 MiB"
+
+
+def test_a_fault_in_a_plugin_is_error_11_and_the_daemon_lives(daemon: CniDaemon):
+    assert daemon.call("ADD", {"do": "fault"})["code"] == 11
+    assert daemon.call("ADD", {"do": "look"})["plugin"] == "bridge"
+
+
+class TestRefusals:
+    def test_a_client_that_is_not_root(self, own_daemon: CniDaemon):
+        own_daemon.socket.parent.chmod(0o755)
+        own_daemon.socket.chmod(0o666)
+        for parent in own_daemon.socket.parents[:-1]:
+            if not parent.stat().st_mode & 0o001 and parent != Path("/tmp"):
+                parent.chmod(0o755)
+        script = (
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(9);"
+            "sys.stdout.buffer.write(s.recv(65536))"
+        )
+        done = subprocess.run(
+            [
+                "setpriv",
+                "--reuid=nobody",
+                "--regid=nogroup",
+                "--clear-groups",
+                "/usr/bin/python3",
+                "-c",
+                script,
+                str(own_daemon.socket),
+            ],
+            capture_output=True,
+            timeout=20,
+            check=True,
+        )
+        frame = frames.Reader().feed(done.stdout)
+        assert frame
+        refusal = json.loads(frames.decode_done(frame).stdout)
+        assert "only root" in refusal["msg"]
+        assert own_daemon.journal() == []
+
+    def test_a_client_in_another_namespace(self, daemon: CniDaemon):
+        before = daemon.journal()
+        with descriptors() as named:
+            done = exchange(daemon.socket, call(ENV, named), fds=tuple(named.values()))
+        assert done
+        assert done.exit == 1
+        assert json.loads(done.stdout) == {"code": 8, "msg": "the client is in another network namespace than weftd"}
+        assert daemon.journal() == before
+
+    def ask(self, daemon: CniDaemon, container: int | None = None, **others: int) -> dict[str, object]:
+        """As a client in the daemon's namespace, with descriptors of the test's choice."""
+
+        def inside() -> frames.Done | None:
+            with descriptors(container, **others) as named:
+                return exchange(daemon.socket, call(ENV, named), fds=tuple(named.values()))
+
+        done = daemon.netns.call(inside)
+        assert done
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
+
+    def route_socket(self, netns: Netns, kind: int = socket.NETLINK_ROUTE) -> socket.socket:
+        return netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, kind))
+
+    def test_a_good_one_is_served(self, daemon: CniDaemon, netns: Netns):
+        with self.route_socket(netns) as sock:
+            assert "code" not in self.ask(daemon, netns.fd, route=sock.fileno())
+
+    def test_a_socket_of_another_namespace(self, daemon: CniDaemon, netns: Netns):
+        with self.route_socket(daemon.netns) as sock:
+            answer = self.ask(daemon, netns.fd, route=sock.fileno())
+        assert answer == {"code": 8, "msg": "the socket is in another network namespace than the container"}
+
+    def test_a_socket_of_another_kind(self, daemon: CniDaemon, netns: Netns):
+        with self.route_socket(netns, NETLINK_NETFILTER) as sock:
+            assert "not of rtnetlink" in str(self.ask(daemon, netns.fd, route=sock.fileno())["msg"])
+
+    def test_no_socket_at_all(self, daemon: CniDaemon, netns: Netns):
+        assert "no socket" in str(self.ask(daemon, netns.fd)["msg"])
+
+    @pytest.mark.parametrize("name", ["own", "netns", "route"])
+    def test_files_in_place_of_namespaces_and_sockets(self, daemon: CniDaemon, netns: Netns, name: str):
+        with self.route_socket(netns) as sock, Path("/dev/null").open() as null:
+            answer = self.ask(daemon, netns.fd, **{"route": sock.fileno(), name: null.fileno()})
+        assert answer["code"] == 8
+        assert "is none" in str(answer["msg"])
+
+    def test_a_namespace_of_another_kind(self, daemon: CniDaemon):
+        with Path("/proc/self/ns/mnt").open() as mount:
+            assert self.ask(daemon, mount.fileno())["code"] == 8
+
+    @pytest.mark.parametrize("path", ["/proc/sys/net", "/proc/sys/net/ipv6", "/proc/sys/net/ipv4/conf", "/etc"])
+    def test_settings_that_are_not_what_they_say(self, daemon: CniDaemon, netns: Netns, path: str):
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with self.route_socket(netns) as sock:
+                answer = self.ask(daemon, netns.fd, route=sock.fileno(), ipv4=fd)
+        finally:
+            os.close(fd)
+        assert "directory of settings 'ipv4'" in str(answer["msg"])
+
+    def test_names_without_descriptors(self, daemon: CniDaemon):
+        done = exchange(daemon.socket, call(ENV, {"own": -1, "root": -1}))
+        assert done
+        assert "0 descriptors" in json.loads(done.stdout)["msg"]
+
+    def test_descriptors_without_names(self, daemon: CniDaemon):
+        done = exchange(daemon.socket, call(ENV, {}), fds=[0, 0])
+        assert done
+        assert "2 descriptors" in json.loads(done.stdout)["msg"]
+
+    def test_more_descriptors_than_are_taken(self, daemon: CniDaemon):
+        done = exchange(daemon.socket, call(ENV, {}), fds=[0] * 100)
+        assert done
+        assert "more than 16 descriptors" in json.loads(done.stdout)["msg"]
+
+    def test_nothing_of_it_stays_open(self, daemon: CniDaemon):
+        def count() -> int:
+            return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+
+        daemon.call("ADD", {"do": "look"})
+        wait_for(lambda: count() <= before, seconds=5) if (before := count()) else None
+        for _ in range(20):
+            exchange(daemon.socket, call(ENV, {}), fds=[0, 0])
+            exchange(daemon.socket, call(ENV, {}), fds=[0] * 100)
+            exchange(daemon.socket, b"\0\0\0\x09\0\1\0\1abc", fds=[0, 0, 0], shutdown=True)
+        wait_for(lambda: count() <= before + 1, seconds=5)
+
+    @pytest.mark.parametrize(
+        "data, reason",
+        [
+            (b"\xff\xff\xff\xff\0\1\0\1", "at most 1048576"),
+            (b"\0\0\0\4\0\1\0\1\0\0\0\7", "7 bytes where 0"),
+            (b"\0\0\0\0\0\1\0\1", "is no call"),
+            (b"\0\0\0\0\0\1\0\2", "is no call"),
+            (frames.encode(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"", b"PATH=/"))), "CNI_ variables"),
+            (frames.encode(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"", b"CNI_X=\xff"))), "not UTF-8"),
+        ],
+    )
+    def test_frames_that_break_the_rules(self, daemon: CniDaemon, data: bytes, reason: str):
+        done = exchange(daemon.socket, data)
+        assert done
+        assert reason in json.loads(done.stdout)["msg"]
+
+    @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\x09\0\1\0\1abc"])
+    def test_frames_that_end_too_soon(self, daemon: CniDaemon, data: bytes):
+        done = exchange(daemon.socket, data or b"\0", shutdown=True)
+        assert done
+        assert "middle of a frame" in json.loads(done.stdout)["msg"]
+
+    def test_a_version_of_the_future(self, daemon: CniDaemon):
+        done = exchange(daemon.socket, call(ENV, {}, version=frames.VERSION + 1))
+        assert done
+        answer = json.loads(done.stdout)
+        assert answer["code"] == 11
+        assert "version 2 of the protocol, this daemon versions 0 and 1: upgrade the older" in answer["msg"]
+
+    def test_the_previous_version_is_served(self, daemon: CniDaemon):
+        def inside() -> frames.Done | None:
+            with descriptors() as named:
+                data = call(ENV, named, version=frames.VERSION - 1)
+                return exchange(daemon.socket, data, fds=tuple(named.values()))
+
+        done = daemon.netns.call(inside)
+        assert done
+        assert done.exit == 0
+
+
+class TestTurns:
+    def test_requests_of_one_container_come_in_order(self, daemon: CniDaemon, tmp_path: Path):
+        go = tmp_path / "go"
+        first = daemon.start("ADD", {"do": "wait", "path": str(go), "word": "first"}, container="ordered").feed()
+        wait_for(lambda: "ADD ordered first" in daemon.journal())
+        second = daemon.start("ADD", {"word": "second"}, container="ordered").feed()
+        # Somebody else passes both.
+        assert daemon.call("ADD", {"word": "other"}, container="another")
+        assert "ADD ordered second" not in daemon.journal()
+        go.touch()
+        assert first.answer()
+        assert second.answer()
+        mine = [line for line in daemon.journal() if " ordered " in line]
+        assert mine == ["ADD ordered first", "end ordered first", "ADD ordered second", "end ordered second"]
+
+    def test_many_at_once(self, daemon: CniDaemon):
+        clients = [daemon.start("ADD", {"word": f"{n}"}, container=f"many{n % 7}").feed() for n in range(30)]
+        assert all(client.answer()["plugin"] == "bridge" for client in clients)
+
+    def test_a_delegate_of_ours_inside_a_delegate_of_theirs_does_not_wait(self, daemon: CniDaemon, tmp_path: Path):
+        """As ptp calls host-local: a foreign program calls a plugin of ours for the container whose turn it is."""
+        _program(tmp_path / "theirs", f"exec {daemon.bin_dir}/host-local")
+        config = {"do": "delegate", "name": "theirs", "command": "DEL", "word": "outer", "del": "look"}
+        answer = daemon.call("ADD", config, container="nested", CNI_PATH=str(tmp_path))
+        status, out, _ = answer["ran"]
+        assert status == 0
+        assert json.loads(out)["plugin"] == "host-local"
+        wait_for(lambda: not list((daemon.state / "cni" / "turns").iterdir()))
+
+
+def _program(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+class TestDelegates:
+    def test_a_delegate_has_the_callers_environment_with_changes(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", 'cat; echo "$CNI_COMMAND $CNI_IFNAME ${CNI_ARGS-none} $TRACEPARENT" >&2; exit 7')
+        config = {"do": "delegate", "name": "theirs", "command": "CHECK", "env": {"CNI_ARGS": "a=b"}}
+        more = {"CNI_PATH": f"/nowhere:{tmp_path}", "TRACEPARENT": "00-1"}
+        answer = daemon.call("ADD", config, **more)
+        assert answer["ran"] == [7, json.dumps(config), "CHECK eth0 a=b 00-1\n"]
+
+    def test_a_large_conversation(self, daemon: CniDaemon, tmp_path: Path):
+        _program(
+            tmp_path / "theirs",
+            "head -c 900000 /dev/zero | tr '\\0' x; cat >/dev/null; head -c 99999 /dev/zero | tr '\\0' y >&2",
+        )
+        config = {"do": "delegate", "name": "theirs", "command": "ADD", "pad": "y" * 500_000}
+        status, out, err = daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"]
+        assert (status, len(out), len(err)) == (0, 900_000, 65536)
+
+    def test_a_delegate_that_does_not_read(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", "exec 0<&-; echo done")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD", "pad": "y" * 500_000}
+        assert daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"] == [0, "done\n", ""]
+
+    def test_output_without_end_is_an_error(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", "head -c 3000000 /dev/zero")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        status, out, err = daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"]
+        assert (status, out) == (125, "")
+        assert "more than fits" in err
+
+    def test_a_signal_is_128_and_more(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", "kill -9 $$")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        assert daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 128 + 9
+
+    @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory"])
+    def test_what_is_no_file_of_that_name_is_missing(self, daemon: CniDaemon, tmp_path: Path, name: str):
+        (tmp_path / "directory").mkdir()
+        config = {"do": "delegate", "name": name, "command": "ADD"}
+        assert daemon.call("ADD", config, CNI_PATH=f":{tmp_path}::")["ran"] is None
+
+    def test_what_cannot_be_executed_says_so(self, daemon: CniDaemon, tmp_path: Path):
+        (tmp_path / "theirs").write_text("data")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        status, _, err = daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"]
+        assert status == 126
+        assert "ermission denied" in err
+
+    def test_text_file_busy_is_tried_again(self, daemon: CniDaemon, tmp_path: Path):
+        program = tmp_path / "theirs"
+        program.write_bytes(Path("/bin/true").read_bytes())
+        program.chmod(0o755)
+        writer = program.open("r+b")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD", "word": "busy"}
+        client = daemon.start("ADD", config, container="busy", CNI_PATH=str(tmp_path)).feed()
+        wait_for(lambda: "ADD busy busy" in daemon.journal())
+        time.sleep(0.3)
+        writer.close()
+        assert client.answer()["ran"][0] == 0
+
+    def test_a_delegates_time_is_not_ours(self, own_daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", "sleep 2.5")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        assert own_daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 0
+
+
+class TestUndo:
+    def test_a_client_that_goes_while_an_add_runs(self, daemon: CniDaemon, tmp_path: Path, netns: Netns):
+        go = tmp_path / "go"
+        config = {"do": "wait", "path": str(go), "word": "w", "del": "look"}
+        client = daemon.start("ADD", config, container="killed", CNI_NETNS=netns.path).feed()
+        wait_for(lambda: "ADD killed w" in daemon.journal())
+        client.kill()
+        go.touch()
+        wait_for(lambda: "end killed w" in daemon.journal()[-1:] and "DEL killed w" in daemon.journal())
+
+    def test_a_client_that_does_not_read_its_answer(self, daemon: CniDaemon):
+        def inside() -> None:
+            with descriptors() as named, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.connect(str(daemon.socket))
+                env = {**ENV, "CNI_COMMAND": "ADD", "CNI_CONTAINERID": "unread"}
+                socket.send_fds(sock, [call(env, named, stdin=b'{"word": "u"}')], list(named.values()))
+                wait_for(lambda: "end unread u" in daemon.journal())
+                sock.settimeout(5)
+                sock.recv(1, socket.MSG_PEEK)  # the answer has come, and stays where it is
+
+        daemon.netns.call(inside)
+        wait_for(lambda: "DEL unread u" in daemon.journal())
+
+    def test_a_client_that_has_its_answer_is_not_undone(self, daemon: CniDaemon):
+        assert daemon.call("ADD", {"word": "kept"}, container="kept")
+        assert daemon.call("ADD", {"word": "again"}, container="kept")
+        assert not [line for line in daemon.journal() if line.startswith("DEL kept")]
+
+    def test_a_failed_add_is_not_undone_by_the_server(self, daemon: CniDaemon):
+        assert daemon.call("ADD", {"do": "fail", "word": "f"}, container="failed") == {"code": 100}
+        assert daemon.call("ADD", {"word": "g"}, container="failed")
+        assert "DEL failed f" not in daemon.journal()
+
+    def test_a_client_that_goes_while_its_delegate_runs(self, daemon: CniDaemon, tmp_path: Path):
+        started = tmp_path / "started"
+        _program(tmp_path / "theirs", f"touch {started}; exec sleep 30")
+        config = {"do": "delegate-gone", "name": "theirs", "command": "ADD", "word": "d"}
+        client = daemon.start("ADD", config, container="gone", CNI_PATH=str(tmp_path)).feed()
+        wait_for(started.exists)
+        children = daemon.netns.run(["pgrep", "-P", str(client.process.pid)], check=False).split()
+        client.kill()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        wait_for(lambda: "gone gone d" in daemon.journal() and "DEL gone d" in daemon.journal())
+
+    def test_what_takes_too_long_is_answered_and_undone(self, own_daemon: CniDaemon, tmp_path: Path):
+        go = tmp_path / "go"
+        client = own_daemon.start("ADD", {"do": "wait", "path": str(go), "word": "slow"}, container="slow").feed()
+        answer = client.answer()
+        assert answer == {"code": 11, "msg": "weftd did not finish within 0.5 s"}
+        go.touch()
+        wait_for(lambda: "DEL slow slow" in own_daemon.journal())
+
+
+class TestEndings:
+    def test_a_daemon_that_dies_is_error_11_and_no_fallback(self, own_daemon: CniDaemon, tmp_path: Path):
+        go = tmp_path / "go"
+        client = own_daemon.start("ADD", {"do": "wait", "path": str(go), "word": "d"}, container="dies").feed()
+        wait_for(lambda: "ADD dies d" in own_daemon.journal())
+        own_daemon.process.kill()
+        answer = client.answer()
+        assert answer["code"] == 11
+        assert "the connection to weftd was lost" in answer["msg"]
+
+    def test_a_daemon_that_stops_lets_requests_end(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
+        go = tmp_path / "go"
+        client = daemon.start("ADD", {"do": "wait", "path": str(go), "word": "s"}, container="stop").feed()
+        wait_for(lambda: "ADD stop s" in daemon.journal())
+        daemon.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not daemon.socket.exists())
+        go.touch()
+        assert client.answer()["plugin"] == "bridge"
+        assert daemon.stop() == 0
+        assert "DEL stop s" not in daemon.journal()
+
+    def test_a_second_daemon_for_one_socket_is_told_so(self, daemon: CniDaemon):
+        from weft.cni.endpoint import Endpoint
+        from weft.model.errors import Unavailable
+
+        with pytest.raises(Unavailable, match=r"INST-001.*another daemon serves it"):
+            Endpoint.open(str(daemon.socket))
+        assert daemon.call("ADD", {"do": "look"})
+
+    def test_what_a_dead_daemon_has_left_is_taken_over(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        first = CniDaemon(tmp_path / "d", netns, bin_dir)
+        first.process.kill()
+        first.process.wait()
+        first.log.close()
+        assert first.socket.exists()
+        second = CniDaemon(tmp_path / "d", netns, bin_dir)
+        assert second.call("ADD", {"do": "look"})
+        second.stop()
+        assert not second.socket.exists()
+
+    @pytest.mark.parametrize("mode", [0o755, 0o770])
+    def test_a_directory_open_to_others_is_refused(self, tmp_path: Path, mode: int):
+        from weft.cni.endpoint import Endpoint
+        from weft.model.errors import ConfigError
+
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run").chmod(mode)
+        with pytest.raises(ConfigError, match=f"FLAG-001.*mode {mode:04o}"):
+            Endpoint.open(str(tmp_path / "run" / "cni.sock"))
+
+    def test_a_connection_without_a_word_costs_nothing(self, daemon: CniDaemon):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+            silent.connect(str(daemon.socket))
+            assert daemon.call("ADD", {"do": "look"})
+            silent.settimeout(15)
+            done = read_done(silent)
+        assert done
+        assert "no request within 5 s" in json.loads(done.stdout)["msg"]
