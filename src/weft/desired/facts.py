@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from weft.config.netconf import NetConf
+from weft.config.netconf import IpT, NetConf
 from weft.config.options import Options
 from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
@@ -35,20 +35,19 @@ def select(
     for flag, look_up in look_ups(question):
         try:
             found = look_up()
-            v4_address = _address4(question, found) if v4 else None
-            v6_address = _address6(question, found) if v6 else None
-            if not found.link.mtu:
-                raise NotFoundError(f"{found.link.name} has MTU 0")
+            link = found.link
+            v4_address = _address(question, link, found.v4, version=4, kind=IPv4Address) if v4 else None
+            v6_address = _address(question, link, found.v6, version=6, kind=IPv6Address) if v6 else None
+            if not link.mtu:
+                raise NotFoundError(f"{link.name} has MTU 0")
         except NotFoundError as error:
             failed.append(Problem(code=_CODE, where=flag, seen=str(error)))
             continue
         facts = Facts(
-            uplink=Uplink(
-                name=found.link.name, index=found.link.index, mtu=found.link.mtu, v4=v4_address, v6=v6_address
-            ),
+            uplink=Uplink(name=link.name, index=link.index, mtu=link.mtu, v4=v4_address, v6=v6_address),
             public_v4=(options.public_ip or v4_address) if v4 else None,
             public_v6=(options.public_ipv6 or v6_address) if v6 else None,
-            onlink=onlink_prefixes(snapshot, found.link.index),
+            onlink=onlink_prefixes(snapshot, link.index),
         )
         return facts, _explain(question, facts, found, flag=flag, failed=failed)
     *others, last = failed
@@ -80,22 +79,15 @@ def _meet(net: Net, low: int, high: int) -> bool:
     return int(net.network_address) <= high and int(net.broadcast_address) >= low
 
 
-def _address4(question: Question, found: Found) -> IPv4Address:
-    if found.v4 is not None:
-        return found.v4
-    for address in usable(question.snapshot, found.link.index, 4):
-        if isinstance(address.ip, IPv4Address):
-            return address.ip
-    raise NotFoundError(f"{found.link.name} has no usable IPv4 address")
-
-
-def _address6(question: Question, found: Found) -> IPv6Address:
-    if found.v6 is not None:
-        return found.v6
-    for address in usable(question.snapshot, found.link.index, 6):
-        if isinstance(address.ip, IPv6Address):
-            return address.ip
-    raise NotFoundError(f"{found.link.name} has no usable IPv6 address")
+def _address(question: Question, link: LinkInfo, settled: IpT | None, *, version: int, kind: type[IpT]) -> IpT:
+    """The address that the look-up settled, or the best one of the interface."""
+    if settled is not None:
+        return settled
+    fit = usable(question.snapshot, link.index, version)
+    best = next((address.ip for address in fit if isinstance(address.ip, kind)), None)
+    if best is None:
+        raise NotFoundError(f"{link.name} has no usable IPv{version} address")
+    return best
 
 
 def _explain(question: Question, facts: Facts, found: Found, *, flag: str, failed: Sequence[Problem]) -> str:

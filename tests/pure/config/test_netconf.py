@@ -308,7 +308,14 @@ def test_what_is_no_network_of_its_family_is_refused_even_where_the_family_is_of
 )
 @pytest.mark.parametrize(
     "key, value",
-    [("SubnetMin", "fd00::1"), ("SubnetMax", "fd00::1"), ("SubnetMin", "x"), ("IPv6SubnetMin", "10.3.1.0")],
+    [
+        ("SubnetMin", "fd00::1"),
+        ("SubnetMax", "fd00::1"),
+        ("SubnetMin", "x"),
+        ("IPv6SubnetMin", "10.3.1.0"),
+        ("IPv6SubnetMax", "::ffff:10.3.1.0"),
+        ("IPv6SubnetMax", "fe80::1%eth0"),
+    ],
 )
 def test_a_bound_is_an_address_of_its_family(key, value):
     [problem] = problems(f'"Network": "10.3.0.0/16", "{key}": "{value}"')

@@ -143,6 +143,7 @@ def test_without_flags_the_default_route_decides():
     assert (facts.uplink.name, facts.uplink.index, facts.uplink.mtu) == ("eth0", 2, 1500)
     assert facts.public_v4 == IPv4Address("10.0.2.15")
     assert chosen(v4=False, v6=True).uplink.v6 == IPv6Address("fd00:2::15")
+    assert chosen("--iface=").uplink.name == "eth0"
 
 
 @pytest.mark.spec("flannel.md §7.1/no-flags")
