@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from weft.kernel.alive import answers
 from weft.kernel.apply import applying
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.observe import looking
@@ -35,6 +36,10 @@ class NodeKernel:
             return self.rtnl.route_to(ip)
         except NetlinkError:
             return None
+
+    async def answers(self, ip: Ip, *, within: float) -> bool:
+        """Whether anybody answers for `ip`."""
+        return await answers(self.rtnl, ip, within=within)
 
     async def look(self) -> Objects:
         """See everything that is ours."""

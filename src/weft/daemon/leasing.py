@@ -82,6 +82,15 @@ class Leasing:
         log.info("lease %s, public IP %s", own.lease.id, attrs.public_ip or attrs.public_ipv6)
         return own
 
+    @property
+    def recorded(self) -> Lease | None:
+        """The lease of an earlier run, as it was then."""
+        return None if self._memory.own is None else self._memory.own.lease
+
+    def disown(self) -> None:
+        """Forget the lease of an earlier run: it belongs to the node of which this one is a copy."""
+        self._memory = replace(self._memory, own=None)
+
     def use_recorded(self) -> bool:
         """Go on with the lease of an earlier run, because the store does not answer; False if there is none."""
         own = self._memory.own

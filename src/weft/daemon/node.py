@@ -123,6 +123,9 @@ class Node:
         for problem in overlaps(netconf, facts):
             log.warning("%s", problem)
         own = start.settle_identity(self._directory, self._world, snapshot, netconf, facts)
+        if await start.is_a_copy(leasing.recorded, facts, kernel):
+            log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
+            leasing.disown()
         listing = await leasing.listing()
         if listing is not None:
             own = start.without_clones(own, leasing.not_ours(listing), self._directory, self._world, facts=facts)

@@ -33,6 +33,7 @@ from weft.model.status import Status
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 1.0
 
 
 def open_store(options: Options, world: World) -> EtcdStore:
@@ -113,6 +114,20 @@ def settle_identity(directory: Path, world: World, snapshot: Snapshot, netconf: 
     new = host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
     identity.save(directory, new)
     return new
+
+
+async def is_a_copy(recorded: Lease | None, facts: Facts, kernel: NodeKernel) -> bool:
+    """Tell whether the node that took the recorded lease still lives elsewhere: this disk is a copy of its disk.
+
+    A node whose own address changed has left the old one, so nobody answers there; if somebody else has taken
+    that address over, the lease is left alone and this node takes another.
+    """
+    if recorded is None:
+        return False
+    for then, now in ((recorded.attrs.public_ip, facts.public_v4), (recorded.attrs.public_ipv6, facts.public_v6)):
+        if then is not None and then != now and await kernel.answers(then, within=_ANSWER_SECONDS):
+            return True
+    return False
 
 
 def without_clones(own: Identity, others: Iterable[Lease], directory: Path, world: World, *, facts: Facts) -> Identity:
