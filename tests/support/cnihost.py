@@ -89,6 +89,8 @@ class Site:
     def reservations(self, network: str) -> dict[str, bytes]:
         """The reserved addresses of a network and who has them."""
         directory = self.store / network
+        if not directory.exists():
+            return {}
         names = [path for path in directory.iterdir() if path.name[0].isdigit() or ":" in path.name]
         return {path.name: path.read_bytes() for path in names}
 
@@ -142,10 +144,11 @@ class Site:
         container: Netns | None = None,
         id_: str = "c1",
         ifname: str = "eth0",
+        netns: str | None = None,
         args: str = "",
     ) -> Answer:
         """Call the reference's plugin in the same place."""
-        env = self.env(command, container, id_=id_, ifname=ifname, netns=None, args=args)
+        env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args)
         done = self.host.call(
             lambda: subprocess.run(
                 [f"{REFERENCE}/{plugin}"],

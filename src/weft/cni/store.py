@@ -96,8 +96,8 @@ class Store:
     def _owner(self, name: str) -> bytes | None:
         try:
             return self._files.read(self._path(name)).strip()
-        except (FileNotFoundError, IsADirectoryError):
-            return None
+        except OSError:
+            return None  # gone, or no file: if it is in the way, making a reservation will tell
 
     def _remember(self, ip: Ip, owner: bytes) -> None:
         self._forget(ip)

@@ -1,0 +1,349 @@
+"""host-local as a program sees it: files, locks, crashes, and the reference beside it."""
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.cnihost import Site
+from tests.support.netns import Netns
+from weft.wire.cni import VERSIONS
+
+RANGES = {"ranges": [[{"subnet": "192.168.1.0/29"}]]}
+
+
+@pytest.fixture
+def site(netns: Netns, tmp_path: Path) -> Site:
+    return Site(netns, tmp_path)
+
+
+def request(site, ipam=RANGES, *, version="1.0.0", name="net", **config):
+    ipam = {"type": "host-local", "dataDir": str(site.store), **ipam}
+    return {"cniVersion": version, "name": name, "type": "host-local", "ipam": ipam, **config}
+
+
+def add(site, conf, id_="c1", **more):
+    return site.call("host-local", "ADD", conf, id_=id_, netns="/some/where", **more)
+
+
+def delete(site, conf, id_="c1", **more):
+    return site.call("host-local", "DEL", conf, id_=id_, netns="", **more)
+
+
+def theirs(site, command, conf, id_="c1"):
+    return site.debian("host-local", command, conf, id_=id_, netns="/some/where")
+
+
+def got(answer):
+    return [ip["address"] for ip in answer.result["ips"]]
+
+
+@pytest.mark.spec("cni.md E1", "cni.md E2", "cni.md E7")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_add_and_del(site, tmp_path, version):
+    resolv = tmp_path / "resolv.conf"
+    resolv.write_text("nameserver 192.0.2.3\n")
+    routes = [
+        {"dst": "0.0.0.0/0"},
+        {"dst": "::/0"},
+        {"dst": "192.168.0.0/16", "gw": "1.1.1.1"},
+        {"dst": "2001:db8:2::/64", "gw": "2001:db8:3::1"},
+    ]
+    sets = [[{"subnet": "10.1.2.0/24"}, {"subnet": "10.2.2.0/24"}], [{"subnet": "2001:db8:1::/64"}]]
+    conf = request(site, {"ranges": sets, "routes": routes, "resolvConf": str(resolv)}, version=version)
+    first = add(site, conf, "dummy")
+    assert first.stderr == ""
+    result = first.result
+    assert result["cniVersion"] == version
+    assert result["dns"] == {"nameservers": ["192.0.2.3"]}
+    if version in ("0.1.0", "0.2.0"):
+        assert result["ip4"] == {
+            "ip": "10.1.2.2/24",
+            "gateway": "10.1.2.1",
+            "routes": [routes[0], routes[2]],
+        }
+        assert result["ip6"]["ip"] == "2001:db8:1::2/64"
+    else:
+        assert result["routes"] == routes
+        assert [(ip["address"], ip["gateway"]) for ip in result["ips"]] == [
+            ("10.1.2.2/24", "10.1.2.1"),
+            ("2001:db8:1::2/64", "2001:db8:1::1"),
+        ]
+        assert "interfaces" not in result
+    assert site.reservations("net") == {"10.1.2.2": b"dummy\r\neth0", "2001:db8:1::2": b"dummy\r\neth0"}
+    store = site.store / "net"
+    assert (store / "last_reserved_ip.0").read_text() == "10.1.2.2"
+    assert (store / "last_reserved_ip.1").read_text() == "2001:db8:1::2"
+    assert (store / "10.1.2.2").stat().st_mode & 0o777 == 0o600
+    assert (store / "last_reserved_ip.0").stat().st_mode & 0o777 == 0o600
+    assert store.stat().st_mode & 0o777 == 0o755
+    assert delete(site, conf, "dummy").exit == 0
+    assert site.reservations("net") == {}
+    assert {path.name for path in store.iterdir()} == {"lock", "last_reserved_ip.0", "last_reserved_ip.1"}
+
+
+@pytest.mark.spec("cni.md E3")
+def test_two_networks_of_one_container(site):
+    one, two = request(site, name="one"), request(site, name="two")
+    assert got(add(site, one)) == got(add(site, two, ifname="eth1")) == ["192.168.1.2/29"]
+    assert delete(site, one).exit == 0
+    assert site.reservations("one") == {}
+    assert site.reservations("two") == {"192.168.1.2": b"c1\r\neth1"}
+
+
+@pytest.mark.spec("cni.md E4")
+def test_a_reservation_of_an_old_version(site):
+    conf = request(site)
+    add(site, conf)
+    (site.store / "net" / "192.168.1.2").write_text("c1")
+    assert add(site, conf).msg.endswith(
+        "192.168.1.2 has been allocated to c1, duplicate allocation is not allowed"
+    ) or (site.reservations("net") == {"192.168.1.2": b"c1"})
+    assert delete(site, conf).exit == 0
+    assert "192.168.1.2" not in site.reservations("net")
+
+
+@pytest.mark.spec("cni.md E5")
+def test_del_of_what_was_never_there(site):
+    conf = request(site)
+    assert delete(site, conf).exit == 0
+    assert not site.store.exists()
+    add(site, conf)
+    assert delete(site, conf, "another").exit == 0
+    assert list(site.reservations("net")) == ["192.168.1.2"]
+
+
+def test_del_needs_no_ranges(site):
+    conf = request(site, runtimeConfig={"ipRanges": [[{"subnet": "10.9.0.0/24"}]]}, ipam={})
+    assert got(add(site, conf)) == ["10.9.0.2/24"]
+    assert delete(site, request(site, {})).exit == 0
+    assert site.reservations("net") == {}
+
+
+@pytest.mark.spec("cni.md E9")
+def test_fifty_at_once(site):
+    conf = request(site, {"subnet": "10.3.0.0/24"})
+    with ThreadPoolExecutor(50) as threads:
+        answers = list(threads.map(lambda number: add(site, conf, f"c{number}"), range(50)))
+    assert len({got(answer)[0] for answer in answers}) == 50
+    assert sorted(owner.decode() for owner in site.reservations("net").values()) == sorted(
+        f"c{number}\r\neth0" for number in range(50)
+    )
+
+
+@pytest.mark.spec("cni.md E10")
+def test_resolv_conf_that_is_not_there(site):
+    answer = add(site, request(site, {**RANGES, "resolvConf": "/nowhere/resolv.conf"}))
+    assert answer.code == 999
+    assert "/nowhere/resolv.conf" in answer.msg
+    assert not site.store.exists()
+
+
+@pytest.mark.spec("cni.md A16")
+def test_a_range_is_given_in_order_without_gateway_and_broadcast(site):
+    conf = request(site)
+    assert [got(add(site, conf, f"c{number}"))[0] for number in range(5)] == [
+        f"192.168.1.{host}/29" for host in range(2, 7)
+    ]
+    full = add(site, conf, "c5")
+    assert full.msg == (
+        "failed to allocate for range 0: no IP addresses available in range set: 192.168.1.1-192.168.1.6"
+    )
+    assert full.json["details"].startswith("IPAM-001: ")
+
+
+@pytest.mark.spec("cni.md A17")
+def test_a_freed_address_is_given_last(site):
+    conf = request(site)
+    assert got(add(site, conf)) == ["192.168.1.2/29"]
+    delete(site, conf)
+    assert got(add(site, conf)) == ["192.168.1.3/29"]
+
+
+@pytest.mark.spec("cni.md A18")
+def test_an_address_asked_for_twice(site):
+    conf = request(site, runtimeConfig={"ips": ["192.168.1.5"]})
+    assert got(add(site, conf)) == ["192.168.1.5/29"]
+    assert (site.store / "net" / "last_reserved_ip.0").read_text() == "192.168.1.5"
+    assert add(site, conf, "c2").msg == (
+        "failed to allocate for range 0: "
+        "requested IP address 192.168.1.5 is not available in range set 192.168.1.1-192.168.1.6"
+    )
+
+
+@pytest.mark.spec("cni.md A19")
+def test_the_gateway_asked_for(site):
+    answer = add(site, request(site), args="IP=192.168.1.1")
+    assert answer.msg == "failed to allocate for range 0: requested ip 192.168.1.1 is subnet's gateway"
+
+
+@pytest.mark.spec("cni.md A20", "cni.md A21")
+def test_an_address_asked_for_outside_all_sets(site):
+    answer = add(site, request(site), args="IP=10.1.0.1")
+    assert answer.msg == "failed to allocate all requested IPs: 10.1.0.1"
+    assert site.reservations("net") == {}
+    conf = request(
+        site,
+        {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "10.1.3.0/24"}]]},
+        runtimeConfig={"ips": ["10.1.2.88", "10.1.2.77"]},
+    )
+    assert add(site, conf).msg.startswith("failed to allocate all requested IPs: 10.1.2.")
+    assert site.reservations("net") == {}
+
+
+@pytest.mark.spec("cni.md A22", "cni.md A23")
+@pytest.mark.parametrize("version", VERSIONS[2:])
+def test_addresses_asked_for_in_several_sets(site, version):
+    conf = request(
+        site,
+        {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "10.1.3.0/24"}]]},
+        version=version,
+        runtimeConfig={"ips": ["10.1.2.88", "10.1.3.77"]},
+    )
+    assert got(add(site, conf)) == ["10.1.2.88/24", "10.1.3.77/24"]
+    second = {
+        "ranges": [[{"subnet": "10.1.4.0/24"}, {"subnet": "10.1.5.0/24"}], [{"subnet": "2001:db8:1::/48"}]],
+    }
+    conf = request(site, second, version=version, name="v6", runtimeConfig={"ips": ["10.1.5.99", "2001:db8:1::999"]})
+    assert got(add(site, conf)) == ["10.1.5.99/24", "2001:db8:1::999/48"]
+
+
+@pytest.mark.spec("cni.md A24")
+def test_one_attachment_has_one_address(site):
+    conf = request(site)
+    add(site, conf)
+    twice = add(site, conf)
+    assert twice.msg == (
+        "failed to allocate for range 0: 192.168.1.2 has been allocated to c1, duplicate allocation is not allowed"
+    )
+    assert got(add(site, conf, "c2")) == ["192.168.1.3/29"]
+    assert delete(site, conf).exit == 0
+    assert set(site.reservations("net")) == {"192.168.1.3"}
+
+
+@pytest.mark.spec("cni.md A25", "cni.md A26")
+def test_what_was_taken_is_given_back_when_a_later_set_is_full(site):
+    last = {"subnet": "10.1.1.0/24", "rangeStart": "10.1.1.4", "rangeEnd": "10.1.1.4", "gateway": "10.1.1.4"}
+    answer = add(site, request(site, {"ranges": [[{"subnet": "10.1.0.0/24"}], [last]]}))
+    assert answer.msg == "failed to allocate for range 1: no IP addresses available in range set: 10.1.1.4-10.1.1.4"
+    assert site.reservations("net") == {}
+    assert (site.store / "net" / "last_reserved_ip.0").read_text() == "10.1.0.2"
+
+
+@pytest.mark.spec("cni.md E6")
+def test_an_id_is_compared_without_white_space(site):
+    conf = request(site)
+    add(site, conf)
+    (site.store / "net" / "192.168.1.2").write_text("  c1\r\neth0\n")
+    site.node = site.new_node()
+    assert delete(site, conf).exit == 0
+    assert site.reservations("net") == {}
+
+
+# --- beside the reference
+
+
+def test_each_reads_what_the_other_writes(site):
+    conf = request(site)
+    assert got(add(site, conf, "ours")) == ["192.168.1.2/29"]
+    assert got(theirs(site, "ADD", conf, "theirs")) == ["192.168.1.3/29"]
+    assert "duplicate allocation" in theirs(site, "ADD", conf, "ours").msg
+    assert "duplicate allocation" in add(site, conf, "theirs").msg
+    assert theirs(site, "DEL", conf, "ours").exit == 0
+    assert got(add(site, conf, "next")) == ["192.168.1.4/29"]
+    assert delete(site, conf, "theirs").exit == 0
+    assert set(site.reservations("net")) == {"192.168.1.4"}
+
+
+def test_the_same_answer_and_files_as_the_reference(site):
+    ranges = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    for version in VERSIONS[:-1]:
+        ours = add(site, request(site, ranges, version=version, name=f"ours-{version}"))
+        reference = theirs(site, "ADD", request(site, ranges, version=version, name=f"theirs-{version}"))
+        # The reference's old release prints an empty dns where the newer one, and ours, prints none.
+        assert ours.result | {"dns": {}} == reference.result | {"dns": {}}
+        files = [
+            {path.name: path.read_bytes() for path in (site.store / f"{who}-{version}").iterdir()}
+            for who in ("ours", "theirs")
+        ]
+        assert files[0] == files[1]
+
+
+# --- memory, crashes and damage
+
+
+def test_what_we_remember_gives_way_to_what_is_there(site):
+    conf = request(site)
+    add(site, conf, "a")
+    add(site, conf, "b")
+    store = site.store / "net"
+    (store / "192.168.1.2").unlink()
+    (store / "192.168.1.4").write_bytes(b"stranger\r\neth0")
+    assert got(add(site, conf, "c")) == ["192.168.1.5/29"]
+    assert got(add(site, conf, "a")) == ["192.168.1.6/29"]
+    assert got(add(site, conf, "d")) == ["192.168.1.2/29"]
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"\xff\xfe"])
+def test_damaged_files_are_nobodys_and_harm_nobody(site, content):
+    conf = request(site)
+    store = site.store / "net"
+    store.mkdir(parents=True)
+    (store / "192.168.1.2").write_bytes(content)
+    (store / "last_reserved_ip.0").write_bytes(content)
+    (store / "192.168.1.3").mkdir()
+    (store / ".weft-0123456789abcdef").write_bytes(b"c1\r\neth0")
+    assert got(add(site, conf)) == ["192.168.1.4/29"]
+    assert not (store / ".weft-0123456789abcdef").exists()
+    assert delete(site, conf).exit == 0
+    assert (store / "192.168.1.2").read_bytes() == content
+
+
+# What Python announces before it asks the kernel (sys.audit): each is a moment to die at.
+STEPS = ("open", "os.", "fcntl.")
+
+
+def die_at(step: int) -> None:
+    """Kill this process just before the system call of that number on a file."""
+    left = step
+
+    def count(event: str, _: object) -> None:
+        nonlocal left
+        if event.startswith(STEPS):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):
+    conf = request(site, {"ranges": [[{"subnet": "10.5.0.0/24"}], [{"subnet": "fd00::/120"}]]})
+    seen: set[str] = set()
+    step = 0
+    finished = False
+    while not finished:
+        step += 1
+
+        def in_child(step=step) -> None:
+            site.wrap = lambda host: die_at(step) or host
+            os._exit(0 if add(site, conf, f"killed{step}").exit == 0 else 3)
+
+        status = site.host.fork(in_child)
+        assert status in (0, -signal.SIGKILL)
+        finished = status == 0
+        held = {name for name, owner in site.reservations("net").items() if owner == f"killed{step}\r\neth0".encode()}
+        assert not held & seen
+        seen |= held
+        addresses = {ip.partition("/")[0] for ip in got(add(site, conf, f"next{step}"))}
+        assert not addresses & seen
+        seen |= addresses
+        # What the runtime does after a failed ADD:
+        assert delete(site, conf, f"killed{step}").exit == 0
+        owners = list(site.reservations("net").values())
+        assert f"killed{step}\r\neth0".encode() not in owners
+    assert step > 12
+    assert not [path for path in (site.store / "net").iterdir() if path.name.startswith(".weft-")]
