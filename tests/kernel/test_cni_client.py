@@ -1,0 +1,412 @@
+"""The client in C alone: what it answers itself, what it becomes without a daemon, and what it refuses from one."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.cni import build
+from weft.cni.install import install
+from weft.wire import cni, frames
+from weft.wire.frames import Frame, Kind
+
+SOURCE = Path(build.__file__).parent / "client"
+SANITIZED = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1"}
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    built = build.build()
+    assert built, "musl-gcc is missing"
+    return built
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sanitized") / "bridge"
+    flags = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    command = ["make", "-B", "-C", str(SOURCE), f"OUT={out}", "CC=gcc", f"CFLAGS_EXTRA={flags}", "LDFLAGS="]
+    subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture
+def bin_dir(tmp_path: Path, program: Path) -> Path:
+    """A directory with the client as `bridge`, and a fake interpreter that tells what it was given."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    shutil.copy2(program, directory / "bridge")
+    (directory / "python").write_text('#!/bin/sh\necho "$@"; cat\n')
+    (directory / "python").chmod(0o755)
+    (directory / ".weft-python").write_text(f"{directory}/python\n")
+    return directory
+
+
+def run(program: Path, stdin: bytes = b"", **env: str) -> "subprocess.CompletedProcess[bytes]":
+    everything = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_IFNAME": "eth0", "CNI_PATH": "/none", **env}
+    return subprocess.run([str(program)], env=everything, input=stdin, capture_output=True, timeout=20, check=False)
+
+
+def error(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """The message of error 11, which `done` must be."""
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert sorted(answer) == ["code", "msg"]
+    assert answer["code"] == 11
+    return str(answer["msg"])
+
+
+@contextmanager
+def server(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[dict[str, str]]:
+    """Accept connections and hand each to `serve`; yields the environment that leads there."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+
+    def work() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, suppress(ConnectionError, TimeoutError):
+                connection.settimeout(10)
+                serve(connection)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield {"WEFT_CNI_SOCKET": str(path)}
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def read_frame(connection: socket.socket) -> Frame:
+    reader = frames.Reader()
+    while data := connection.recv(1 << 16):
+        frame = reader.feed(data)
+        if frame is not None:
+            return frame
+    raise ConnectionResetError("the client has gone")
+
+
+def answering(*answers: bytes) -> Callable[[socket.socket], None]:
+    """Read the request, then send these bytes as they are."""
+
+    def serve(connection: socket.socket) -> None:
+        read_frame(connection)
+        for answer in answers:
+            connection.sendall(answer)
+
+    return serve
+
+
+def test_it_is_small_and_needs_nothing(program: Path):
+    assert program.stat().st_size <= 50_000
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+    assert "not a dynamic executable" in done.stderr
+
+
+class TestVersion:
+    @pytest.mark.parametrize("name", ["bridge", "flannel", "host-local", "loopback", "portmap"])
+    def test_it_is_answered_without_daemon_stdin_and_python(self, program: Path, tmp_path: Path, name: str):
+        (tmp_path / name).hardlink_to(shutil.copy2(program, tmp_path / "copy"))
+        with server(tmp_path / "sock", lambda _: pytest.fail("it has asked the daemon")) as env:
+            read, write = os.pipe()
+            done = subprocess.run(
+                [tmp_path / name],
+                env={"CNI_COMMAND": "VERSION", **env},
+                stdin=read,
+                capture_output=True,
+                timeout=5,
+                check=True,
+            )
+            os.close(read)
+            os.close(write)
+        assert done.stdout == cni.render_versions(cni.VERSIONS)
+        assert done.stderr == b""
+
+
+class TestFallback:
+    def test_without_a_daemon_it_becomes_python(self, bin_dir: Path, tmp_path: Path):
+        done = run(bin_dir / "bridge", b'{"a": 1}', WEFT_CNI_SOCKET=str(tmp_path / "none"))
+        assert done.stdout == b'-I -m weft.cni bridge\n{"a": 1}'
+
+    def test_a_socket_that_nobody_listens_on(self, bin_dir: Path, tmp_path: Path):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+            left.bind(str(tmp_path / "sock"))
+        assert run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "sock")).stdout.startswith(b"-I -m weft.cni")
+
+    def test_a_link_leads_to_the_directory_of_the_program(self, bin_dir: Path, tmp_path: Path):
+        (tmp_path / "flannel").symlink_to(bin_dir / "bridge")
+        done = run(tmp_path / "flannel", WEFT_CNI_SOCKET=str(tmp_path / "none"))
+        assert done.stdout == b"-I -m weft.cni flannel\n"
+
+    @pytest.mark.parametrize("answer", [b"", b"\0", b"\0\0\0\0\0\1\0\4", frames.encode(Frame(kind=9, fields=()))])
+    def test_never_once_connected(self, bin_dir: Path, tmp_path: Path, answer: bytes):
+        with server(tmp_path / "sock", answering(answer)) as env:
+            assert "weftd" in error(run(bin_dir / "bridge", b"{}", **env))
+
+    def test_never_when_the_daemon_hangs_up_at_once(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", lambda _: None) as env:
+            for _ in range(20):
+                assert "weftd" in error(run(bin_dir / "bridge", b"{}" * 100_000, **env))
+
+    @pytest.mark.parametrize(
+        "make, problem",
+        [
+            (lambda path: path.unlink(), "No such file or directory"),
+            (lambda path: path.chmod(0o666), "writable by others"),
+            (lambda path: path.chmod(0o664), "writable by others"),
+            (lambda path: os.chown(path, 1, 0), "not owned by root"),
+            (lambda path: path.write_text("bin/python\n"), "does not hold one absolute path"),
+            (lambda path: path.write_text(""), "does not hold one absolute path"),
+            (lambda path: path.write_text("/bin/echo\n/bin/echo\n"), "does not hold one absolute path"),
+            (lambda path: path.write_bytes(b"/bin/echo\0x"), "does not hold one absolute path"),
+            (lambda path: path.write_text("/" * 5000), "too long"),
+            (lambda path: path.rename(path.with_name("x")).parent.joinpath(".weft-python").symlink_to("x"), "link"),
+            (lambda path: path.unlink() or os.mkfifo(path), "not a regular file"),
+            (lambda path: path.unlink() or path.mkdir(), "not a regular file"),
+            (lambda path: path.write_text("/none/python"), "/none/python, named in"),
+        ],
+    )
+    def test_a_settings_file_that_cannot_be_trusted_is_named(
+        self, bin_dir: Path, tmp_path: Path, make: Callable[[Path], Any], problem: str
+    ):
+        make(bin_dir / ".weft-python")
+        message = error(run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "none")))
+        assert problem in message
+        assert str(bin_dir / ".weft-python") in message
+
+
+class TestDaemonsItRefuses:
+    def test_one_that_is_not_root(self, bin_dir: Path, tmp_path: Path):
+        directory = tmp_path / "theirs"
+        directory.mkdir()
+        for parent in (directory, *directory.parents[:-2]):
+            parent.chmod(parent.stat().st_mode | 0o001)
+        directory.chmod(0o777)
+        script = (
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True);"
+            "c, _ = s.accept(); sys.stdout.write(repr(c.recv(100)))"
+        )
+        command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "/usr/bin/python3", "-c", script]
+        with subprocess.Popen([*command, str(directory / "sock")], stdout=subprocess.PIPE) as theirs:
+            assert theirs.stdout
+            theirs.stdout.readline()
+            message = error(run(bin_dir / "bridge", b"secret", WEFT_CNI_SOCKET=str(directory / "sock")))
+            assert message == "the daemon's socket is not served by root"
+            assert theirs.stdout.read() == b"b''", "it was told something all the same"
+
+
+def done_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
+    return frames.encode(Frame(kind=Kind.DONE, version=version, fields=fields))
+
+
+def run_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
+    return frames.encode(Frame(kind=Kind.RUN, version=version, fields=fields))
+
+
+class TestAnswers:
+    def test_the_answer_is_printed(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", answering(done_frame(b"7", b"out", b"err"))) as env:
+            done = run(bin_dir / "bridge", b"{}", **env)
+        assert (done.returncode, done.stdout, done.stderr) == (7, b"out", b"err")
+
+    def test_a_refusal_of_another_version_is_printed(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b"", version=9))) as env:
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
+
+    def test_an_order_of_another_version_is_not_carried_out(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", answering(run_frame(b"x", b"", version=9))) as env:
+            assert "another version" in error(run(bin_dir / "bridge", b"{}", **env))
+
+    def test_without_a_command_stdin_is_left_alone(self, bin_dir: Path, tmp_path: Path):
+        seen: list[frames.Call] = []
+
+        def serve(connection: socket.socket) -> None:
+            seen.append(frames.decode_call(read_frame(connection)))
+            connection.sendall(done_frame(b"0", b"", b"about"))
+
+        with server(tmp_path / "sock", serve) as env:
+            read, write = os.pipe()
+            done = subprocess.run([bin_dir / "bridge"], env=env, stdin=read, capture_output=True, timeout=5, check=True)
+            os.close(read)
+            os.close(write)
+        assert done.stderr == b"about"
+        assert seen[0].plugin == "bridge"
+        assert seen[0].descriptors == ("own", "root")
+
+    def test_missing_standard_streams_are_no_descriptors_of_ours(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", answering(done_frame(b"0", b"out", b"err"))) as env:
+            script = 'exec "$0" <&- >&- 2>&-'
+            done = subprocess.run(
+                ["sh", "-c", script, str(bin_dir / "bridge")], env={"CNI_COMMAND": "ADD", **env}, timeout=5, check=False
+            )
+        assert done.returncode == 0
+
+
+class TestOddInput:
+    """With the address and undefined-behaviour sanitizers: any fault of the client ends it with 99."""
+
+    def check(self, done: "subprocess.CompletedProcess[bytes]") -> None:
+        assert done.returncode != 99, done.stderr.decode()
+        assert done.returncode >= 0, done.returncode
+        assert b"Sanitizer" not in done.stderr
+
+    @pytest.mark.parametrize(
+        "env",
+        [
+            {"CNI_NETNS": "x" * 10_000},
+            {"CNI_NETNS": "/proc/self/ns/net"},
+            {"CNI_NETNS": "/proc/self/ns/mnt"},
+            {"CNI_NETNS": "/proc"},
+            {"CNI_ARGS": "x" * 100_000},
+            {f"CNI_{number}": "" for number in range(400)},
+            {f"CNI_{number}": "x" * 100_000 for number in range(6)},
+            {"CNI_": "", "CNI_X": "=="},
+            {"WEFT_CNI_SOCKET": "/" + "x" * 200},
+            {"WEFT_CNI_SOCKET": ""},
+        ],
+    )
+    def test_environments(self, sanitized: Path, tmp_path: Path, env: dict[str, str]):
+        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as there:
+            done = run(sanitized, b"{}", **SANITIZED, **{**there, **env})
+        self.check(done)
+        assert done.stdout == b"fine" or json.loads(done.stdout)["code"] in (4, 11)
+
+    @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
+    def test_configurations_of_any_size(self, sanitized: Path, tmp_path: Path, size: int):
+        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as env:
+            done = run(sanitized, b"x" * size, **SANITIZED, **env)
+        self.check(done)
+        assert done.stdout == b"fine"
+
+    @pytest.mark.parametrize("name", ["", "/", "x" * 64, "x" * 200, 'a"b\\c\x01', "\udcff"])
+    def test_names(self, sanitized: Path, tmp_path: Path, name: str):
+        env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), **SANITIZED}
+        done = subprocess.run(
+            [name], executable=sanitized, env=env, input=b"", capture_output=True, timeout=20, check=False
+        )
+        self.check(done)
+        error(done)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"",
+            b"\xff" * 8,
+            b"\0\x10\0\1\0\1\0\4",
+            b"\0\x10\0\0\0\1\0\4" + bytes(1 << 20),
+            b"\0\0\0\3\0\1\0\4abc",
+            b"\0\0\0\4\0\1\0\4\xff\xff\xff\xff",
+            b"\0\0\0\5\0\1\0\4\0\0\0\2a",
+            frames.encode(Frame(kind=Kind.DONE, fields=(b"",) * 320)),
+            b"\0\0\x05\x04\0\1\0\4" + bytes(321 * 4),
+            done_frame(),
+            done_frame(b"0", b""),
+            done_frame(b"", b"", b""),
+            done_frame(b"256", b"", b""),
+            done_frame(b"-1", b"", b""),
+            done_frame(b"0x", b"", b""),
+            done_frame(b"9" * 100, b"", b""),
+            done_frame(b"0\0", b"", b""),
+            run_frame(),
+            run_frame(b"x"),
+            run_frame(b"", b""),
+            run_frame(b"x" * 64, b""),
+            run_frame(b"a\0b", b""),
+            run_frame(b"x", b"", b""),
+            run_frame(b"x", b"", b"K" * 20_000),
+            run_frame(b"x", b"", *[b"K=" + b"v" * 100] * 300),
+            run_frame(b"x", b"", b"a\0b"),
+        ],
+    )
+    def test_answers_that_break_the_rules(self, sanitized: Path, tmp_path: Path, answer: bytes):
+        with server(tmp_path / "sock", answering(answer)) as env:
+            done = run(sanitized, b"{}", **SANITIZED, **env)
+        self.check(done)
+        error(done)
+
+    def test_answers_by_chance(self, sanitized: Path, tmp_path: Path):
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        program = tmp_path / "path" / "cat"
+        program.parent.mkdir()
+        shutil.copy2("/bin/cat", program)
+
+        def frame() -> bytes:
+            kind = chance.choice((Kind.RUN, Kind.RUN, Kind.DONE, Kind.RAN, 9))
+            first = chance.choice((b"cat", b"0", b"1", b"", b"..", chance.randbytes(5)))
+            words = (b"A=b", b"A", b"=", b"PATH", b"CNI_PATH=/", chance.randbytes(9), b"")
+            fields = [first, chance.randbytes(chance.choice((0, 3, 70_000)))]
+            fields += [chance.choice(words) for _ in range(chance.randrange(4))]
+            data = bytearray(frames.encode(Frame(kind=kind, fields=tuple(fields), version=chance.choice((0, 1, 1, 1)))))
+            if chance.random() < 0.3:
+                data[chance.randrange(min(len(data), 20))] = chance.randrange(256)
+            return bytes(data)
+
+        with server(tmp_path / "sock", answering(*(frame() for _ in range(3)))) as env:
+            for _ in range(80):
+                self.check(run(sanitized, b"{}", **SANITIZED, **env, CNI_PATH=str(program.parent)))
+
+
+@pytest.mark.usefixtures("program")
+class TestInstallation:
+    def test_all_names_are_one_program_and_the_settings_are_safe(self, tmp_path: Path):
+        for _ in range(2):
+            done = install(tmp_path / "bin")
+            assert done.client
+            assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == 1
+            assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == sorted([*done.names, ".weft-python"])
+        settings = tmp_path / "bin" / ".weft-python"
+        assert settings.read_text() == f"{done.interpreter}\n"
+        assert settings.stat().st_mode & 0o777 == 0o644
+
+    def test_a_running_program_can_be_replaced(self, tmp_path: Path):
+        done = install(tmp_path)
+        with server(tmp_path / "sock", lambda connection: read_frame(connection) and gate.wait(10)) as env:
+            gate = threading.Event()
+            command = [tmp_path / "bridge"]
+            with subprocess.Popen(
+                command, env={"CNI_COMMAND": "ADD", **env}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            ):
+                install(tmp_path)
+                gate.set()
+        assert (tmp_path / "bridge").read_bytes() == done.bin_dir.joinpath("bridge").read_bytes()
+
+    def test_an_interpreter_that_others_may_change_is_refused(self, tmp_path: Path):
+        from weft.model.errors import ConfigError
+
+        python = tmp_path / "python"
+        python.touch(mode=0o755)
+        python.chmod(0o777)
+        with pytest.raises(ConfigError, match=r"CNI-001.*mode 0777"):
+            install(tmp_path / "bin", interpreter=python)
+        assert not (tmp_path / "bin").exists()
+
+    def test_without_a_compiler_there_is_a_script_and_it_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert build.main() == 0
+        assert "apt-get install musl-tools" in capsys.readouterr().out
+        monkeypatch.setattr(build, "_PROGRAM", tmp_path / "none")
+        done = install(tmp_path / "bin")
+        assert not done.client
+        answer = subprocess.run(
+            [tmp_path / "bin" / "loopback"], env={"CNI_COMMAND": "VERSION"}, capture_output=True, timeout=20, check=True
+        )
+        assert answer.stdout == cni.render_versions(cni.VERSIONS)
