@@ -4,6 +4,7 @@ A server dies with the test process, and is otherwise ended by its pid. Reading 
 so that nothing of weft's own client takes part; `fill` uses the server's JSON gateway, because it is for thousands.
 """
 
+import asyncio
 import base64
 import importlib.util
 import json
@@ -110,6 +111,8 @@ class Etcd:
         self.host = host
         self.data = folder / "data"
         self.port, self._metrics_port, self._peer_port = free_ports(3, host)
+        self.name = "t"
+        self.members = {self.name: self.peer_url}
         self._process: subprocess.Popen[bytes] | None = None
         self.user: str | None = None
 
@@ -119,17 +122,26 @@ class Etcd:
         return f"{'https' if self.certs else 'http'}://{self.host}:{self.port}"
 
     @property
+    def peer_url(self) -> str:
+        return f"http://{self.host}:{self._peer_port}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not running"
         return self._process.pid
 
     def start(self, *flags: str) -> "Etcd":
         """Start it, on the data and the ports it had, and wait until it answers."""
+        self.spawn(*flags)
+        self.wait()
+        return self
+
+    def spawn(self, *flags: str) -> None:
+        """Start it without waiting."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        peer = f"http://{self.host}:{self._peer_port}"
-        argv = [self.binaries.server, "--name", "t", "--data-dir", str(self.data), "--logger", "zap"]
+        argv = [self.binaries.server, "--name", self.name, "--data-dir", str(self.data), "--logger", "zap"]
         argv += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
-        argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"t={peer}"]
+        argv += ["--listen-peer-urls", self.peer_url, *self._membership()]
         argv += ["--listen-metrics-urls", f"http://{self.host}:{self._metrics_port}"]
         argv += ["--heartbeat-interval", "20", "--election-timeout", "200"]
         if self.certs is not None:
@@ -144,8 +156,6 @@ class Etcd:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        self._wait()
-        return self
 
     def stop(self) -> None:
         """End it, as an operator would."""
@@ -229,9 +239,8 @@ class Etcd:
     def restore(self, path: Path) -> None:
         """Replace the data of the stopped server by a snapshot, as an operator does after a disaster."""
         shutil.rmtree(self.data)
-        peer = f"http://{self.host}:{self._peer_port}"
-        cluster = ["--name", "t", "--initial-cluster", f"t={peer}", "--initial-advertise-peer-urls", peer]
-        _run(self.binaries.ctl, "snapshot", "restore", path, "--data-dir", self.data, *cluster)
+        name = ["--name", self.name]
+        _run(self.binaries.ctl, "snapshot", "restore", path, "--data-dir", self.data, *name, *self._membership())
 
     def add_user(self, name: str, password: str, *, prefix: str) -> None:
         """Make a user that may read and write below `prefix`."""
@@ -263,7 +272,12 @@ class Etcd:
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 our own server
             return json.load(answer)  # type: ignore[no-any-return]
 
-    def _wait(self) -> None:
+    def _membership(self) -> list[str]:
+        members = ",".join(f"{name}={url}" for name, url in self.members.items())
+        return ["--initial-advertise-peer-urls", self.peer_url, "--initial-cluster", members]
+
+    def wait(self) -> None:
+        """Wait until it answers."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             assert self._process is not None
@@ -290,6 +304,81 @@ class Etcd:
             self._process.kill()
             self._process.wait(timeout=5)
         self._process = None
+
+
+def start_cluster(folder: Path, binaries: Binaries, count: int = 3) -> list[Etcd]:
+    """Start one cluster of `count` members."""
+    servers = [Etcd(folder / str(number), binaries) for number in range(count)]
+    for number, server in enumerate(servers):
+        server.name = f"m{number}"
+    for server in servers:
+        server.members = {each.name: each.peer_url for each in servers}
+        server.spawn()
+    for server in servers:
+        server.wait()
+    return servers
+
+
+class Proxy:
+    """A TCP relay to a server, in this process's loop: an endpoint that can be cut off or fall silent."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        [self.port] = free_ports(1)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.connections = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def open(self) -> None:
+        """Accept connections (again)."""
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+
+    async def cut(self) -> None:
+        """Refuse new connections and break those that are there."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._writers:
+            writer.transport.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def freeze(self) -> None:
+        """Keep connections open and pass nothing on, as a dead host behind a firewall."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        self._flowing.set()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        for one in (writer, back):
+            self._writers.add(one)
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._flowing.wait()
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._writers.discard(writer)
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
