@@ -1,0 +1,128 @@
+"""Attributes: what is encoded is read back, and no bytes in the world raise anything but `Malformed`."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.kernel import addr, codec, link, neigh, netlink, route, rule
+from weft.kernel.attributes import Attributes, Malformed, attribute, be16, nest, parse, parse_list, text, u8, u16, u32
+from weft.model.net import Mac
+from weft.model.objects import Route
+
+kinds = st.integers(0, 0x3FFF)
+
+
+@given(st.dictionaries(kinds, st.binary(max_size=40)))
+def test_what_is_encoded_is_read_back(wanted: dict[int, bytes]) -> None:
+    data = b"".join(attribute(kind, value) for kind, value in wanted.items())
+    assert len(data) % 4 == 0
+    assert parse(b"head" + data, 4) == wanted
+    assert list(parse_list(data)) == list(wanted.items())
+    assert parse(nest(7, data)).nest(7) == wanted
+
+
+@given(kinds, st.integers(0, 0xFF), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
+def test_numbers(kind: int, small: int, middle: int, large: int) -> None:
+    assert parse(u8(kind, small)).number(kind) == small
+    assert parse(u16(kind, middle)).number(kind) == middle
+    assert parse(be16(kind, middle)).network_number(kind) == middle
+    assert parse(u32(kind, large)).number(kind) == large
+    assert parse(u8(kind, 1)).number(kind ^ 1) is None
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_text(value: str) -> None:
+    assert parse(text(3, value)).text(3) == value
+
+
+def test_text_that_is_no_utf8_survives() -> None:
+    value = parse(attribute(3, b"\xff\xfe\0")).text(3)
+    assert parse(text(3, value))[3] == b"\xff\xfe\0"
+    assert Attributes().text(3) == ""
+
+
+@given(st.ip_addresses())
+def test_addresses(ip: IPv4Address | IPv6Address) -> None:
+    assert parse(attribute(1, ip.packed)).ip(1) == ip
+
+
+def test_hardware_addresses() -> None:
+    assert parse(attribute(1, b"\2\0\0\0\0\1")).mac(1) == Mac.parse("02:00:00:00:00:01")
+    assert parse(attribute(1, bytes(4))).mac(1) is None  # a tunnel's
+    assert Attributes().mac(1) is None
+
+
+@pytest.mark.parametrize("ask", [Attributes.number, Attributes.ip, Attributes.nest])
+def test_a_value_of_a_size_that_makes_no_sense(ask: Callable[[Attributes, int], object]) -> None:
+    with pytest.raises(Malformed):
+        ask(Attributes({1: b"\x09\0\0\0\0"}), 1)
+
+
+@given(st.binary(max_size=200), st.integers(0, 8))
+def test_garbage(data: bytes, offset: int) -> None:
+    try:
+        found = parse(data, offset)
+    except Malformed:
+        return
+    for kind in found:
+        for ask in (found.number, found.network_number, found.text, found.ip, found.mac, found.nest):
+            survives(ask, kind)
+
+
+PARSERS: list[Callable[[bytes], Any]] = [
+    link.parse_link,
+    addr.parse_address,
+    route.parse_route,
+    neigh.parse_neighbour,
+    neigh.parse_fdb,
+    rule.parse_rule,
+    lambda data: codec.decode_route(data, {}),
+    lambda data: codec.decode_neighbour(data, "x"),
+    lambda data: codec.decode_fdb(data, "x"),
+    lambda data: list(netlink.messages_in(data)),
+    lambda data: list(parse_list(data)),
+]
+
+# Bytes that get past the first checks: a head of any content, and attributes with plausible lengths.
+well_formed = st.builds(
+    lambda head, inner: head + b"".join(attribute(kind, value) for kind, value in inner),
+    st.binary(min_size=8, max_size=16),
+    st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=24))),
+)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@given(data=st.one_of(st.binary(max_size=120), well_formed))
+def test_every_parser_survives_garbage(parser: Callable[[bytes], Any], data: bytes) -> None:
+    survives(parser, data)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@given(data=st.data())
+def test_every_parser_survives_a_damaged_message(parser: Callable[[bytes], Any], data: st.DataObject) -> None:
+    whole = bytearray(data.draw(st.sampled_from(MESSAGES)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    survives(parser, bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+def survives(parser: Callable[[Any], object], data: object) -> None:
+    with suppress(Malformed):
+        parser(data)
+
+
+MAC = Mac.parse("02:00:00:00:00:01")
+V4, V6 = IPv4Address("10.0.0.1"), IPv6Address("fd00::1")
+MESSAGES = [
+    link.create_vxlan("vx", vni=1, port=1, local=V6, parent=1, mac=MAC, mtu=1, learning=True, gbp=True).body,
+    link.create_veth("a", peer="b", mtu=1, mac=MAC, peer_mac=MAC, peer_netns_fd=3, up=True).body,
+    addr.add_address(1, V6, 64, replace=True, nodad=True).body,
+    neigh.add_neighbour(1, V4, MAC, protocol=165).body,
+    neigh.add_fdb(1, MAC, V6).body,
+    codec.encode_route(Route(dst=IPv4Network("10.0.0.0/8"), via=V6, dev="x", onlink=True), 1).body,
+]

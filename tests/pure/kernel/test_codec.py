@@ -1,0 +1,137 @@
+"""Objects to messages and back, no kernel at all: what the kernel lists is shaped like what we send."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.kernel import addr, codec, neigh, route
+from weft.kernel.attributes import be16, nest, u32
+from weft.model.net import Ip, Mac, Net
+from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Route, VxlanLink
+from weft.model.snapshot import LinkInfo, VxlanInfo
+
+NAMES = {5: "flannel.1", 2: "eth0"}
+MAC = Mac.parse("02:00:00:00:00:01")
+
+ips = st.ip_addresses()
+macs = st.binary(min_size=6, max_size=6).map(Mac)
+
+
+def to_net(ip: Ip, length: int) -> Net:
+    return ip_network((ip.packed, length * ip.max_prefixlen // 128), strict=False)
+
+
+nets = st.builds(to_net, ips, st.integers(0, 128))
+
+
+@given(nets, ips, st.booleans(), st.sampled_from([1, 254, 255, 256, 4711]), st.integers(0, 2**32 - 1))
+def test_routes(dst: Net, via: Ip, onlink: bool, table: int, priority: int) -> None:
+    if (dst.version, priority) == (6, 1024):
+        priority = 0
+    thing = Route(dst=dst, via=via, dev="flannel.1", onlink=onlink, table=table, priority=priority)
+    assert codec.decode_route(codec.encode_route(thing, 5).body, NAMES) == (thing.key, thing)
+    hole = Route(dst=dst, blackhole=True, table=table, priority=priority)
+    assert codec.decode_route(codec.encode_route(hole, 0).body, NAMES) == (hole.key, hole)
+
+
+@given(ips, macs)
+def test_neighbours_forwarding_entries_and_addresses(ip: Ip, mac: Mac) -> None:
+    neighbour = Neighbour(dev="flannel.1", ip=ip, mac=mac)
+    assert codec.decode_neighbour(codec.encode(neighbour, 5).body, "flannel.1") == (neighbour.key, neighbour)
+    entry = FdbEntry(dev="flannel.1", mac=mac, remote=ip)
+    assert codec.decode_fdb(codec.encode(entry, 5).body, "flannel.1") == (entry.key, entry)
+    address = Address(dev="flannel.1", ip=ip, prefixlen=ip.max_prefixlen)
+    info = addr.parse_address(codec.encode(address, 5).body)
+    assert codec.decode_address(replace(info, permanent=True), "flannel.1") == (address.key, address)
+    assert codec.decode_address(replace(info, permanent=False), "flannel.1") == (address.key, None)
+
+
+def body(dst: str = "10.1.0.0/24", **how: object) -> bytes:
+    wanted = {"via": ip_address("10.1.0.0"), "index": 5, "table": 254, "protocol": PROTOCOL, "mode": "replace"} | how
+    return route.add_route(ip_network(dst), **wanted).body  # type: ignore[arg-type]
+
+
+def test_the_kernels_default_priority_of_ipv6_is_none() -> None:
+    key, thing = codec.decode_route(body("fd01::/64", via=ip_address("fd01::"), priority=1024), NAMES)
+    assert isinstance(thing, Route)
+    assert (thing.priority, key) == (0, thing.key)
+    assert codec.decode_route(body(priority=1024), NAMES)[0][-1] == 1024
+
+
+def test_routes_of_others_have_a_key_alone() -> None:
+    key, thing = codec.decode_route(body(protocol=3), NAMES)
+    assert thing is None
+    assert key == codec.decode_route(body(), NAMES)[0]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        body(mtu=1000),
+        body(src=ip_address("10.0.0.1")),
+        body(kind=7),
+        body() + nest(route.RTA_MULTIPATH, b""),
+        body(index=99),
+    ],
+)
+def test_a_route_of_ours_that_someone_changed_equals_nothing_we_want(changed: bytes) -> None:
+    key, thing = codec.decode_route(changed, NAMES)
+    assert isinstance(thing, Route)
+    assert key == thing.key
+    assert thing.dev == ""
+    assert not thing.blackhole
+
+
+@pytest.mark.parametrize("extra", [be16(neigh.NDA_PORT, 99), u32(neigh.NDA_VNI, 9), u32(neigh.NDA_IFINDEX, 2)])
+def test_a_forwarding_entry_that_goes_elsewhere_has_no_remote(extra: bytes) -> None:
+    plain = codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5).body
+    _, thing = codec.decode_fdb(plain + extra, "x")
+    assert thing == FdbEntry(dev="x", mac=MAC, remote=IPv4Address(0))
+
+
+def test_learnt_and_dynamic_things_are_not_ours() -> None:
+    entry = bytearray(codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5).body)
+    entry[8] = 0x02  # NUD_REACHABLE
+    assert codec.decode_fdb(bytes(entry), "x")[1] is None
+    neighbour = bytearray(codec.encode(Neighbour(dev="x", ip=IPv6Address("fd00::1"), mac=MAC), 5).body)
+    neighbour[8] = 0x04  # NUD_STALE
+    assert codec.decode_neighbour(bytes(neighbour), "x")[1] is None
+
+
+VTEP = LinkInfo(
+    index=5,
+    name="flannel.1",
+    kind="vxlan",
+    mtu=1450,
+    mac=MAC,
+    up=True,
+    alias=codec.VTEP_ALIAS,
+    vxlan=VxlanInfo(vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, learning=False),
+)
+WANTED = VxlanLink(name="flannel.1", vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent="eth0", mac=MAC, mtu=1450)
+
+
+def test_a_vtep() -> None:
+    assert codec.decode_link(VTEP, NAMES) == WANTED
+    assert codec.decode_link(LinkInfo(index=2, name="eth0"), NAMES) is None
+
+
+@pytest.mark.parametrize("changed", [{"up": False}, {"alias": ""}, {"mtu": 1400}, {"mac": Mac(bytes(6))}])
+def test_what_can_be_mended_in_place(changed: dict[str, object]) -> None:
+    seen = codec.decode_link(replace(VTEP, **changed), NAMES)  # type: ignore[arg-type]
+    assert seen is not None
+    assert seen != WANTED
+    assert WANTED.changes_in_place(seen)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"external": True}, {"remote": IPv4Address("10.0.0.9")}, {"local": None}, {"parent": 99}, {"vni": 2}]
+)
+def test_what_must_be_made_anew(changed: dict[str, object]) -> None:
+    assert VTEP.vxlan is not None
+    seen = codec.decode_link(replace(VTEP, vxlan=replace(VTEP.vxlan, **changed)), NAMES)  # type: ignore[arg-type]
+    assert seen is not None
+    assert not WANTED.changes_in_place(seen)
