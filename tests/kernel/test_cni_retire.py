@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni.retire import RETIRED, Retirement, mark
+from weft.cni.opened import RETIRED
+from weft.cni.retire import Retirement
 
 
 @pytest.fixture
@@ -58,9 +59,8 @@ def test_links_that_went_by_themselves_harm_nobody(netns: Netns, retirement: Ret
 
 def test_what_a_crash_has_left_is_swept_at_the_start(netns: Netns):
     left, live = pair(netns, "left"), pair(netns, "live")
-    mark(netns.rtnl, left)
+    netns.rtnl.set_link(left, alias=RETIRED)
     netns.rtnl.set_link(live, alias="weft:bridge")
-    assert netns.rtnl.link(left).alias == RETIRED
     retirement = netns.call(Retirement)
     wait_for(lambda: netns.rtnl.link(left) is None, seconds=5)
     assert netns.rtnl.link(live) is not None

@@ -10,7 +10,6 @@ It knows nothing of what the files mean. A root is a descriptor that somebody el
 import ctypes
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -233,7 +232,7 @@ def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
 @contextmanager
 def _temporary(parent: int, data: bytes, mode: int) -> Iterator[str]:
     """A file with this content and a name of ours, gone at the end unless it got another name or was removed."""
-    name = f".weft-{secrets.token_hex(8)}"
+    name = f".weft-{os.urandom(8).hex()}"
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
     try:
         try:

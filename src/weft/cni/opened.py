@@ -5,21 +5,22 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 """
 
 import os
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fcntl import ioctl
 from typing import Final
 
-from weft.cni import retire
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
-from weft.cni.host import Container, Ran, Request, StoreViews
+from weft.cni.host import Container, Ran, StoreViews
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
+from weft.model.objects import ALIAS
 from weft.wire import cni
 from weft.wire.cni import CniError
 
+# The alias of a link that is to be deleted: what a crash leaves is found by it.
+RETIRED: Final = f"{ALIAS}retired"
 SETTINGS: Final = ("ipv4", "ipv6", "core")
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
 _NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
@@ -173,11 +174,11 @@ class OpenedHost:
         return self._node.boot_id
 
     def random(self, count: int) -> bytes:
-        return secrets.token_bytes(count)
+        return os.urandom(count)
 
     def retire(self, index: int) -> None:
         try:
-            retire.mark(self.rtnl, index)
+            self.rtnl.set_link(index, alias=RETIRED)
         except NetlinkError:
             return  # gone already, with the container's end
         self._node.retire(index)
@@ -206,8 +207,3 @@ def _check_settings(name: str, fd: int) -> None:
         raise CniError(cni.INTERNAL, f"the directory of settings {name!r} cannot be looked at: {error}") from error
     if not target.endswith(f"/net/{name}"):
         raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")
-
-
-def request_of(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str) -> Request:
-    """Return the request that a plugin's process would see."""
-    return Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin, stdin_error=stdin_error)

@@ -9,15 +9,13 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from weft.cni.opened import RETIRED
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
-from weft.model.objects import ALIAS
 
-RETIRED: Final = f"{ALIAS}retired"
 # A group of 40 held up another socket's route change for 8 ms, one of 16 for less than 4.
 _GROUP: Final = 16
 # Long enough to collect the links of pods that go together, short beside what the kernel takes.
@@ -26,17 +24,11 @@ _GATHER_SECONDS: Final = 0.02
 _log = logging.getLogger(__name__)
 
 
-def mark(rtnl: Rtnl, index: int) -> None:
-    """Write on the link that it is retired, so that it is known after a crash."""
-    rtnl.set_link(index, alias=RETIRED)
-
-
 class Retirement:
     """Deletes retired links of the namespace it was made in. `retire` may be called from any thread."""
 
-    def __init__(self, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self) -> None:
         self._rtnl = Rtnl.open()
-        self._pause = pause
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         for link in self._rtnl.links():
             if link.alias == RETIRED:
@@ -56,7 +48,7 @@ class Retirement:
 
     def _work(self) -> None:
         while (first := self._queue.get()) is not None:
-            self._pause(_GATHER_SECONDS)
+            time.sleep(_GATHER_SECONDS)
             group, last = self._gather(first)
             self._delete(group)
             if last:
