@@ -38,8 +38,8 @@ class Late:
 
 COMMANDS: Final = {
     "lab": Late(place="weft.lab.commands:lab", about="A multi-node cluster network on this machine."),
-    "plan": Late(place="weft.diag.commands:plan", about="What a round of the daemon would change now, and why."),
-    "cleanup": Late(place="weft.diag.commands:cleanup", about="Remove exactly what weft made in the kernel."),
+    "plan": Late(place="weft.daemon.commands:plan", about="What a round of the daemon would change now, and why."),
+    "cleanup": Late(place="weft.daemon.commands:cleanup", about="Remove exactly what weft made in the kernel."),
 }
 
 

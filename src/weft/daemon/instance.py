@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,8 @@ from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
 
+_PREFIX: Final = "weft/"
+_SOCKETS: Final = Path("/proc/net/unix")
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
@@ -55,42 +57,50 @@ def take_directory(path: Path) -> int:
     return lock
 
 
-def take_devices(names: Sequence[str]) -> list[socket.socket]:
-    """Claim each device in this network namespace; the sockets hold the claims.
+def claim(names: Iterable[str]) -> list[socket.socket]:
+    """Claim names (`device/flannel.1`, `instance/…`) in this network namespace; the sockets hold the claims.
 
     Raises `ConfigError` with INST-001 when a daemon of root's holds one. A holder that is not root cannot be
     a daemon: it is named in the log and ignored.
     """
     held = []
     for name in names:
-        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        claimed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            claim.bind(f"\0weft/device/{name}")
-            claim.listen(1)
+            claimed.bind(f"\0{_PREFIX}{name}")
+            claimed.listen(1)
         except OSError as error:
-            claim.close()
+            claimed.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            _refuse_root(name)
+            _refuse(name)
             continue
-        held.append(claim)
+        held.append(claimed)
     return held
 
 
-def _refuse_root(name: str) -> None:
+def refuse_beside_others() -> None:
+    """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace (proc(5): /proc/net/unix)."""
+    for line in _SOCKETS.read_text(errors="replace").splitlines():
+        _, found, name = line.partition(f" @{_PREFIX}")
+        if found:
+            _refuse(name)
+
+
+def _refuse(name: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(f"\0weft/device/{name}")
+            probe.connect(f"\0{_PREFIX}{name}")
         except OSError:
             return  # the holder ended between our two calls, or does not listen: it is no daemon
         pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     if uid != 0:
-        log.warning("the name of device %s is held by process %d of user %d, which is no daemon", name, pid, uid)
+        log.warning("the name %s is held by process %d of user %d, which is no daemon", name, pid, uid)
         return
     raise ConfigError(
         Problem(
             code="INST-001",
-            where=f"device {name}",
+            where=name,
             seen=f"kept by another weftd (pid {pid}) in this network namespace",
             hint="Stop the other daemon, or give this one another VNI",
         )

@@ -30,3 +30,8 @@ def set_up(verbosity: int) -> None:
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
     for noisy in ("asyncio", "uvicorn", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def quiet() -> None:
+    """Only errors, for commands that print their findings themselves."""
+    logging.basicConfig(level=logging.ERROR, handlers=[logging.StreamHandler(sys.stderr)], force=True)

@@ -42,7 +42,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if options.help:
         from weft.config.flaghelp import help_text
 
-        sys.stdout.write(f"{help_text()}\n")
+        sys.stdout.write(help_text())
         return 0
     if options.version:
         sys.stderr.write(f"{__version__}\n")

@@ -53,9 +53,11 @@ class Network:
         self._backend = backend
         self._subnet_file = subnet_file
         self._status = status
-        self._own_addresses = frozenset(address.ip for address in snapshot.addresses)
+        self._snapshot = snapshot
         self._kernel = kernel
-        self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours(inputs)), clock=clock)
+        self._loop = Reconciler(
+            kernel, backend, inputs=inputs, roster=Roster(ours(inputs, self._snapshot)), clock=clock
+        )
         self.set_inputs(inputs)
 
     @property
@@ -68,9 +70,10 @@ class Network:
         """The loop over links, routes, neighbours and FDB entries."""
         return self._loop
 
-    def set_inputs(self, inputs: Inputs) -> None:
-        """Decide from `inputs` from now on."""
-        roster = Roster(self._ours(inputs))
+    def set_inputs(self, inputs: Inputs, snapshot: Snapshot | None = None) -> None:
+        """Decide from `inputs` from now on; `snapshot` is the machine as it is now, if that has changed."""
+        self._snapshot = snapshot or self._snapshot
+        roster = Roster(ours(inputs, self._snapshot))
         roster.listed(self._loop.roster.leases)
         self._loop.roster = roster
         self._loop.inputs = inputs
@@ -166,13 +169,16 @@ class Network:
             for notice in notices:
                 self.notice(notice)
 
-    def _ours(self, inputs: Inputs) -> Ours:
-        netconf, facts = inputs.netconf, inputs.facts
-        subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
-        return Ours(
-            networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
-            subnets=subnets,
-            addresses=frozenset(ip for ip in self._own_addresses if not any(ip in net for net in subnets)),
-            prefixes=tuple(net for net in facts.onlink if net.prefixlen),
-            macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
-        )
+
+def ours(inputs: Inputs, snapshot: Snapshot) -> Ours:
+    """What the leases of others must keep clear of. Addresses inside our own subnets are covered by those."""
+    netconf, facts = inputs.netconf, inputs.facts
+    subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
+    addresses = (address.ip for address in snapshot.addresses)
+    return Ours(
+        networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
+        subnets=subnets,
+        addresses=frozenset(ip for ip in addresses if not any(ip in net for net in subnets)),
+        prefixes=tuple(net for net in facts.onlink if net.prefixlen),
+        macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
+    )

@@ -80,8 +80,9 @@ class Node:
         inputs = await self._look(netconf, leasing, kernel, snapshot)
         backend = BACKENDS[netconf.backend]
         devices = frozenset(backend.devices(inputs).values())
-        for claim in instance.take_devices(sorted(devices)):
-            held.callback(claim.close)
+        names = [f"instance/{self._directory.name}", *(f"device/{name}" for name in sorted(devices))]
+        for claimed in instance.claim(names):
+            held.callback(claimed.close)
         kernel.devices = devices
         firewall, tooling, rule_monitor = await self._firewall(inputs, held)
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
@@ -104,6 +105,7 @@ class Node:
         async with aclosing(leasing.watch()) as events:
             if leasing.confirmed:
                 network.take(await anext(events))
+                leasing.saw(network.loop.roster.leases)
             else:
                 network.recall(leasing.remembered)
             await network.bring_up()

@@ -69,7 +69,7 @@ class RuleKeeper:
             wanted = self._want.get(key)
             if isinstance(wanted, RuleSet) and await self._firewall.matches(wanted):
                 continue
-            step = self._step(key, None if wanted else (await self._firewall.present()).get(key))
+            step = self._step(key, None if wanted else (await self._firewall.present({key})).get(key))
             if step is not None and self._may_repair(step):
                 self.repairs[REPAIR_CODE] += 1
                 verb = "put back" if isinstance(step, Put) else "removed"

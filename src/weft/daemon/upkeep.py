@@ -108,7 +108,7 @@ class Upkeep:
         before = self._attrs()
         changed = replace(inputs, facts=facts)
         BACKENDS[inputs.netconf.backend].check(changed)
-        self._network.set_inputs(changed)
+        self._network.set_inputs(changed, snapshot)
         await self._network.write_subnet_file()
         while self._attrs() != before:
             try:

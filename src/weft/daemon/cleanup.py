@@ -1,0 +1,96 @@
+"""Removes what weft made in this network namespace, no more and no less, and looks again to prove it.
+
+What is ours is written in the kernel: the alias `weft:…` of links, protocol 165 of routes, our names of rule sets.
+Nothing is removed while a daemon keeps it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.daemon import instance
+from weft.daemon.kernel import NodeKernel
+from weft.kernel.firewall import Firewall
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnl import Rtnl
+from weft.kernel.tools import Tools
+from weft.model.objects import ALIAS
+from weft.model.snapshot import LinkInfo, Snapshot
+from weft.plan.diff import Delete, diff
+from weft.plan.explain import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is ours: rule sets and routes as steps that remove them, links by index, and the subnet file."""
+
+    steps: tuple[Delete, ...]
+    links: tuple[LinkInfo, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One line each, for people."""
+        return (
+            *(describe(step.object) for step in self.steps),
+            *(f"link {link.name} ({link.kind or 'device'}, {link.alias})" for link in self.links),
+            *(f"file {path}" for path in self.files),
+        )
+
+
+async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
+    """Look for everything that is ours."""
+    snapshot = await NodeKernel(rtnl).snapshot()
+    links = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
+    routes = {key: thing for key, thing in snapshot.ours.items() if key[0] == "route"}
+    steps = [*diff({}, await firewall.present()), *diff({}, routes)]
+    return Found(
+        steps=tuple(step for step in steps if isinstance(step, Delete)),
+        links=_once(links, snapshot),
+        files=tuple(path for path in (subnet_file,) if path.exists()),
+    )
+
+
+async def clean_up(subnet_file: Path, *, dry_run: bool) -> tuple[Found, tuple[str, ...]]:
+    """Remove what is ours. Returns what was found, and what a second look still finds or the kernel refused.
+
+    Raises `ConfigError` (INST-001) while a daemon lives here.
+    """
+    firewall = Firewall(Tools())
+    with Rtnl.open() as rtnl:
+        found = await find(rtnl, firewall, subnet_file)
+        if dry_run:
+            return found, ()
+        instance.refuse_beside_others()
+        refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
+        for path in found.files:
+            path.unlink(missing_ok=True)
+        left = await find(rtnl, firewall, subnet_file)
+    return found, (*refused, *(f"still there: {line}" for line in left.lines))
+
+
+async def _remove_steps(rtnl: Rtnl, firewall: Firewall, steps: Iterable[Delete]) -> list[str]:
+    rules = [step for step in steps if step.object.key[0] == "ruleset"]
+    failures = [await firewall.apply(step) for step in rules]
+    failures += await NodeKernel(rtnl).apply([step for step in steps if step not in rules])
+    return [failure.message for failure in failures if failure is not None]
+
+
+def _remove_links(rtnl: Rtnl, links: Iterable[LinkInfo]) -> list[str]:
+    refused = []
+    for link in links:
+        try:
+            rtnl.delete_link(link.index)
+        except NetlinkError as error:
+            refused.append(f"{link.name}: {error.strerror}")
+    return refused
+
+
+def _once(links: Iterable[LinkInfo], snapshot: Snapshot) -> tuple[LinkInfo, ...]:
+    """Leave out the second end of a veth pair whose ends are both here: it goes with the first."""
+    kept: dict[int, LinkInfo] = {}
+    for link in links:
+        other = snapshot.link(link.link) if link.kind == "veth" and link.peer_netns < 0 else None
+        if other is None or other.index not in kept:
+            kept[link.index] = link
+    return tuple(kept.values())

@@ -1,0 +1,86 @@
+"""`weft plan` and `weft cleanup`: the daemon's own steps, shown or undone."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.config.flags import parse_flags
+from weft.daemon import logs
+from weft.daemon.cleanup import clean_up
+from weft.daemon.preview import preview
+from weft.daemon.world import World
+from weft.model.errors import Problem
+from weft.plan.diff import Put
+
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_OUTPUT
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def plan(output: str, flags: tuple[str, ...]) -> int:
+    r"""Show what a round of the daemon would change now, and why; change nothing.
+
+    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there.
+
+    \b
+      weft plan -- --iface=eth1 --ip-masq
+      weft plan -o json -- --etcd-endpoints=http://10.0.0.1:2379
+
+    Exits 0 when nothing would change, 3 when something would.
+    """
+    options = parse_flags(flags, os.environ)
+    logs.quiet()
+    shown = asyncio.run(preview(options, World(now=time.time, monotonic=time.monotonic, random=os.urandom)))
+    if output == "json":
+        steps = [
+            {"do": "put" if isinstance(step, Put) else "delete", "kind": step.object.key[0], "text": line}
+            for step, line in zip(shown.steps, shown.lines, strict=True)
+        ]
+        _print({"notes": shown.notes, "problems": [_as_json(each) for each in shown.problems], "steps": steps})
+    else:
+        for note in shown.notes:
+            click.echo(f"# {note}")
+        for problem in shown.problems:
+            click.echo(f"! {problem}")
+        for line in shown.lines:
+            click.echo(line)
+        click.echo(f"# {len(shown.steps)} steps" if shown.steps else "# nothing to do")
+    return 3 if shown.steps else 0
+
+
+@click.command()
+@_OUTPUT
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
+@click.option("--subnet-file", default="/run/flannel/subnet.env", show_default=True, help="The daemon's subnet file.")
+def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT001 - click passes options by name
+    r"""Remove exactly what weft made in the kernel, and the subnet file; then look again to prove it.
+
+    Pods that are still attached lose their network. The state directory stays: it holds who this node is.
+
+    \b
+      weft cleanup --dry-run
+    """
+    found, left = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
+    if output == "json":
+        _print({"dry_run": dry_run, "found": found.lines, "left": left})
+    else:
+        for line in found.lines:
+            click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
+        for line in left:
+            click.echo(f"CLEAN-001 {line}", err=True)
+        click.echo("nothing of weft is left" if not left and not dry_run else f"{len(found.lines)} found")
+    return 1 if left else 0
+
+
+def _as_json(problem: Problem) -> dict[str, str]:
+    return {name: getattr(problem, name) for name in Problem.__slots__}
+
+
+def _print(data: dict[str, Any]) -> None:
+    click.echo(json.dumps(data, indent=2))

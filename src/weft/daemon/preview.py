@@ -1,0 +1,128 @@
+"""What a round would do now, without doing it: the same steps as a start and a round, up to the last one.
+
+Reads the store and the kernel, writes neither, and takes no lease: a node without one is planned with the subnet
+that it would get if it were alone.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.config.netconf import NetConf
+from weft.config.options import Options
+from weft.daemon import host, identity, instance, memory, start
+from weft.daemon.identity import Identity
+from weft.daemon.kernel import NodeKernel
+from weft.daemon.memory import Memory
+from weft.daemon.network import ours
+from weft.daemon.world import World
+from weft.desired.allocate import Present, choose
+from weft.desired.backends import BACKENDS
+from weft.desired.facts import overlaps
+from weft.desired.firewall import rule_sets
+from weft.desired.inputs import Facts, Inputs
+from weft.desired.node import SHARED, Wanted, manages, shared
+from weft.desired.roster import Roster
+from weft.kernel.firewall import Firewall
+from weft.kernel.rtnl import Rtnl
+from weft.kernel.tools import Tools
+from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.lease import Lease
+from weft.model.objects import Object, Objects
+from weft.model.snapshot import Snapshot
+from weft.plan.diff import Step, diff
+from weft.plan.explain import explain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """A round that was not done. `notes` say what it rests on, `problems` what is wrong with it."""
+
+    notes: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    steps: tuple[Step, ...]
+    lines: tuple[str, ...]
+
+
+async def preview(options: Options, world: World) -> Preview:
+    """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
+    directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
+    remembered, leases, source = await _cluster(options, world, memory.load(directory))
+    netconf = start.understand(remembered, options)
+    with Rtnl.open() as rtnl:
+        kernel = NodeKernel(rtnl)
+        snapshot = await kernel.snapshot()
+        facts, why = start.look_around(options, netconf, kernel, snapshot)
+        inputs = start.make_inputs(options, netconf, facts, _identity(directory, world, snapshot, netconf, facts))
+        backend = BACKENDS[netconf.backend]
+        own, note = _own(options, inputs, leases, remembered)
+        inputs = replace(inputs, v4=own.v4, v6=own.v6)
+        roster = Roster(ours(inputs, snapshot), own_ids=[own.id])
+        roster.listed(leases)
+        wanted = Wanted()
+        wanted.set(SHARED, shared(backend, inputs))
+        problems = [*overlaps(netconf, facts), *roster.refused.values()]
+        for lease in roster.believed.values():
+            try:
+                wanted.set(lease.id, backend.peer(inputs, lease))
+            except PeerError as error:
+                problems += error.problems
+        kernel.devices = frozenset(backend.devices(inputs).values())
+        kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
+        have = {key: thing for key, thing in (await kernel.look()).items() if manages(inputs, thing)}
+    rules_want, rules_have = await _rules(inputs)
+    steps = diff({**wanted.objects, **rules_want}, {**have, **rules_have}, prune=source == "store")
+    lines = tuple(explain(step, {**have, **rules_have}.get(step.object.key)) for step in steps)
+    return Preview(
+        notes=(why, note, f"leases from {source}"), problems=tuple(problems), steps=tuple(steps), lines=lines
+    )
+
+
+async def _cluster(options: Options, world: World, remembered: Memory | None) -> tuple[Memory, tuple[Lease, ...], str]:
+    store = start.open_store(options, world)
+    try:
+        text = await store.net_conf()
+        listing = await store.list()
+    except Unavailable:
+        if remembered is None:
+            raise
+        return remembered, remembered.leases, "memory: the store does not answer"
+    finally:
+        store.close()
+    own = None if remembered is None else remembered.own
+    return Memory(net_conf=text, own=own), listing.leases, "store"
+
+
+def _identity(directory: Path, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts) -> Identity:
+    known = identity.load(directory)
+    if known is not None:
+        return known
+    new = Identity.random(world.random)
+    probe = Inputs(netconf=netconf, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
+    return host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
+
+
+def _own(options: Options, inputs: Inputs, leases: tuple[Lease, ...], remembered: Memory) -> tuple[Lease, str]:
+    attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
+    previous = host.previous_subnets(options)
+    choice = choose(
+        inputs.netconf,
+        Present(leases=leases),
+        attrs=attrs,
+        recorded=None if remembered.own is None else remembered.own.lease.id,
+        previous=(previous.subnet_v4, previous.subnet_v6),
+        pick=lambda _: 0,
+    )
+    if choice.reuse is not None:
+        return choice.reuse, f"our lease is {choice.reuse.id}"
+    own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=attrs)
+    nets = ", ".join(str(net) for net in own.subnets)
+    return own, f"we have no lease; planned with {nets}, the daemon picks one at random"
+
+
+async def _rules(inputs: Inputs) -> tuple[Objects, Objects]:
+    firewall = Firewall(Tools())
+    families = [family for family, pool in ((4, inputs.netconf.v4), (6, inputs.netconf.v6)) if pool is not None]
+    tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", families)
+    inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
+    want: dict[object, Object] = {thing.key: thing for thing in rule_sets(inputs)}
+    return want, await firewall.present()  # type: ignore[return-value]
