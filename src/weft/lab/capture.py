@@ -13,26 +13,32 @@ _SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 
 
-async def open_socket(world: World, node: str, link: str) -> socket.socket:
-    """Open a packet socket on one link of a node, or with "" on all."""
-    running = world.node(node)
-    links = [info.name for info in running.rtnl.links()]
-    if link and link not in links:
-        where, expected = f"{node}, link {link}", f"one of {', '.join(links)}"
-        raise ConfigError(Problem(code="LAB-001", where=where, seen="no such link", expected=expected))
-    return await world.inside.run(running.room, partial(_open, link))
+async def open_socket(world: World, where: str, link: str) -> socket.socket:
+    """Open a packet socket on one link of a node or pod, or with "" on all."""
+    return await world.inside.run(world.place(where).room, partial(_open, where, link))
 
 
-def _open(link: str) -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+def _open(where: str, link: str) -> socket.socket:
+    # Protocol 0 hears nothing until it is bound: not a packet of another link gets in.
+    everything = socket.htons(_ETH_P_ALL)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         try:
             sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         except PermissionError:  # in a user namespace the machine's limit holds
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        sock.bind((link, _ETH_P_ALL))  # only now does it get packets, and of this link alone
+        if link:
+            _bind(sock, where, link)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _bind(sock: socket.socket, where: str, link: str) -> None:
+    links = {name: index for index, name in socket.if_nameindex()}
+    if link not in links:
+        seen, expected = f"no link {link!r}", f"one of {', '.join(links)}"
+        raise ConfigError(Problem(code="LAB-001", where=where, seen=seen, expected=expected))
+    sock.bind((link, _ETH_P_ALL))

@@ -312,7 +312,7 @@ def logs(node: str, lab: str, output: str) -> None:
 
 
 @lab.command()
-@click.argument("node", shell_complete=_node)
+@click.argument("where", metavar="NODE|POD", shell_complete=_any)
 @click.argument("link", default="", metavar="[LINK]")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, writable=True, path_type=Path), help="The file.")
 @click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
@@ -320,20 +320,20 @@ def logs(node: str, lab: str, output: str) -> None:
 @_which
 @_output
 def capture(
-    node: str, link: str, *, out: Path, count: int | None, seconds: float | None, lab: str, output: str
+    where: str, link: str, *, out: Path, count: int | None, seconds: float | None, lab: str, output: str
 ) -> None:
-    """Write the packets of one link of a node, or of all, to a file for Wireshark, until Ctrl-C."""
+    """Write the packets of one link of a node or pod, or of all, to a file for Wireshark, until Ctrl-C."""
     from weft.lab import record
 
     place = start.find(base(), lab)
-    call = Call(place.socket, protocol.Capture(node=node, link=link))
+    call = Call(place.socket, protocol.Capture(where=where, link=link))
     try:
         call.result(Nothing)
         [descriptor] = call.descriptors()
     finally:
         call.close()
     if output == "text":
-        click.echo(f"capturing on {link or 'all links'} of {node}; Ctrl-C ends it", err=True)
+        click.echo(f"capturing on {link or 'all links'} of {where}; Ctrl-C ends it", err=True)
     packets = record.record(descriptor, out, count=count, seconds=seconds)
     _print(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
     _next(output, f"wireshark {out}", f"tcpdump -n -r {out}")

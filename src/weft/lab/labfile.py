@@ -227,5 +227,5 @@ class _Reader:
         self, node: yaml.Node | None, seen: str, *, expected: str = "", known: Iterable[str] = (), name: str = ""
     ) -> None:
         close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else "docs/lab.md describes the file."
+        hint = f"Did you mean {close[0]!r}?" if close else "docs/reference/lab-file.md describes the file."
         self.problems.append(Problem(code="LAB-001", where=self._at(node), seen=seen, expected=expected, hint=hint))

@@ -78,9 +78,9 @@ class PingAll(msgspec.Struct, frozen=True, tag=True):
 
 
 class Capture(msgspec.Struct, frozen=True, tag=True):
-    """Open a packet socket in a node, on one link or with "" on all. Answered by `Nothing` and the socket."""
+    """Open a packet socket in a node or pod, on one link or with "" on all. Answered by `Nothing` and the socket."""
 
-    node: str
+    where: str
     link: str
 
 

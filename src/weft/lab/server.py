@@ -103,8 +103,8 @@ class Server:
                 await _while_wanted(connection, ping.between(world, source, target, count=count))
             case protocol.PingAll():
                 await _while_wanted(connection, ping.everything(world))
-            case protocol.Capture(node, link):
-                with await capture.open_socket(world, node, link) as packets:
+            case protocol.Capture(where, link):
+                with await capture.open_socket(world, where, link) as packets:
                     await connection.done(Nothing(), descriptors=[packets.fileno()])
             case protocol.Names(start):
                 chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]

@@ -59,7 +59,7 @@ def pingall(report: PingReport) -> str:
 
 
 def _matrix(cells: Sequence[Cell]) -> str:
-    targets = list(dict.fromkeys(cell.target for cell in cells))
+    targets = sorted({cell.target for cell in cells}, key=[cell.source for cell in cells].index)
     rows = {source: {cell.target: cell for cell in own} for source, own in groupby(cells, key=lambda cell: cell.source)}
     if len(targets) <= _WIDEST:
         heading = ("", *targets)

@@ -142,13 +142,17 @@ def _start_supervisor(place: Place, lock: int) -> None:
             command,
             check=False,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            capture_output=True,
             pass_fds=(listener.fileno(), lock),
             start_new_session=True,
         )
     if started.returncode != 0:
         place.remove()
-        raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
+        try:
+            raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
+        except msgspec.DecodeError:
+            words = started.stderr.decode(errors="replace").strip()
+            raise Unavailable(_problem("the supervisor", f"it did not start:\n{words}", code="LAB-002")) from None
 
 
 def _give_names(place: Place) -> None:
@@ -168,5 +172,5 @@ def _give_names(place: Place) -> None:
             os.close(descriptor)
 
 
-def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
-    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint=hint)
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str = "LAB-001") -> Problem:
+    return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)

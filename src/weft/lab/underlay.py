@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Final
 
+from weft.kernel import neigh
 from weft.kernel.rtnl import Rtnl
 from weft.lab.spec import Family
+from weft.model.net import Mac
 
 SWITCH: Final = "underlay"
 UPLINK: Final = "eth0"
 _V4: Final = IPv4Interface("172.31.0.1/16")
 _V6: Final = IPv6Interface("fd31::1/64")
+_MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
+_BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
 _BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits tell the node
 
 
@@ -38,14 +42,34 @@ def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
     """Join node number `node`, whose network namespace is open as `netns`, to the switch of the lab of `rtnl`."""
     switch = rtnl.link(SWITCH)
     assert switch is not None  # noqa: S101 - make_switch has run
-    port = rtnl.add_veth(f"port{node}", peer=UPLINK, peer_netns_fd=netns, up=True)
+    port = rtnl.add_veth(f"port{node}", peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
     rtnl.set_link(port.index, master=switch.index)
 
 
-def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family]) -> None:
-    """Give a node, of which `rtnl` is a socket, its addresses."""
+def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
+    """Give a node, of which `rtnl` is a socket, its addresses; `nodes` is how many there are.
+
+    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries if nobody has changed that
+    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that
+    are permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
+    """
     _bring_up(rtnl, "lo")
-    _address(rtnl, _bring_up(rtnl, UPLINK), families, node)
+    uplink = _bring_up(rtnl, UPLINK)
+    _address(rtnl, uplink, families, node)
+    if nodes > _MOST_LEARNED:
+        others = [other for other in range(1, nodes + 1) if other != node]
+        rtnl.batch(
+            [
+                neigh.add_neighbour(uplink, address(family, other).ip, mac(other), protocol=_BY_ADMINISTRATOR)
+                for other in others
+                for family in families
+            ]
+        )
+
+
+def mac(node: int) -> Mac:
+    """Return the MAC of a node's uplink: its IPv4 underlay address behind 02:00, whatever the families."""
+    return Mac(b"\x02\x00" + address(4, node).ip.packed)
 
 
 def _bring_up(rtnl: Rtnl, name: str) -> int:

@@ -130,7 +130,7 @@ class World:
         for wanted in self.lab.nodes:
             running = await node.make(self.inside, wanted, arrivals)
             underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
-            underlay.settle_node(running.rtnl, wanted.index, self.lab.families)
+            underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
             self.nodes[wanted.name] = running
         note(f"{len(self.nodes)} nodes stand")
 
@@ -159,7 +159,7 @@ class World:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> Problem:
-    return _problem(name, f"no {what} of this name", f"one of {', '.join(known) or 'none at all'}")
+    return _problem(name, f"no {what} of this name", f"one of {', '.join(sorted(known)) or 'none at all'}")
 
 
 def _problem(where: str, seen: str, expected: str = "") -> Problem:
