@@ -1,0 +1,93 @@
+"""TCP from pod to pod through vxlan and host-gw, against the same paths made by hand with `ip`.
+
+One stream of iperf3, cubic: the machine's own default may be bbr, which halves what a veth carries.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+
+from benchmarks.figures import Figure
+from benchmarks.lab import inside, lab
+from benchmarks.world import until
+from tests.support.netns import Netns, wire
+
+ROUNDS = 5
+REST = 0.5  # the server is still busy with the run before
+CLIENT = ["iperf3", "-J", "-C", "cubic", "-t", "3", "-c"]
+SERVER = ["iperf3", "-s", "-D"]
+
+
+def measure() -> list[Figure]:
+    figures = []
+    for backend in ("vxlan", "host-gw"):
+        ours, theirs = through_lab(backend), by_hand(backend)
+        what = f"pod to pod through {backend}"
+        figures.append(
+            Figure(what=what, unit="Gbit/s", ours=ours, ratio=0.95, more=True, peer="by hand", theirs=theirs)
+        )
+    return figures
+
+
+def rates(run: Callable[[], str]) -> list[float]:
+    """Gbit/s of ROUNDS runs of the client."""
+    found = []
+    for _ in range(ROUNDS):
+        time.sleep(REST)
+        report = json.loads(run())
+        if "error" in report:
+            raise RuntimeError(report["error"])
+        found.append(report["end"]["sum_received"]["bits_per_second"] / 1e9)
+    return found
+
+
+def through_lab(backend: str) -> list[float]:
+    with lab("--nodes", "2", "--pods", "1", "--backend", backend) as report:
+        [address] = [pod["addresses"][0].partition("/")[0] for pod in report["pods"] if pod["name"] == "pod2-1"]
+        inside("pod2-1", *SERVER)
+        until(lambda: ":5201" in inside("pod2-1", "ss", "-ltn"), "iperf3")
+        return rates(lambda: inside("pod1-1", *CLIENT, address))
+
+
+def by_hand(backend: str) -> list[float]:
+    """Two nodes on a bridge, each with a pod on `cni0`: the lab's shape, by `ip` alone."""
+    underlay, nodes, pods = Netns(), (Netns(), Netns()), (Netns(), Netns())
+    try:
+        underlay.run("ip link add br0 type bridge && ip link set br0 up")
+        for number, (node, pod) in enumerate(zip(nodes, pods, strict=True), 1):
+            wire(underlay, node, names=(f"n{number}", "eth0"))
+            underlay.run(f"ip link set n{number} master br0")
+            wire(node, pod, names=("veth0", "eth0"))
+            mtu = 1450 if backend == "vxlan" else 1500
+            node.run(f"ip link add cni0 type bridge && ip link set veth0 master cni0 && ip link set cni0 mtu {mtu} up")
+            node.run(f"ip addr add 10.9.{number}.1/24 dev cni0 && ip addr add 172.31.0.{number}/16 dev eth0")
+            node.run("echo 1 > /proc/sys/net/ipv4/ip_forward")
+            pod.run(f"ip link set eth0 mtu {mtu} && ip addr add 10.9.{number}.2/24 dev eth0")
+            pod.run(f"ip route add default via 10.9.{number}.1")
+            node.run(f"ip link set veth0 mtu {mtu}")
+            for command in _tunnel(backend, own=number, other=3 - number):
+                node.run(command)
+        server = pods[1].popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201" in pods[1].run("ss -ltn"), "iperf3")
+        found = rates(lambda: pods[0].run([*CLIENT, "10.9.2.2"]))
+        server.kill()
+        return found
+    finally:
+        for netns in (*pods, *nodes, underlay):
+            netns.close()
+
+
+def _tunnel(backend: str, *, own: int, other: int) -> list[str]:
+    if backend == "host-gw":
+        return [f"ip route add 10.9.{other}.0/24 via 172.31.0.{other}"]
+    return [
+        (
+            f"ip link add flannel.1 address 02:00:00:00:00:0{own} mtu 1450 type vxlan id 1 dev eth0"
+            f" local 172.31.0.{own} dstport 8472 nolearning"
+        ),
+        f"ip addr add 10.9.{own}.0/32 dev flannel.1 && ip link set flannel.1 up",
+        f"ip neigh add 10.9.{other}.0 lladdr 02:00:00:00:00:0{other} dev flannel.1 nud permanent",
+        f"bridge fdb append 02:00:00:00:00:0{other} dev flannel.1 dst 172.31.0.{other}",
+        f"ip route add 10.9.{other}.0/24 via 10.9.{other}.0 dev flannel.1 onlink",
+    ]
