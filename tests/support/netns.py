@@ -6,9 +6,10 @@ elsewhere import them. The machine's own namespace is never entered or changed.
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Any, Self, TypeVar
 
@@ -30,7 +31,7 @@ class Netns:
     def __init__(self) -> None:
         self.fd = namespaces.create()
         self.rtnl: Rtnl = namespaces.rtnl_in(self.fd)
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[Any]] = []
         self.rtnl.set_link(1, up=True)
 
     def __enter__(self) -> Self:
@@ -46,26 +47,25 @@ class Netns:
 
     def run(self, command: str | list[str], *, check: bool = True, input: str | None = None) -> str:  # noqa: A002
         """Run a command inside, by the shell if it is a string; returns what it printed."""
-        done = subprocess.run(
-            self._inside(command),
-            input=input,
-            text=True,
-            capture_output=True,
-            timeout=SECONDS,
-            pass_fds=[self.fd],
-            check=False,
-        )
-        if check and done.returncode != 0:
-            raise AssertionError(f"{command!r} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
+        pipe = subprocess.PIPE
+        with self.popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+            try:
+                output, errors = child.communicate(input, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                _end(child)
+                raise
+        self._children.remove(child)
+        if check and child.returncode != 0:
+            raise AssertionError(f"{command!r} ended with {child.returncode}: {output}{errors}")
+        return str(output)
 
     def json(self, command: str) -> Any:
         """Run a command that prints JSON (`ip -j link`); nothing printed is an empty list."""
         return json.loads(self.run(command) or "[]")
 
-    def popen(self, command: str | list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a command inside; it is killed when the namespace is closed."""
-        child = subprocess.Popen(self._inside(command), pass_fds=[self.fd], **options)
+    def popen(self, command: str | list[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command inside; it is killed with its children when the namespace is closed."""
+        child = subprocess.Popen(self._inside(command), pass_fds=[self.fd], process_group=0, **options)
         self._children.append(child)
         return child
 
@@ -98,14 +98,20 @@ class Netns:
     def close(self) -> None:
         """End what was started inside, and the namespace with it."""
         for child in self._children:
-            child.kill()
-            child.wait()
+            _end(child)
         self.rtnl.close()
         os.close(self.fd)
 
     def _inside(self, command: str | list[str]) -> list[str]:
         words = ["sh", "-ec", command] if isinstance(command, str) else command
         return ["nsenter", f"--net=/proc/self/fd/{self.fd}", *words]
+
+
+def _end(child: subprocess.Popen[Any]) -> None:
+    """Kill a process of ours and what it started; the group is its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def split(text: str) -> tuple[Ip, int]:

@@ -5,9 +5,9 @@ routes on it along without one RTM_DELROUTE (IPv6 routes get theirs): that is `L
 neighbours, with a notice each. When the socket overflows, notices are gone for good: that is `Resync`, and the
 monitor goes on. It keeps no picture of the network beyond the names of links.
 
-Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses
-and forwarding entries come with port 0 whoever changed them. They say what we have just made, so whoever
-compares them with what is wanted finds nothing to do.
+Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
+forwarding entries and removed neighbours come with port 0 whoever changed them. They say what we have just
+made, so whoever compares them with what is wanted finds nothing to do.
 """
 
 import asyncio
@@ -106,6 +106,9 @@ class Monitor:
             neigh.RTM_DELNEIGH: self._neighbour,
         }
         sock.setblocking(False)  # noqa: FBT003  that is how socket has it
+        if sock.getsockname()[0] == 0:
+            # Without a port it would get nothing, and binding it later would take it out of the groups.
+            sock.bind((0, 0))
         for group in _GROUPS:
             sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
         # From here on notices are kept for us, so that nothing falls between the list and the first of them.
@@ -117,7 +120,6 @@ class Monitor:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
             sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-            sock.bind((0, 0))
             return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports)
         except BaseException:
             sock.close()

@@ -1,0 +1,240 @@
+"""The monitor: what someone else does arrives in the model's terms; what is lost is said to be lost."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, ip_address, ip_network
+
+import pytest
+
+from tests.support.netns import Netns
+from weft.kernel.apply import apply
+from weft.kernel.codec import VTEP_ALIAS
+from weft.kernel.events import Lost, Monitor, Notice, Resync, Seen, UplinkChanged
+from weft.kernel.observe import observe
+from weft.model.net import Mac
+from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.plan.diff import Put
+
+MAC = Mac.parse("02:00:00:00:01:07")
+OTHER_MAC = Mac.parse("02:00:00:00:02:07")
+VTEP = VxlanLink(
+    name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent="eth0", mac=OTHER_MAC, mtu=1450
+)
+ADDRESSES = [
+    Address(dev="flannel.1", ip=ip_address("10.1.1.0"), prefixlen=32),
+    Address(dev="flannel.1", ip=ip_address("fd01:1::"), prefixlen=128),
+]
+PEER: list[Object] = [
+    Neighbour(dev="flannel.1", ip=ip_address("10.1.2.0"), mac=MAC),
+    Neighbour(dev="flannel.1", ip=ip_address("fd01:2::"), mac=MAC),
+    FdbEntry(dev="flannel.1", mac=MAC, remote=ip_address("10.0.0.7")),
+    Route(dst=ip_network("10.1.2.0/24"), via=ip_address("10.1.2.0"), dev="flannel.1", onlink=True),
+    Route(dst=ip_network("fd01:2::/64"), via=ip_address("fd01:2::"), dev="flannel.1", onlink=True),
+]
+
+
+class Watched:
+    """A namespace with a VTEP and a peer, and a monitor on it."""
+
+    def __init__(self, netns: Netns) -> None:
+        self.netns = netns
+        netns.bridge("eth0", "10.0.0.1/24", "fd00::1/64")
+        self.put(VTEP, *ADDRESSES, *PEER)
+        self.ports = {netns.rtnl.port}
+        self.monitor = netns.call(
+            lambda: Monitor.open(netns.rtnl, devices={"flannel.1"}, uplinks={"eth0"}, ports=self.ports)
+        )
+        link = netns.rtnl.link("flannel.1")
+        assert link is not None
+        self.index = link.index
+
+    def put(self, *things: Object) -> None:
+        assert apply(self.netns.rtnl, [Put(thing) for thing in things]) == []
+
+    def after(self, command: str) -> list[Notice]:
+        """The notices that a command causes; rtnetlink has sent them by the time it ends."""
+        self.monitor.read()
+        self.netns.run(command)
+        return self.monitor.read()
+
+
+@pytest.fixture
+def watched(netns: Netns) -> Iterator[Watched]:
+    made = Watched(netns)
+    yield made
+    made.monitor.close()
+
+
+@pytest.mark.parametrize(
+    "command, thing",
+    [
+        ("ip route del 10.1.2.0/24", PEER[3]),
+        ("ip -6 route del fd01:2::/64", PEER[4]),
+        ("ip route replace 10.1.2.0/24 via 10.0.0.9", PEER[3]),
+        ("ip -6 route replace fd01:2::/64 via fd00::9", PEER[4]),
+        ("ip neigh del 10.1.2.0 dev flannel.1", PEER[0]),
+        ("ip -6 neigh del fd01:2:: dev flannel.1", PEER[1]),
+        ("ip neigh change 10.1.2.0 dev flannel.1 nud reachable lladdr 02:00:00:00:01:07", PEER[0]),
+        ("bridge fdb del 02:00:00:00:01:07 dev flannel.1", PEER[2]),
+        ("bridge fdb replace 02:00:00:00:01:07 dev flannel.1 dst 10.0.0.7 self dynamic", PEER[2]),
+        ("ip -6 addr del fd01:1::/128 dev flannel.1", ADDRESSES[1]),
+    ],
+)
+def test_what_is_taken_from_us(watched: Watched, command: str, thing: Object) -> None:
+    assert Seen(thing.key, None) in watched.after(command)
+
+
+@pytest.mark.parametrize(
+    "command, thing",
+    [
+        (
+            f"ip route replace 10.1.2.0/24 via 10.0.0.9 proto {PROTOCOL}",
+            Route(dst=ip_network("10.1.2.0/24"), via=ip_address("10.0.0.9"), dev="eth0"),
+        ),
+        (f"ip route add blackhole 10.9.0.0/24 proto {PROTOCOL}", Route(dst=ip_network("10.9.0.0/24"), blackhole=True)),
+        (
+            "ip neigh replace 10.1.2.0 dev flannel.1 lladdr 02:00:00:00:02:07 nud permanent",
+            Neighbour(dev="flannel.1", ip=ip_address("10.1.2.0"), mac=OTHER_MAC),
+        ),
+        (
+            "bridge fdb replace 02:00:00:00:01:07 dev flannel.1 dst 10.0.0.8 self permanent port 99",
+            FdbEntry(dev="flannel.1", mac=MAC, remote=IPv4Address(0)),
+        ),
+        ("ip addr add 10.7.7.7/32 dev flannel.1", Address(dev="flannel.1", ip=ip_address("10.7.7.7"), prefixlen=32)),
+    ],
+)
+def test_what_is_changed(watched: Watched, command: str, thing: Object) -> None:
+    assert Seen(thing.key, thing) in watched.after(command)
+
+
+def test_a_new_mac_drops_all_neighbours(watched: Watched) -> None:
+    notices = watched.after(f"ip link set flannel.1 address {MAC}")
+    links = [notice.thing for notice in notices if isinstance(notice, Seen) and notice.key[0] == "link"]
+    assert [link.mac for link in links if isinstance(link, VxlanLink)] == [MAC]
+    assert {Seen(PEER[0].key, None), Seen(PEER[1].key, None)} <= set(notices)
+
+
+def test_a_link_set_down_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
+    notices = watched.after("ip link set flannel.1 down")
+    assert Lost("flannel.1", watched.index) in notices
+    # The reason for Lost: IPv6 routes and all neighbours are announced, IPv4 routes are not.
+    assert Seen(PEER[4].key, None) in notices
+    assert Seen(PEER[3].key, None) not in notices
+    assert watched.netns.rtnl.routes(protocol=PROTOCOL) == []
+    seen = [notice.thing for notice in notices if isinstance(notice, Seen) and notice.key == VTEP.key]
+    assert VTEP not in seen
+
+
+def test_an_address_removed_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
+    notices = watched.after("ip addr del 10.1.1.0/32 dev flannel.1")
+    assert Lost("flannel.1", watched.index) in notices
+    assert Seen(ADDRESSES[0].key, None) in notices
+    assert Seen(PEER[3].key, None) not in notices
+    assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
+
+
+def test_a_link_deleted_or_renamed(watched: Watched) -> None:
+    notices = watched.after("ip link set flannel.1 name other0")
+    assert notices[:2] == [Lost("flannel.1", watched.index), Seen(VTEP.key, None)]
+    assert ("link", "other0") in [notice.key for notice in notices if isinstance(notice, Seen)]
+    notices = watched.after("ip link del other0")
+    assert Lost("other0", watched.index) in notices
+    assert Seen(("link", "other0"), None) in notices
+
+
+def test_our_own_changes_are_not_news(watched: Watched) -> None:
+    watched.monitor.read()
+    watched.put(*PEER)
+    rtnl = watched.netns.rtnl
+    rtnl.delete_route(ip_network("10.1.2.0/24"))
+    watched.put(*PEER)
+    assert set(watched.monitor.read()) <= {Seen(thing.key, thing) for thing in PEER}
+    watched.ports.clear()
+    rtnl.delete_route(ip_network("10.1.2.0/24"))
+    assert watched.monitor.read() == [Seen(PEER[3].key, None)]
+
+
+def test_other_links_are_none_of_our_business(watched: Watched) -> None:
+    assert (
+        watched.after(
+            "ip link add v0 type veth peer name v1\n"
+            "ip link set v0 up; ip link set v1 up\n"
+            "ip addr add 10.5.0.1/24 dev v0\n"
+            "ip neigh add 10.5.0.9 lladdr 02:00:00:00:00:01 dev v0\n"
+            "ip link add type vxlan id 77 dstport 4789\n"
+            "ip link set v0 down; ip link del v0"
+        )
+        == []
+    )
+
+
+def test_a_vtep_is_ours_by_its_alias_as_well(watched: Watched) -> None:
+    notices = watched.after(
+        f"ip link add old.2 type vxlan id 2 dstport 8472; ip link set old.2 alias {VTEP_ALIAS}; ip link del old.2"
+    )
+    assert Seen(("link", "old.2"), None) in notices
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ip link set eth0 mtu 1400",
+        "ip link set eth0 down",
+        "ip addr add 10.0.0.3/24 dev eth0",
+        "ip addr del 10.0.0.1/24 dev eth0",
+        "ip -6 addr add fd00::3/64 dev eth0",
+        "ip route add default via 10.0.0.254",
+        "ip route add 10.77.0.0/16 dev eth0",
+        "ip link del eth0",
+    ],
+)
+def test_the_uplink_changes(watched: Watched, command: str) -> None:
+    assert UplinkChanged("eth0") in watched.after(command)
+
+
+def test_routes_lost_with_the_uplink(watched: Watched) -> None:
+    """A route of ours on the uplink (host-gw) goes the same silent way."""
+    watched.put(Route(dst=ip_network("10.1.3.0/24"), via=ip_address("10.0.0.9"), dev="eth0"))
+    eth0 = watched.netns.rtnl.link("eth0")
+    assert eth0 is not None
+    assert Lost("eth0", eth0.index) in watched.after("ip link set eth0 down")
+
+
+def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:
+    sock = netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    monitor = Monitor(netns.rtnl, sock, devices={"flannel.1"}, uplinks={"eth0"}, ports=watched.ports)
+    try:
+        netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
+        netns.run("ip link set flannel.1 name gone0; ip link add flannel.1 type vxlan id 9 dstport 8472")
+        assert monitor.read() == [Resync()]
+        assert monitor.read() == []
+        # It learnt the names anew, and goes on. (The small buffer holds one notice.)
+        netns.run("ip addr add 10.7.7.7/32 dev gone0")
+        thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
+        assert monitor.read()[0] == Seen(thing.key, thing)
+    finally:
+        monitor.close()
+
+
+def test_a_look_after_a_resync_finds_everything(watched: Watched) -> None:
+    watched.netns.run("ip link set flannel.1 down; ip link set flannel.1 up")
+    wanted = {thing.key: thing for thing in (VTEP, *ADDRESSES, *PEER)}
+    have = observe(watched.netns.rtnl).ours
+    watched.put(*(thing for key, thing in wanted.items() if have.get(key) != thing))
+    assert observe(watched.netns.rtnl).ours == wanted
+
+
+async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callable[[str], None]) -> None:
+    watched.monitor.read()
+    make_later("ip route del 10.1.2.0/24")
+    async with asyncio.timeout(5):
+        async for notices in watched.monitor:
+            assert notices == [Seen(PEER[3].key, None)]
+            break
+
+
+@pytest.fixture
+def make_later(netns: Netns) -> Callable[[str], None]:
+    return lambda command: (netns.popen(command), None)[1]
