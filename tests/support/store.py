@@ -71,3 +71,10 @@ async def nothing(events: AsyncGenerator[Any, None], seconds: float = 0.3) -> as
     done, _ = await asyncio.wait((pending,), timeout=seconds)
     assert not done, pending.result()
     return pending
+
+
+async def nothing_more(events: AsyncGenerator[Any, None], seconds: float = 0.3) -> None:
+    """Nothing arrives for a while; `events` ends with that."""
+    pending = await nothing(events, seconds)
+    pending.cancel()
+    await asyncio.gather(pending, return_exceptions=True)

@@ -142,14 +142,18 @@ class Keeper:
                     await self._rescheduled.wait()
             self._rescheduled.clear()
 
-    def _hold(self, own: OwnLease) -> None:
-        self._own = own
+    def _renewal(self, own: OwnLease) -> float:
         if own.expires is None:
-            self._due = math.inf
-        else:  # a lease shorter than the margin is renewed after a third of it, not all the time
-            left = own.expires - self._now()
-            self._due = self._now() + max(left - self._margin, left / 3)
-        self._rescheduled.set()
+            return math.inf
+        left = own.expires - self._now()
+        # An operator's lease that is shorter than the margin is renewed after a third of it, not all the time.
+        return own.expires - self._margin if left > self._margin else own.expires - left * 2 / 3
+
+    def _hold(self, own: OwnLease) -> None:
+        if own != self._own:
+            self._own = own
+            self._due = self._renewal(own)
+            self._rescheduled.set()
         self._told.put_nowait(Held(own=own))
 
 

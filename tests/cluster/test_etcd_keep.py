@@ -1,0 +1,283 @@
+"""Keeping the own lease in a real etcd: renewed in time, and its loss noticed."""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+import pytest
+
+from tests.support.store import attrs, netconf, nothing, nothing_more, soon, until, value
+from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.values import Held, OwnLease, Revoked, TakenOver
+from weft.model.errors import Unavailable
+
+HOUR = 3600.0
+MAC = "02:00:00:00:00:0"
+
+
+@contextlib.asynccontextmanager
+async def keeping(store: EtcdStore, own: OwnLease, margin: float = HOUR):
+    async with contextlib.aclosing(store.keep(own, margin=margin)) as events:
+        yield events
+
+
+def ends(event):
+    return not isinstance(event, Held)
+
+
+@pytest.mark.spec(
+    "flannel.md 11.5/own-key",
+    "flannel.md §4.6/own-key-add",
+    "flannel.md §4.6/own-key-delete",
+    "flannel.md §4.6/renewal-time",
+)
+async def test_held_renewed_deleted(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own, margin=86399.7) as events:
+        assert await soon(anext(events)) == Held(own=own)
+        renewed = (await soon(anext(events))).own
+        assert renewed.expires > own.expires
+        assert (renewed.lease, renewed.etcd_lease, renewed.mod_revision) == (
+            own.lease,
+            own.etcd_lease,
+            own.mod_revision,
+        )
+        server.delete(f"{prefix}/subnets/{own.lease.id}")
+        assert isinstance(await soon(anext(events)), Revoked)
+        with pytest.raises(StopAsyncIteration):
+            await soon(anext(events))
+    again = await store.acquire(netconf(), attrs(), previous=(own.lease.v4, None), recorded=own)
+    assert again.lease.v4 == own.lease.v4  # in place, without a restart
+
+
+@pytest.mark.spec("flannel.md 11.5/renewal", "flannel.md §4.6/renewal-time", "flannel.md §4.4/rewrite")
+async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    before = server.get(f"{prefix}/subnets/{own.lease.id}")
+    async with keeping(store, own, margin=86400 - 2.2) as events:
+        await soon(anext(events))
+        await asyncio.sleep(1.6)
+        assert server.ttl(own.etcd_lease)[0] < 86399
+        await soon(anext(events))
+        assert server.ttl(own.etcd_lease)[0] >= 86399
+    assert server.get(f"{prefix}/subnets/{own.lease.id}") == before  # not even another revision
+
+
+@pytest.mark.spec("flannel.md §4.6/renewal-time")
+async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=6)
+        adopted = (await soon(anext(events))).own
+        assert adopted.etcd_lease == short
+        assert adopted.expires < time.time() + 7
+        waiting = await nothing(events, 1.5)
+        assert (await soon(waiting)).own.expires > adopted.expires  # after a third of its time
+
+
+@pytest.mark.spec("flannel.md §4.6/renewal-error")
+async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, caplog):
+    proxy = await make_proxy(server)
+    store = make_store(proxy.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own, margin=86399.5) as events:
+        await soon(anext(events))
+        await proxy.cut()
+        with caplog.at_level(logging.WARNING):
+            waiting = await nothing(events, 0.9)
+        assert "LEASE-004" in caplog.text
+        await proxy.open()
+        assert (await soon(waiting)).own.expires > own.expires
+
+
+@pytest.mark.spec("flannel.md §4.6/own-key-read-fails")
+async def test_a_first_look_that_fails_is_made_again(server, make_store, make_proxy, prefix):
+    proxy = await make_proxy(server)
+    store = make_store(proxy.url)
+    own = await store.acquire(netconf(), attrs())
+    await proxy.cut()
+    async with keeping(store, own) as events:
+        waiting = await nothing(events)
+        await proxy.open()
+        assert await soon(waiting) == Held(own=own)
+        server.delete(f"{prefix}/subnets/{own.lease.id}")
+        assert isinstance(await soon(anext(events)), Revoked)
+
+
+@pytest.mark.spec("flannel.md §4.6/store-down-data-plane", "flannel.md §4.1/no-deadline")
+async def test_a_store_that_is_down_ends_nothing(own_server, make_store):
+    store = make_store(own_server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        own_server.stop()
+        waiting = await nothing(events, 0.5)
+        own_server.start()
+        await asyncio.wait((waiting,), timeout=0.5)
+        assert not waiting.done()
+        own_server.delete("/test", "--prefix")
+        assert isinstance(await soon(waiting), Revoked)
+
+
+async def cut_off_while(proxy, events, change):
+    """Let `change` and a compaction happen while the keeper cannot see it; what it says then."""
+    waiting = await nothing(events, 0.1)
+    await proxy.cut()
+    change()
+    await proxy.open()
+    return await soon(waiting)
+
+
+@pytest.mark.spec("flannel.md 11.5/own-key-compacted-present")
+async def test_a_key_written_below_a_compaction_is_seen(server, make_store, make_proxy, prefix):
+    proxy = await make_proxy(server)
+    store = make_store(proxy.url)
+    own = await store.acquire(netconf(), attrs())
+
+    def change():
+        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.etcd_lease)
+        server.compact()
+
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        held = await cut_off_while(proxy, events, change)
+        assert held.own.mod_revision > own.mod_revision
+        server.delete(f"{prefix}/subnets/{own.lease.id}")
+        assert isinstance(await soon(anext(events)), Revoked)
+
+
+@pytest.mark.spec("flannel.md 11.5/own-key-compacted-deleted")
+async def test_a_key_deleted_below_a_compaction_is_missed(server, make_store, make_proxy, prefix):
+    proxy = await make_proxy(server)
+    store = make_store(proxy.url)
+    own = await store.acquire(netconf(), attrs())
+
+    def change():
+        server.delete(f"{prefix}/subnets/{own.lease.id}")
+        server.compact()
+
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        assert isinstance(await cut_off_while(proxy, events, change), Revoked)
+
+
+async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, prefix, monkeypatch):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    looked = asyncio.Event()
+
+    async def deaf(*_args, **_kwargs):
+        looked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("weft.cluster.etcd.keep.follow", deaf)
+    async with keeping(store, own, margin=86399.5) as events:
+        assert isinstance(await soon(anext(events)), Held)
+        await soon(looked.wait())
+        server.ctl("lease", "revoke", f"{own.etcd_lease:x}")
+        event = await soon(anext(events))
+        assert isinstance(event, Revoked)
+        assert "expired" in event.reason
+
+
+async def test_another_node_that_takes_the_key_is_noticed_and_not_fought(server, make_store, prefix):
+    store, twin = make_store(server.url), make_store(server.url)
+    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        theirs = await twin.acquire(netconf(), attrs(mac=MAC + "2"))
+        assert theirs.lease.id == own.lease.id
+        event = await soon(anext(events))
+        assert isinstance(event, TakenOver)
+        assert event.lease.attrs == attrs(mac=MAC + "2")
+        assert "1.2.3.4" in event.reason
+    with pytest.raises(Unavailable) as raised:
+        await store.acquire(netconf(), attrs(mac=MAC + "1"), recorded=own)
+    [problem] = raised.value.problems
+    assert problem.code == "IFACE-001"
+    assert MAC + "2" in problem.seen
+    async with contextlib.aclosing(twin.keep(theirs, margin=HOUR)) as events:
+        await soon(anext(events))
+        await nothing_more(events)
+    server.delete(f"{prefix}/subnets/{own.lease.id}")
+    assert await store.acquire(netconf(), attrs(mac=MAC + "1"))
+
+
+async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        server.put(f"{prefix}/subnets/{own.lease.id}", "no JSON")
+        assert await soon(anext(events)) == TakenOver(
+            lease=None, reason=f"lease {own.lease.id} was written by nobody that can be read"
+        )
+
+
+async def test_a_longer_key_is_not_the_own_key(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        server.put(f"{prefix}/subnets/{own.lease.id}&fc00::-64", value("9.9.9.9"))
+        server.delete(f"{prefix}/subnets/{own.lease.id}&fc00::-64")
+        await nothing_more(events)
+
+
+@pytest.mark.spec("flannel.md §4.5/reservation")
+async def test_a_lease_made_a_reservation_is_one(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
+        held = await until(events, lambda event: event.own.reservation)
+        kv = server.get(f"{prefix}/subnets/{own.lease.id}")
+        assert kv.lease == 0
+        assert MAC + "1" in kv.value
+        assert held[-1].own.expires is None
+
+
+@pytest.mark.spec("flannel.md §4.5/reservation")
+async def test_a_reservation_is_watched_but_not_renewed(server, make_store, prefix):
+    server.put(f"{prefix}/subnets/10.3.9.0-24", value("1.2.3.4"))
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own, margin=10**9) as events:
+        assert await soon(anext(events)) == Held(own=own)
+        waiting = await nothing(events)
+        assert server.get(f"{prefix}/subnets/10.3.9.0-24").lease == 0
+        server.put(f"{prefix}/subnets/10.3.9.0-24", value("9.9.9.9"))
+        assert isinstance(await soon(waiting), TakenOver)
+
+
+async def test_what_we_publish_ourselves_is_held(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        published = await store.publish(own, attrs(mac=MAC + "2"))
+        assert await soon(anext(events)) == Held(own=published)
+
+
+async def test_an_earlier_lease_is_kept_by_a_new_process(server, make_store, prefix):
+    own = await make_store(server.url).acquire(netconf(), attrs())
+    store = make_store(server.url)
+    async with keeping(store, own) as events:
+        assert await soon(anext(events)) == Held(own=own)
+        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.etcd_lease)
+        assert (await soon(anext(events))).own.mod_revision > own.mod_revision
+
+
+async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    monkeypatch.setattr(store._key, "read", lambda _own: 1 / 0)
+    async with keeping(store, own) as events:
+        with pytest.raises(ZeroDivisionError):
+            await soon(anext(events))

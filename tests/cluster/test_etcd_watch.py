@@ -1,0 +1,362 @@
+"""Watching leases in a real etcd, while it is stopped, compacted, restored, cut off."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from tests.support.etcd import Etcd, start_cluster, wheel
+from tests.support.store import attrs, netconf, nothing, nothing_more, soon, until, value
+from weft.cluster.etcd.access import Timing
+from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.watch import Mailbox
+from weft.model.cluster import Changed, Listed, Lost, Malformed
+from weft.wire.etcd import decode_lease
+
+
+def lease(name: str, address: str = "1.1.1.1", created: int = 1):
+    return decode_lease(name, value(address).encode(), created)
+
+
+def is_lost(event):
+    return isinstance(event, Lost)
+
+
+def is_listed(event):
+    return isinstance(event, Listed)
+
+
+def puts(name):
+    return lambda event: isinstance(event, Changed) and name in [lease.id for lease in event.put]
+
+
+@contextlib.asynccontextmanager
+async def watching(store: EtcdStore, listing=None):
+    async with contextlib.aclosing(store.watch(listing)) as events:
+        yield events
+
+
+# --- what happens in peace
+
+
+@pytest.mark.spec("flannel.md 11.5/watch-own", "flannel.md §4.7/1-snapshot", "flannel.md §4.7/own-subnet-dropped")
+async def test_own_lease_is_no_event(server, make_store, prefix):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
+    async with watching(store) as events:
+        listed = await soon(anext(events))
+        assert [each.id for each in listed.leases] == ["10.3.99.0-24"]
+        await store.publish(own, attrs(mac="02:00:00:00:00:01"))
+        await nothing_more(events)
+
+
+async def test_a_lease_listed_before_we_took_it_is_withdrawn(server, make_store, prefix):
+    server.put_leased(f"{prefix}/subnets/10.3.9.0-24", value("1.2.3.4"))
+    store = make_store(server.url)
+    async with watching(store) as events:
+        assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.9.0-24"]
+        await store.acquire(netconf(), attrs(mac="02:00:00:00:00:01"))
+        assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
+
+
+@pytest.mark.spec("flannel.md 11.5/watch-added", "flannel.md §4.7/2-watch-from-next", "flannel.md §4.7/3-events")
+async def test_a_created_key_is_one_put_in_one_event(server, make_store, prefix):
+    store = make_store(server.url)
+    async with watching(store) as events:
+        listed = await soon(anext(events))
+        assert listed.leases == ()
+        server.put_leased(f"{prefix}/subnets/10.3.9.0-24", value("1.1.1.1"))
+        event = await soon(anext(events))
+        kv = server.get(f"{prefix}/subnets/10.3.9.0-24")
+        assert event == Changed(put=(lease("10.3.9.0-24", created=kv.create_revision),), revision=kv.mod_revision)
+        server.delete(f"{prefix}/subnets/10.3.9.0-24")
+        assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
+
+
+@pytest.mark.spec("flannel.md 11.5/watch-expired")
+async def test_an_expired_key_is_gone_in_one_event(server, make_store, prefix):
+    server.put_leased(f"{prefix}/subnets/10.3.9.0-24", value("1.1.1.1"), ttl=1)
+    async with watching(make_store(server.url)) as events:
+        assert len((await soon(anext(events))).leases) == 1
+        event = await soon(anext(events))
+        assert (event.put, event.gone) == ((), ("10.3.9.0-24",))
+
+
+@pytest.mark.spec("flannel.md §4.7/2-watch-from-next")
+async def test_a_listing_made_earlier_is_gone_on_from(server, make_store, prefix):
+    store = make_store(server.url)
+    server.put_leased(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    listing = await store.list()
+    server.put_leased(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+    async with watching(store, listing) as events:
+        assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.1.0-24"]
+        assert [each.id for each in (await soon(anext(events))).put] == ["10.3.2.0-24"]
+
+
+@pytest.mark.spec("flannel.md §4.7/malformed-costs-its-peer", "flannel.md §4.2/readers")
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("hello", value("1.1.1.1")),
+        ("10.3.2.0-24", "no JSON"),
+        ("10.3.2.0-24", '{"PublicIP":null}'),
+        ("10.3.2.7-24", value("1.1.1.1")),
+    ],
+)
+async def test_a_malformed_entry_costs_only_itself(server, make_store, prefix, name, text):
+    server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    server.put(f"{prefix}/subnets/{name}", text)
+    server.put(f"{prefix}/subnetsfoo/10.3.5.0-24", value("1.1.1.5"))
+    store = make_store(server.url)
+    async with watching(store) as events:
+        listed = await soon(anext(events))
+        assert [each.id for each in listed.leases] == ["10.3.1.0-24"]
+        assert [each.id for each in listed.malformed] == [name]
+        server.put(f"{prefix}/subnets/{name}", text)
+        event = await soon(anext(events))
+        assert (event.put, event.gone, [each.id for each in event.malformed]) == ((), (), [name])
+        assert "ADDR-002" in event.malformed[0].reason
+        server.put(f"{prefix}/subnets/10.3.3.0-24", value("1.1.1.3"))
+        assert [each.id for each in (await soon(anext(events))).put] == ["10.3.3.0-24"]
+
+
+async def test_a_slow_consumer_gets_the_newest_word(server, make_store, prefix):
+    async with watching(make_store(server.url)) as events:
+        await soon(anext(events))
+        for number in range(1, 30):
+            server.fill([(f"{prefix}/subnets/10.3.9.0-24", value(f"1.1.1.{number}"))])
+        server.fill([(f"{prefix}/subnets/10.3.8.0-24", value("1.1.1.1"))])
+        server.delete(f"{prefix}/subnets/10.3.8.0-24")
+        await asyncio.sleep(0.1)
+        event = await soon(anext(events))
+        assert [(each.id, str(each.attrs.public_ip)) for each in event.put] == [("10.3.9.0-24", "1.1.1.29")]
+        assert event.gone == ("10.3.8.0-24",)
+        await nothing_more(events, 0.1)
+
+
+async def test_five_thousand_leases_are_ten_requests(server, make_store, prefix):
+    server.fill(
+        (f"{prefix}/subnets/10.{16 + number // 256}.{number % 256}.0-24", value("1.1.1.1")) for number in range(5000)
+    )
+    store = make_store(server.url, timing=Timing())
+    calls = []
+    ask = store._client.call
+
+    async def counted(*args, **options):
+        calls.append(args)
+        return await ask(*args, **options)
+
+    store._client.call = counted
+    async with watching(store) as events:
+        assert len((await soon(anext(events))).leases) == 5000
+    assert len(calls) == 10
+
+
+# --- what happens in trouble
+
+
+@pytest.mark.spec("flannel.md §4.7/1-snapshot")
+async def test_a_store_that_is_down_at_first_is_waited_for(own_server, make_store, prefix):
+    own_server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    own_server.stop()
+    async with watching(make_store(own_server.url)) as events:
+        lost = await soon(anext(events))
+        assert is_lost(lost)
+        assert "STORE-001" in lost.reason
+        assert own_server.url in lost.reason
+        own_server.start()
+        seen = await until(events, is_listed)
+        assert [each.id for each in seen[-1].leases] == ["10.3.1.0-24"]
+
+
+@pytest.mark.spec("flannel.md §4.7/4-back-off", "flannel.md §4.6/store-down-data-plane", "flannel.md §4.1/no-deadline")
+async def test_after_a_stop_the_watch_goes_on_where_it_was(own_server, make_store, prefix):
+    own_server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    async with watching(make_store(own_server.url)) as events:
+        assert is_listed(await soon(anext(events)))
+        own_server.stop()
+        assert is_lost(await soon(anext(events)))
+        own_server.start()
+        seen = await until(events, lambda event: isinstance(event, Changed))
+        assert not any(is_listed(event) for event in seen)  # nobody reads everything again for a restart
+        assert (seen[-1].put, seen[-1].gone) == ((), ())
+        own_server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        await until(events, puts("10.3.2.0-24"))
+
+
+async def test_a_quick_restart_is_not_even_mentioned(server, make_store, make_proxy, prefix):
+    proxy = await make_proxy(server)
+    async with watching(make_store(proxy.url)) as events:
+        await soon(anext(events))
+        waiting = await nothing(events, 0.1)
+        await proxy.cut()
+        await proxy.open()
+        server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        assert [each.id for each in (await soon(waiting)).put] == ["10.3.2.0-24"]
+    assert proxy.connections == 2
+
+
+@pytest.mark.spec(
+    "flannel.md 11.5/watch-compacted", "flannel.md §4.7/5-compaction", "flannel.md §4.7/snapshot-attributes"
+)
+async def test_a_watch_from_below_the_compaction_lists_again(server, make_store, prefix):
+    store = make_store(server.url)
+    server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    listing = await store.list()
+    server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.9"))
+    server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+    server.compact()
+    async with watching(store, listing) as events:
+        seen = await until(events, lambda event: is_listed(event) and len(event.leases) == 2)
+        assert str(seen[-1].leases[0].attrs.public_ip) == "1.1.1.9"  # what changed meanwhile is in the list
+        server.put(f"{prefix}/subnets/10.3.3.0-24", value("1.1.1.3"))
+        await until(events, puts("10.3.3.0-24"))
+
+
+@pytest.mark.spec("flannel.md 11.5/compaction-restart", "flannel.md §4.7/5-compaction")
+async def test_recovers_from_compaction_and_restart(own_server, make_store, prefix):
+    async with watching(make_store(own_server.url)) as events:
+        await soon(anext(events))
+        own_server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+        await until(events, puts("10.3.1.0-24"))
+        own_server.put("/elsewhere", "x")
+        own_server.put("/elsewhere", "y")
+        own_server.compact()
+        own_server.restart()
+        seen = await until(events, is_listed, 30)
+        assert [each.id for each in seen[-1].leases] == ["10.3.1.0-24"]
+        own_server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        await until(events, puts("10.3.2.0-24"))
+
+
+async def test_a_restored_snapshot_is_listed_again(own_server, make_store, prefix, tmp_path):
+    own_server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    own_server.snapshot(tmp_path / "snapshot")
+    async with watching(make_store(own_server.url)) as events:
+        await soon(anext(events))
+        for third in range(2, 8):
+            own_server.put(f"{prefix}/subnets/10.3.{third}.0-24", value("1.1.1.2"))
+        await until(events, puts("10.3.7.0-24"))
+        own_server.stop()
+        own_server.restore(tmp_path / "snapshot")
+        own_server.start()
+        seen = await until(events, is_listed)
+        assert [each.id for each in seen[-1].leases] == ["10.3.1.0-24"]
+        own_server.put(f"{prefix}/subnets/10.3.9.0-24", value("1.1.1.9"))
+        await until(events, puts("10.3.9.0-24"))
+
+
+async def test_another_cluster_behind_the_same_address_is_listed_again(tmp_path, make_store, prefix):
+    first = Etcd(tmp_path / "a", wheel()).start()
+    second = Etcd(tmp_path / "b", wheel())
+    second.name, second.members = "other", {"other": second.peer_url}
+    try:
+        first.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+        async with watching(make_store(first.url)) as events:
+            await soon(anext(events))
+            first.stop()
+            second.port = first.port
+            second.start()
+            for third in range(5, 9):  # its revision is higher, so only the cluster's id tells
+                second.put(f"{prefix}/subnets/10.3.{third}.0-24", value("1.1.1.2"))
+            seen = await until(events, lambda event: is_listed(event) and len(event.leases) == 4)
+            assert "10.3.1.0-24" not in [each.id for each in seen[-1].leases]
+    finally:
+        first.stop()
+        second.stop()
+
+
+async def test_an_endpoint_that_falls_silent_is_noticed(server, make_store, make_proxy, prefix):
+    silent, other = await make_proxy(server), await make_proxy(server)
+    async with watching(make_store(silent.url, other.url)) as events:
+        await soon(anext(events))
+        waiting = await nothing(events, 0.05)
+        silent.freeze()
+        await asyncio.sleep(0)
+        server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        started = time.monotonic()
+        assert [each.id for each in (await soon(waiting)).put] == ["10.3.2.0-24"]
+        assert time.monotonic() - started < 3
+
+
+async def test_a_quiet_watch_stays_on_its_connection(server, make_store, make_proxy):
+    proxy = await make_proxy(server)
+    async with watching(make_store(proxy.url)) as events:
+        await soon(anext(events))
+        await nothing_more(events, 1.5)  # several times `ping` and `pong`
+    assert proxy.connections == 1
+
+
+@pytest.mark.spec("flannel.md §4.1/v3-endpoints")
+async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
+    members = start_cluster(tmp_path, wheel())
+    try:
+        store = make_store(*(member.url for member in members))
+        async with watching(store) as events:
+            await soon(anext(events))
+            own = await soon(store.acquire(netconf(), attrs()))
+            members[0].kill()  # the one we are connected to
+            members[2].put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.2"))
+            seen = await until(events, puts("10.3.99.0-24"))
+            assert not any(is_listed(event) for event in seen)
+            assert (await soon(store.publish(own, attrs(mac="02:00:00:00:00:01")))).lease.id == own.lease.id
+    finally:
+        for member in members:
+            member.stop()
+
+
+@pytest.mark.spec("flannel.md 11.5/cancel-in-resync")
+async def test_can_be_cancelled_while_the_store_hangs(own_server, make_store):
+    events = make_store(own_server.url, timing=Timing()).watch()
+    own_server.pause()
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0.2)
+    started = time.monotonic()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(waiting, 3)
+    await soon(events.aclose(), 3)
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.spec("flannel.md 11.5/cancel-in-resync")
+async def test_can_be_closed_while_the_consumer_is_busy(server, make_store, prefix):
+    events = make_store(server.url).watch()
+    await soon(anext(events))
+    server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+    await asyncio.sleep(0.05)
+    await soon(events.aclose(), 3)
+
+
+async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch, prefix):
+    store = make_store(server.url)
+    async with watching(store) as events:
+        await soon(anext(events))
+        monkeypatch.setattr("weft.cluster.etcd.watch.entry_of", lambda *_: 1 / 0)
+        server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        with pytest.raises(ZeroDivisionError):
+            await soon(anext(events))
+
+
+# --- what waits for the consumer
+
+
+async def test_mailbox_merges_and_keeps_order():
+    mail = Mailbox()
+    one, two = lease("10.3.1.0-24"), lease("10.3.2.0-24")
+    bad = Malformed(id="10.3.3.0-24", reason="x")
+    mail.lost("away")
+    mail.listed(Listed(leases=(one,), revision=5))
+    mail.changed([(two.id, two), (bad.id, bad), (one.id, None)], 6)
+    mail.changed([(two.id, None), (one.id, one)], 7)
+    mail.lost("away again")
+    assert await soon(mail.take()) == Listed(leases=(one,), revision=5)
+    assert await soon(mail.take()) == Changed(put=(one,), gone=(two.id,), malformed=(bad,), revision=7)
+    assert await soon(mail.take()) == Lost(reason="away again")
+    mail.lost("x")
+    mail.changed((), 7)
+    assert await soon(mail.take()) == Changed(revision=7)
+    with pytest.raises(TimeoutError):
+        await soon(mail.take(), 0.01)
