@@ -89,6 +89,20 @@ class TestReadingAndWriting:
         assert stat.S_IMODE((root / "file").stat().st_mode) == 0o640
         assert names(root) == ["file"]
 
+    def test_a_directory_is_not_replaced(self, files: RootedFiles, root: Path):
+        (root / "directory" / "content").mkdir(parents=True)
+        with pytest.raises(IsADirectoryError):
+            files.replace("/directory", b"data")
+        assert (root / "directory" / "content").is_dir()
+        assert names(root) == ["directory"]
+
+    def test_a_file_system_that_cannot_exchange(self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("weft.cni.files._renameat2", None)
+        files.replace("/file", b"old")
+        files.replace("/file", b"new")
+        assert files.read("/file") == b"new"
+        assert names(root) == ["file"]
+
     def test_a_name_is_taken_once(self, files: RootedFiles, root: Path):
         files.write_new("/file", b"first")
         with pytest.raises(FileExistsError):

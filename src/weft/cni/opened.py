@@ -23,6 +23,9 @@ from weft.wire.cni import CniError
 RETIRED: Final = f"{ALIAS}retired"
 SETTINGS: Final = ("ipv4", "ipv6", "core")
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
+# asm-generic/socket.h: Python names neither.
+_SO_PROTOCOL: Final = 38
+_SO_DOMAIN: Final = 39
 _NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
 _CLONE_NEWNET: Final = 0x40000000
 _ENOENT: Final = 2
@@ -108,40 +111,44 @@ class OpenedHost:
         self.netns_fd = descriptors["own"]
         self.files = RootedFiles(descriptors["root"])
         self.same_namespace = False
-        self.container: Container | None = None
+        self._descriptors = descriptors
+        self._container: Container | None = None
         if namespace_of(self.netns_fd) != node.namespace:
             raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
         if "netns" in descriptors:
-            self._enter(descriptors)
+            self._check_container(descriptors)
 
-    def _enter(self, descriptors: Mapping[str, int]) -> None:
+    def _check_container(self, descriptors: Mapping[str, int]) -> None:
         namespace = namespace_of(descriptors["netns"])
         if "route" not in descriptors:
             raise CniError(cni.INTERNAL, "the client has sent no socket of the container's network namespace")
         if namespace_of_socket(descriptors["route"]) != namespace:
             raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
-        directories = {name: descriptors[name] for name in SETTINGS if name in descriptors}
-        for name, fd in directories.items():
-            _check_settings(name, fd)
-        sock = socket.socket(fileno=os.dup(descriptors["route"]))
-        try:
-            if (sock.family, sock.proto) != (socket.AF_NETLINK, socket.NETLINK_ROUTE):
-                raise CniError(cni.INTERNAL, "the client has sent a socket that is not of rtnetlink")
-            rtnl = Rtnl(sock)
-        except BaseException:
-            sock.close()
-            raise
+        _check_route(descriptors["route"])
+        for name in SETTINGS:
+            if name in descriptors:
+                _check_settings(name, descriptors[name])
         self.same_namespace = namespace == self._node.namespace
-        self.container = Container(rtnl=rtnl, sysctls=Settings(directories), netns_fd=descriptors["netns"])
+
+    @property
+    def container(self) -> Container | None:
+        """The container's namespace; made on first use, because a plugin may have nothing to do in there."""
+        if self._container is None and "netns" in self._descriptors:
+            self._container = Container(
+                rtnl=_rtnl_on(self._descriptors["route"]),
+                sysctls=Settings({name: self._descriptors[name] for name in SETTINGS if name in self._descriptors}),
+                netns_fd=self._descriptors["netns"],
+            )
+        return self._container
 
     def close(self) -> None:
         """Close the sockets, the container's too."""
         if self._rtnl is not None:
             self._rtnl.close()
             self._rtnl = None
-        if self.container is not None:
-            self.container.rtnl.close()
-            self.container = None
+        if self._container is not None:
+            self._container.rtnl.close()
+            self._container = None
 
     @property
     def rtnl(self) -> Rtnl:
@@ -185,6 +192,22 @@ class OpenedHost:
 
     def lease_problem(self) -> str:
         return self._node.lease_problem()
+
+
+def _rtnl_on(route: int) -> Rtnl:
+    """Rtnetlink over a copy of a descriptor that has been checked."""
+    return Rtnl(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=os.dup(route)))
+
+
+def _check_route(fd: int) -> None:
+    """Refuse a socket of another kind. Its own numbers are asked for: those of the object are what we say."""
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=fd)
+    try:
+        kind = sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN), sock.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL)
+    finally:
+        sock.detach()
+    if kind != (socket.AF_NETLINK, socket.NETLINK_ROUTE):
+        raise CniError(cni.INTERNAL, "the client has sent a socket that is not of rtnetlink")
 
 
 def describe_netns_problem(problem: str, path: str) -> str:
