@@ -24,7 +24,8 @@ from weft.lab.protocol import Failed
 from weft.lab.server import Server
 from weft.model.errors import ConfigError, Problem
 
-_KINDS = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWIPC | system.CLONE_NEWPID
+# All that `Inside` enters and leaves must be ours: a user namespace gives no right to go back to the machine's own.
+_KINDS = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWIPC | system.CLONE_NEWPID
 
 
 def main() -> None:
