@@ -16,6 +16,7 @@ from weft.cni import build, plugins
 from weft.model.errors import ConfigError, Problem
 
 SETTINGS: Final = ".weft-python"
+_ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
 
 _SCRIPT: Final = """\
 #!{interpreter} -I
@@ -68,8 +69,20 @@ def _check_interpreter(path: Path) -> None:
             seen = each.stat()
         except OSError as error:
             raise _unsafe(path, f"{error.strerror}: {each}") from error
-        if seen.st_uid != 0 or stat.S_IMODE(seen.st_mode) & 0o022:
+        if seen.st_uid not in _roots() or stat.S_IMODE(seen.st_mode) & 0o022:
             raise _unsafe(path, f"{each} has uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
+
+
+def _roots() -> set[int]:
+    """Return the users that root's files may seem to belong to.
+
+    In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number. There uid 0
+    is that ordinary user, who runs this interpreter already.
+    """
+    inside, _, count = map(int, Path("/proc/self/uid_map").read_text().split()[:3])
+    if inside == 0 and count == _ALL_USERS:
+        return {0}
+    return {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}
 
 
 def _unsafe(path: Path, seen: str) -> ConfigError:

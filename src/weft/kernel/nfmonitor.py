@@ -189,7 +189,10 @@ def _subscribe() -> socket.socket:
         sock.setblocking(False)  # noqa: FBT003 (its only argument)
         # Linux counts this against nobody; without CAP_NET_ADMIN in the first user namespace it is refused.
         try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         sock.bind((0, 0))
