@@ -59,6 +59,7 @@ class Site:
     node: Node = field(init=False)
     retired: list[int] = field(default_factory=list)
     lease_problem: str = ""
+    deletes: bool = True
     wrap: Callable[[Host], Host] = field(default=lambda host: host)
 
     def __post_init__(self) -> None:
@@ -162,8 +163,8 @@ class Site:
         return _answer(done.returncode, done.stdout, done.stderr)
 
     def finish_deletions(self) -> None:
-        """Delete what DEL has retired, as the daemon's worker does a little later."""
-        while self.retired:
+        """Delete what DEL has retired, as the daemon's worker does a little later; not with `deletes` off."""
+        while self.deletes and self.retired:
             with suppress(NetlinkError):
                 self.host.rtnl.delete_link(self.retired.pop())
 

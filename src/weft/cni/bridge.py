@@ -6,7 +6,7 @@ stay. DEL answers once the attachment can carry nothing, and the links are delet
 
 import errno
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -43,8 +43,8 @@ def _add(call: Call) -> bytes:
         link, name = _make_veth(call, container, conf, mac)
         _on_failure(undo, call, lambda: interface.disable(call, link, link.link))
         known = Record(veth=name, index=link.link, masq=masq_kind)
-        record.write(call, known)
         _on_failure(undo, call, lambda: record.remove(call))
+        record.write(call, known)
         _attach(call, conf, bridge, host_end=link.link, name=name)
         result = Result()
         if conf.ipam_type:
@@ -65,8 +65,8 @@ def _add(call: Call) -> bytes:
             _serve_as_gateway(call, conf, bridge, pod.gateway_addresses(result))
         if masq_kind:
             addresses = tuple(ip.address for ip in result.ips)
-            record.write(call, replace(known, addresses=addresses))
             _on_failure(undo, call, lambda: masq.remove(call, masq_kind, addresses))
+            record.write(call, replace(known, addresses=addresses))
             masq.add(call, masq_kind, addresses)
         host_end = interface.wait_until_up(call.host.rtnl, link.link)
         output = cniresult.render(_with_macs(call, result, host_end), call.version)
@@ -128,6 +128,7 @@ def _make_veth(call: Call, container: Container, conf: BridgeConf, mac: Mac | No
             )
         except NetlinkError as error:
             if error.errno != errno.EEXIST:
+                _unmake_veth(call, name)
                 raise failure(f"failed to make veth pair: {reason(error)}") from error
             if container.rtnl.link(call.ifname) is not None:
                 taken = f'container veth name ("{call.ifname}") peer provided ("{name}") already exists'
@@ -135,6 +136,14 @@ def _make_veth(call: Call, container: Container, conf: BridgeConf, mac: Mac | No
         else:
             return made, name
     raise failure(f"failed to make veth pair: no free name after {_NAME_ATTEMPTS} attempts, the last was {name}")
+
+
+def _unmake_veth(call: Call, name: str) -> None:
+    """Delete a pair that was made although we were not told so. Nobody else can have this random name."""
+    with suppress(NetlinkError):
+        made = call.host.rtnl.link(name)
+        if made is not None:
+            call.host.rtnl.delete_link(made.index)
 
 
 def _attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:

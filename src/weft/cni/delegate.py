@@ -52,18 +52,25 @@ def check(done: Done) -> None:
 
 
 def add_addresses(call: Call, ipam_type: str) -> Result:
-    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (§1.9)."""
+    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (§1.9).
+
+    If the client has gone, nobody knows how far the program came, and DEL is owed.
+    """
     if ipam_type == hostlocal.NAME:
         return hostlocal.allocate(call)
     _pay(call, ipam_type)
-    done = run(call, ipam_type, "ADD", call.request.stdin)
-    _pass_on(call, done)
     try:
-        check(done)
-        return _result(done, call.version)
-    except CniError:
-        with suppress(CniError):
-            check(run(call, ipam_type, "DEL", call.request.stdin))
+        done = run(call, ipam_type, "ADD", call.request.stdin)
+        _pass_on(call, done)
+        try:
+            check(done)
+            return _result(done, call.version)
+        except CniError:
+            with suppress(CniError):
+                check(run(call, ipam_type, "DEL", call.request.stdin))
+            raise
+    except ClientGone:
+        _owe(call, ipam_type)
         raise
 
 

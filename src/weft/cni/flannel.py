@@ -6,7 +6,7 @@ delegate's DEL has succeeded; upstream drops it before, and leaks the address (Q
 
 import hashlib
 import json
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from weft.cni import delegate
@@ -31,17 +31,18 @@ def _add(call: Call) -> bytes:
     stdin = flannelconf.render(made)
     call.note(stdin.decode())
     path = _choose_state(call, conf)
-    call.host.files.makedirs(conf.data_dir, mode=0o700)
-    call.host.files.replace(path, stdin, mode=0o600)
-    done = delegate.run(call, made["type"], "ADD", stdin)
-    _pass_on(call, done.stderr)
-    try:
+    with ExitStack() as undo:
+        undo.callback(_drop_state, call, conf, path)
+        _hold(call, conf, path)
+        call.host.files.makedirs(conf.data_dir, mode=0o700)
+        call.host.files.replace(path, stdin, mode=0o600)
+        if call.find(made["type"]) is None:
+            # One of ours leaves nothing when it fails; of another one something may be left for DEL to find.
+            undo.pop_all()
+        done = delegate.run(call, made["type"], "ADD", stdin)
+        _pass_on(call, done.stderr)
         delegate.check(done)
-    except CniError:
-        # One of ours leaves nothing when it fails; of another one something may be left for DEL to find.
-        if call.find(made["type"]) is not None:
-            _drop_state(call, conf, path)
-        raise
+        undo.pop_all()
     return done.stdout
 
 
@@ -91,15 +92,19 @@ def _own_path(call: Call, conf: FlannelConf) -> str:
 def _choose_state(call: Call, conf: FlannelConf) -> str:
     """Return where the state goes: upstream's file for the container's first attachment, else one of its own."""
     first = f"{conf.data_dir}/{call.container_id}"
-    attachment = [call.network, call.ifname]
-    if _holder(call, conf) == attachment:
-        return first
-    with suppress(FileNotFoundError):
-        call.host.files.read(first)
-        return _own_path(call, conf)
-    call.host.state.makedirs(_FIRST, mode=0o700)
-    call.host.state.replace(_holder_path(call, conf), json.dumps(attachment).encode(), mode=0o600)
+    if _holder(call, conf) != [call.network, call.ifname]:
+        with suppress(FileNotFoundError):
+            call.host.files.read(first)
+            return _own_path(call, conf)
     return first
+
+
+def _hold(call: Call, conf: FlannelConf, path: str) -> None:
+    """Write down, before the file itself, whose the container's first state file is."""
+    if path != _own_path(call, conf):
+        call.host.state.makedirs(_FIRST, mode=0o700)
+        attachment = json.dumps([call.network, call.ifname]).encode()
+        call.host.state.replace(_holder_path(call, conf), attachment, mode=0o600)
 
 
 def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:

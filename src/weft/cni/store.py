@@ -45,14 +45,15 @@ class Store:
         """Take an address if nobody has it; remember it as the last one of its range set."""
         try:
             self._files.write_new(self._path(str(ip)), owner, mode=0o600)
+            self._remember(ip, owner)
+            self._files.replace(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode(), mode=0o600)
         except FileExistsError:
             self._remember(ip, self._owner(str(ip)) or b"")
             return False
-        self._remember(ip, owner)
-        try:
-            self._files.replace(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode(), mode=0o600)
         except BaseException:
-            self.release(ip)
+            # Whether the file was made or not: if it says that it is this owner's, it goes.
+            if self._owner(str(ip)) == owner:
+                self.release(ip)
             raise
         return True
 
@@ -79,10 +80,11 @@ class Store:
         self._view = self._read_all()
 
     def settle(self) -> None:
-        """Keep what we know for the next request."""
-        stamp = self._files.stamp(self._directory)
-        self._view.stamp = stamp
-        self._views[stamp[:2]] = self._view
+        """Keep what we know for the next request, if we can: what was done stays done without it."""
+        with suppress(OSError):
+            stamp = self._files.stamp(self._directory)
+            self._view.stamp = stamp
+            self._views[stamp[:2]] = self._view
 
     def _release_exactly(self, owner: bytes) -> bool:
         freed = False

@@ -1,0 +1,194 @@
+"""ADD succeeds whole or leaves nothing: every call that a plugin makes fails once, one after the other."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cnihost import Site
+from tests.support.netns import Netns
+from weft.cni.host import ClientGone, Container, Ran
+from weft.kernel.netlink import NetlinkError
+
+
+@pytest.fixture
+def site(netns: Netns, tmp_path: Path) -> Site:
+    return Site(netns, tmp_path)
+
+
+@pytest.fixture
+def pod(make_netns: Callable[[], Netns]) -> Netns:
+    return make_netns()
+
+
+class Fault:
+    """Fails the call of a given number, once. `name` says which it was."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self._left = number
+        self._after = after
+        self.name = ""
+
+    def through(self, target: Any, prefix: str) -> "Proxy":
+        return Proxy(self, target, prefix)
+
+    def call(self, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
+        self._left -= 1
+        if self._left != 0:
+            return method(*args, **kwargs)
+        self.name = name
+        if self._after:
+            method(*args, **kwargs)
+        error = NetlinkError if "rtnl" in name else OSError
+        raise error(errno.EIO, "injected")
+
+
+class Proxy:
+    """An object whose every method may fail."""
+
+    def __init__(self, fault: Fault, target: Any, prefix: str) -> None:
+        self._fault, self._target, self._prefix = fault, target, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._target, name)
+        return lambda *args, **kwargs: self._fault.call(f"{self._prefix}.{name}", method, args, kwargs)
+
+
+class FaultyHost:
+    """A host whose objects fail as told. `lock` and `link` of the undoing work again."""
+
+    def __init__(self, host: Any, fault: Fault) -> None:
+        self._host = host
+        self.rtnl = fault.through(host.rtnl, "rtnl")
+        self.sysctls = fault.through(host.sysctls, "sysctls")
+        self.files = fault.through(host.files, "files")
+        self.state = fault.through(host.state, "state")
+        inner = host.container
+        self.container = Container(
+            rtnl=fault.through(inner.rtnl, "container.rtnl"),  # type: ignore[arg-type]
+            sysctls=fault.through(inner.sysctls, "container.sysctls"),  # type: ignore[arg-type]
+            netns_fd=inner.netns_fd,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+
+def config(site, **more):
+    ipam = {
+        "type": "host-local",
+        "dataDir": str(site.store),
+        "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]],
+        "routes": [{"dst": "10.0.0.0/8", "mtu": 1300}],
+    }
+    return {
+        "cniVersion": "1.0.0",
+        "name": "net",
+        "type": "bridge",
+        "bridge": "cni0",
+        "isDefaultGateway": True,
+        "hairpinMode": True,
+        "ipam": ipam,
+        **more,
+    }
+
+
+def leftovers(site, pod):
+    state = site.directory / "state"
+    return {
+        "pod": {link["ifname"] for link in pod.json("ip -j link")} - {"lo"},
+        "host": {link["ifname"] for link in site.host.json("ip -j link")} - {"lo", "cni0"},
+        "addresses": set(site.reservations("net")) | set(site.reservations("cbr0")),
+        "records": {path.name for path in state.rglob("*.json")},
+        "state": {path.name for path in (site.directory / "flannel").glob("*")},
+    }
+
+
+NOTHING: dict[str, set[str]] = {"pod": set(), "host": set(), "addresses": set(), "records": set(), "state": set()}
+
+
+def fail_everywhere(site, pod, plugin, conf, *, after):
+    """Run ADD with each of its calls failing; return how many there were, and the names of those that failed it."""
+    failed = set()
+    number = 0
+    while True:
+        number += 1
+        fault = Fault(number, after=after)
+        site.wrap = lambda host, fault=fault: FaultyHost(host, fault)
+        answer = site.call(plugin, "ADD", conf, container=pod)
+        site.wrap = lambda host: host
+        if not fault.name:
+            assert answer.exit == 0
+            return number, failed
+        if answer.exit:
+            failed.add(fault.name)
+            assert leftovers(site, pod) == NOTHING, f"after {fault.name} had failed"
+            assert answer.json["msg"]
+        deleted = site.call(plugin, "DEL", conf, container=pod)
+        assert deleted.exit == 0, (fault.name, deleted.json)
+        assert leftovers(site, pod) == NOTHING, f"after {fault.name} had failed and DEL"
+        site.host.run("ip link del cni0", check=False)  # so that each turn makes the same calls
+
+
+@pytest.mark.spec("cni.md B18")
+def test_bridge_leaves_nothing_when_a_call_is_refused(site, pod):
+    calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=False)
+    assert calls > 30
+    assert {"container.rtnl.add_veth", "files.write_new", "container.rtnl.add_route", "rtnl.add_address"} <= failed
+
+
+@pytest.mark.spec("cni.md B18")
+def test_bridge_leaves_nothing_when_a_call_works_and_its_answer_is_lost(site, pod):
+    calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=True)
+    assert calls > 30
+    assert {"files.replace", "container.rtnl.set_link", "state.replace"} <= failed
+
+
+def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
+    env = tmp_path / "subnet.env"
+    env.write_text("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
+    conf = {
+        "cniVersion": "0.3.1",
+        "name": "cbr0",
+        "type": "flannel",
+        "subnetFile": str(env),
+        "dataDir": str(site.directory / "flannel"),
+        "delegate": {"isDefaultGateway": True},
+        "ipam": {"dataDir": str(site.store)},
+    }
+    calls, failed = fail_everywhere(site, pod, "flannel", conf, after=False)
+    assert calls > 30
+    assert "files.replace" in failed
+
+
+class Leaving:
+    """A host whose client goes while it runs a delegate of a given verb."""
+
+    def __init__(self, host: Any, verb: str) -> None:
+        self._host, self._verb, self._gone = host, verb, False
+        self.ran: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    def delegate(self, name: str, command: str, env: dict, stdin: bytes) -> Ran | None:
+        if self._gone or command == self._verb:
+            self._gone = True
+            raise ClientGone
+        return self._host.delegate(name, command, env, stdin)
+
+
+def test_a_client_that_goes_leaves_nothing_but_a_debt_which_the_next_one_pays(site, pod, make_netns):
+    ipam = {"type": "static", "addresses": [{"address": "10.9.9.9/24"}]}
+    conf = config(site, ipam=ipam, isDefaultGateway=False)
+    site.wrap = lambda host: Leaving(host, "ADD")
+    answer = site.call("bridge", "ADD", conf, container=pod)
+    assert answer.code == 11
+    debts = site.directory / "state" / "owed"
+    assert len(list(debts.iterdir())) == 1
+    assert leftovers(site, pod) | {"records": set()} == NOTHING
+    site.wrap = lambda host: host
+    assert site.call("bridge", "ADD", conf, container=make_netns(), id_="c2").exit == 0
+    assert list(debts.iterdir()) == []
