@@ -27,6 +27,6 @@ stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage 'system tests' 900 unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
-    $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel
+    $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
 $bin/python -m tests.support.report $reports
