@@ -337,3 +337,11 @@ def capture(
     packets = record.record(descriptor, out, count=count, seconds=seconds)
     _print(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
     _next(output, f"wireshark {out}", f"tcpdump -n -r {out}")
+
+
+@lab.command()
+def demo() -> None:
+    """Show a pod network at work: a packet, the entries that led it, a repair; about ten seconds."""
+    from weft.lab import demo as story
+
+    story.run(base(), os.environ)
