@@ -66,7 +66,7 @@ class _Server:
 
     def start(self) -> None:
         self._service.locks.sweep()
-        self._loop.add_reader(self._endpoint.socket, self._accept)
+        self._loop.add_reader(self._endpoint.socket.fileno(), self._accept)
 
     async def watch(self) -> None:
         """Cut off what takes too long."""
@@ -82,7 +82,7 @@ class _Server:
 
     async def stop(self) -> None:
         """Take nobody in any more, let what runs end, and end it if it does not."""
-        self._loop.remove_reader(self._endpoint.socket)
+        self._loop.remove_reader(self._endpoint.socket.fileno())
         self._endpoint.close()
         for incoming in tuple(self._incoming):
             incoming.refuse(CniError(cni.TRY_AGAIN, "weftd is stopping"))
@@ -102,13 +102,9 @@ class _Server:
             except OSError as error:
                 _log.warning("cannot accept a CNI client: %s", error)
                 return
-            incoming = _Incoming(connection, done=self._forget, complete=self._dispatch)
+            incoming = _Incoming(connection, loop=self._loop, done=self._incoming.discard, complete=self._dispatch)
             self._incoming.add(incoming)
-            # The client has usually sent everything by now.
             incoming.start()
-
-    def _forget(self, incoming: "_Incoming") -> None:
-        self._incoming.discard(incoming)
 
     def _dispatch(self, incoming: "_Incoming", call: Call, version: int) -> None:
         session = Session(
@@ -140,6 +136,7 @@ class _Incoming:
         self,
         connection: socket.socket,
         *,
+        loop: asyncio.AbstractEventLoop,
         done: "Callable[[_Incoming], None]",
         complete: "Callable[[_Incoming, Call, int], None]",
     ) -> None:
@@ -149,7 +146,8 @@ class _Incoming:
         self._done = done
         self._complete = complete
         self._reader = frames.Reader()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._watched = False
 
     def start(self) -> None:
         self.connection.settimeout(0)
@@ -159,7 +157,6 @@ class _Incoming:
             _log.warning("CNI client refused: uid=%d", uid)
             self.refuse(CniError(cni.INTERNAL, f"uid {uid} may not ask weftd: only root may"))
             return
-        self._loop.add_reader(self.connection, self._readable)
         self._readable()
 
     def refuse(self, error: CniError) -> None:
@@ -173,13 +170,15 @@ class _Incoming:
             os.close(fd)
 
     def _leave(self) -> None:
-        self._loop.remove_reader(self.connection)
+        if self._watched:
+            self._loop.remove_reader(self.connection.fileno())
         self._done(self)
 
     def _readable(self) -> None:
         try:
             data = self._receive()
         except BlockingIOError:
+            self._wait()
             return
         except OSError as error:
             self.refuse(CniError(cni.TRY_AGAIN, f"the request could not be read: {error}"))
@@ -190,6 +189,13 @@ class _Incoming:
             self.refuse(CniError(cni.TRY_AGAIN, str(error)))
         except FrameError as error:
             self.refuse(CniError(cni.INTERNAL, f"the request cannot be read: {error}"))
+
+    def _wait(self) -> None:
+        """Be called again when there is more. Mostly the client has sent everything before we look."""
+        if not self._watched:
+            self._watched = True
+            # A number, not the socket: to find that a socket is not registered, asyncio describes it at length.
+            self._loop.add_reader(self.connection.fileno(), self._readable)
 
     def _receive(self) -> bytes:
         if not self._reader.empty:
@@ -208,6 +214,7 @@ class _Incoming:
             raise FrameError("the connection was closed in the middle of a frame")
         frame = self._reader.feed(data)
         if frame is None:
+            self._wait()
             return
         call = frames.decode_call(frame)
         if len(call.descriptors) != len(self.descriptors) or len(set(call.descriptors)) != len(self.descriptors):
