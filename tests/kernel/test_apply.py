@@ -8,9 +8,11 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
+from weft.kernel import codec
 from weft.kernel.apply import CHUNK, apply, applying
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.observe import looking, observe
+from weft.kernel.route import list_routes
 from weft.kernel.turns import in_turns
 from weft.model.errors import Failure
 from weft.model.net import Mac
@@ -237,3 +239,13 @@ def test_a_snapshot_has_what_the_uplink_is_chosen_by(netns: Netns) -> None:
     assert ip_address("10.0.0.1") in {each.ip for each in snapshot.addresses_of(eth0.index)}
     assert [route.via for route in snapshot.routes if route.dst.prefixlen == 0] == [ip_address("10.0.0.254")]
     assert all(route.protocol != PROTOCOL for route in snapshot.routes)
+
+
+def test_routes_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:
+    """Else looking at them takes twice the time."""
+    assert put(netns, VTEP, ADDRESS, VTEP6, VIA6, *peers(1)) == []
+    for family in (2, 10):
+        for body in netns.rtnl.dump(*list_routes(family, protocol=PROTOCOL)):
+            usual = codec._decode_usual_route(body, {})
+            assert usual is not None
+            assert usual == codec.decode_any_route(body, {})

@@ -7,12 +7,14 @@ puts it right: a route without a way out, an FDB entry with an unspecified remot
 mended) or VNI -1 (it must be made anew).
 """
 
+import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address
+from struct import Struct
 from typing import Final
 
 from weft.kernel import addr, neigh, route
-from weft.kernel.attributes import address, fixed, parse
+from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
 from weft.model.net import Mac
 from weft.model.objects import ALIAS, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, VxlanLink
@@ -26,7 +28,14 @@ _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of prior
 # What the kernel says of a route as we make it; anything more was added by someone.
 _PLAIN_ROUTE: Final = frozenset(
     (route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE)
-) | {12, 20}  # RTA_CACHEINFO and RTA_PREF come with every IPv6 route
+) | {route.RTA_CACHEINFO, route.RTA_PREF}  # come with every IPv6 route
+# struct rtmsg, then length, type and value of each attribute.
+_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")
+_USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
+_PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
+_DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
+_USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route.RTA_GATEWAY, route.RTA_OIF)
+_USUAL_REST: Final = [36, route.RTA_CACHEINFO, 5, route.RTA_PREF]
 
 
 def encode(thing: Address | Route | Neighbour | FdbEntry, index: int) -> Message:
@@ -74,6 +83,48 @@ def encode_removal(thing: Address | Route | Neighbour | FdbEntry, index: int, *,
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
     """The route's key, and the route if it carries our protocol number. Raises `Malformed`."""
+    return _decode_usual_route(body, names) or decode_any_route(body, names)
+
+
+def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
+    """A route of ours in the very layout in which the kernel lists those with one gateway, in half the time.
+
+    None for everything else.
+    """
+    if len(body) == _USUAL_V4.size:
+        family, prefixlen, _, tos, _, protocol, _, kind, flags, *attrs = _USUAL_V4.unpack(body)
+        _, table_at, table, _, dst_at, dst, _, via_at, via, _, index_at, index = attrs
+        priority, priority_at = 0, route.RTA_PRIORITY
+        expected = socket.AF_INET
+    elif len(body) == _USUAL_V6.size:
+        family, prefixlen, _, tos, _, protocol, _, kind, flags, *attrs = _USUAL_V6.unpack(body)
+        _, table_at, table, _, dst_at, dst, _, priority_at, priority, _, via_at, via, _, index_at, index, *rest = attrs
+        if rest != _USUAL_REST:
+            return None
+        priority = 0 if priority == _IPV6_PRIORITY else priority
+        expected = socket.AF_INET6
+    else:
+        return None
+    if (table_at, dst_at, priority_at, via_at, index_at) != _USUAL_ORDER or (family, protocol, kind, tos) != (
+        expected,
+        PROTOCOL,
+        route.RTN_UNICAST,
+        0,
+    ):
+        return None
+    thing = Route(
+        dst=route.destination(family, prefixlen, dst),
+        via=address(via),
+        dev=names.get(index, ""),
+        onlink=bool(flags & route.RTNH_F_ONLINK),
+        table=table,
+        priority=priority,
+    )
+    return ("route", table, dst, prefixlen, priority), thing
+
+
+def decode_any_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
+    """What `decode_route` says, for a route in any layout."""
     family, prefixlen, _, tos, short_table, protocol, _, kind, flags = fixed(route.RTMSG, body)
     attrs = parse(body, route.RTMSG.size)
     dst = route.destination(family, prefixlen, attrs.get(route.RTA_DST))
@@ -117,15 +168,18 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
     A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
     """
-    info = neigh.parse_fdb(body)
-    key: Key = ("fdb", dev, info.mac)
-    if not info.state & neigh.NUD_PERMANENT:
+    _, _, state, flags, _ = fixed(neigh.NDMSG, body)
+    attrs = parse(body, neigh.NDMSG.size)
+    mac = attrs.mac(neigh.NDA_LLADDR)
+    if mac is None:
+        raise Malformed("a forwarding entry without a MAC address")
+    key: Key = ("fdb", dev, mac)
+    if not state & neigh.NUD_PERMANENT:
         return key, None
-    plain = (
-        info.state == neigh.NUD_PERMANENT and info.flags == neigh.NTF_SELF and not (info.port or info.vni or info.via)
-    )
-    remote = info.remote if plain and info.remote is not None else _NOWHERE
-    return key, FdbEntry(dev=dev, mac=info.mac, remote=remote)
+    remote = attrs.ip(neigh.NDA_DST)
+    if remote is None or (state, flags) != _PLAIN_STATE or not _DETOURS.isdisjoint(attrs):
+        remote = _NOWHERE
+    return key, FdbEntry(dev=dev, mac=mac, remote=remote)
 
 
 def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:

@@ -21,8 +21,10 @@ RTA_PRIORITY: Final = 6
 RTA_PREFSRC: Final = 7
 RTA_METRICS: Final = 8
 RTA_MULTIPATH: Final = 9
+RTA_CACHEINFO: Final = 12
 RTA_TABLE: Final = 15
 RTA_VIA: Final = 18
+RTA_PREF: Final = 20
 
 RTAX_MTU: Final = 2
 RTAX_ADVMSS: Final = 8

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.kernel import addr, codec, neigh, route
-from weft.kernel.attributes import be16, nest, u32
+from weft.kernel.attributes import attribute, be16, nest, u8, u32
 from weft.model.net import Ip, Mac, Net
 from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Route, VxlanLink
 from weft.model.snapshot import LinkInfo, VxlanInfo
@@ -35,6 +35,29 @@ def test_routes(dst: Net, via: Ip, onlink: bool, table: int, priority: int) -> N
     assert codec.decode_route(codec.encode_route(thing, 5).body, NAMES) == (thing.key, thing)
     hole = Route(dst=dst, blackhole=True, table=table, priority=priority)
     assert codec.decode_route(codec.encode_route(hole, 0).body, NAMES) == (hole.key, hole)
+
+
+@given(
+    st.sampled_from([4, 6]),
+    st.tuples(*[st.binary(min_size=16, max_size=16)] * 2),
+    st.sampled_from([0, 7, 1024]),
+    st.tuples(*[st.sampled_from([number, number, number, 99]) for number in (254, PROTOCOL, 1, 4)]),
+    st.permutations(range(7)) | st.just(range(7)),
+)
+def test_the_usual_layout_and_any_layout_mean_the_same(
+    family: int, ends: tuple[bytes, bytes], priority: int, numbers: tuple[int, int, int, int], order: list[int]
+) -> None:
+    """The kernel's own order of attributes takes a short cut, which must not be seen in the result."""
+    table, protocol, kind, flags = numbers
+    size = 4 if family == 4 else 16
+    dst, via = ends[0][: size - 1] + b"\0", ends[1][:size]
+    head = bytes((2 if family == 4 else 10, size * 8 - 8, 0, 0, 254, protocol, 0, kind, flags, 0, 0, 0))
+    attrs = [u32(15, table), attribute(1, dst), u32(6, priority), attribute(5, via), u32(4, 5)]
+    attrs += [attribute(12, bytes(32)), u8(20, 0)]
+    if family == 4:
+        attrs[2] = attrs[5] = attrs[6] = b""
+    whole = head + b"".join(attrs[number] for number in order)
+    assert codec.decode_route(whole, NAMES) == codec.decode_any_route(whole, NAMES)
 
 
 @given(ips, macs)
