@@ -1,0 +1,146 @@
+"""ipMasq with the real tools: rules there after ADD, gone after DEL, shared with the reference."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cnihost import Site
+from tests.support.netns import Netns
+from weft.cni import masq
+
+SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
+KINDS = ["", "iptables", "nftables"]
+
+
+@pytest.fixture
+def site(netns: Netns, tmp_path: Path) -> Site:
+    return Site(netns, tmp_path)
+
+
+@pytest.fixture
+def pod(make_netns: Callable[[], Netns]) -> Netns:
+    return make_netns()
+
+
+def config(site, kind, *, version="1.0.0", **more):
+    conf = {"cniVersion": version, "name": "dbnet", "type": "bridge", "isDefaultGateway": True, "ipMasq": True, **more}
+    if kind:
+        conf["ipMasqBackend"] = kind
+    return conf | {"ipam": {"type": "host-local", "dataDir": str(site.store), **SETS}}
+
+
+def rules(site, kind):
+    """The rules of CNI, as the tools print them."""
+    if kind == "nftables":
+        if "cni_plugins" not in site.host.run("nft list tables"):
+            return []
+        text = site.host.run("nft -n list chain inet cni_plugins_masquerade masq_checks")
+        return [line.strip() for line in text.splitlines() if " masquerade " in line and "saddr" in line]
+    saved = site.host.run("iptables-save -t nat; ip6tables-save -t nat")
+    return [line for line in saved.splitlines() if line.startswith(("-A", ":CNI")) and "CNI-" in line]
+
+
+@pytest.mark.spec("cni.md B19")
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_come_and_go(site, pod, kind):
+    conf = config(site, kind)
+    assert site.call("bridge", "ADD", conf, container=pod).exit == 0
+    found = "\n".join(rules(site, kind))
+    assert "10.1.2.2" in found
+    assert "fd00::2" in found
+    if kind == "nftables":
+        assert 'ip saddr 10.1.2.2 ip daddr != 10.1.2.0/24 masquerade comment "77fa157b4f32b23b-' in found
+    else:
+        chain = masq.chain_of("dbnet", "c1")
+        comment = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'
+        for line in (
+            f"-A POSTROUTING -s 10.1.2.2/32 {comment} -j {chain}",
+            f"-A {chain} -d 10.1.2.0/24 {comment} -j ACCEPT",
+            f"-A {chain} ! -d 224.0.0.0/4 {comment} -j MASQUERADE",
+            f"-A POSTROUTING -s fd00::2/128 {comment} -j {chain}",
+            f"-A {chain} -d fd00::/64 {comment} -j ACCEPT",
+            f"-A {chain} ! -d ff00::/8 {comment} -j MASQUERADE",
+        ):
+            assert line in found
+    assert site.call("bridge", "DEL", conf, container=pod).exit == 0
+    assert rules(site, kind) == []
+    assert site.call("bridge", "DEL", conf, container=pod).exit == 0
+
+
+@pytest.mark.spec("cni.md B19")
+def test_the_nft_table_as_it_is_known(site, pod):
+    site.call("bridge", "ADD", config(site, "nftables"), container=pod)
+    text = " ".join(site.host.run("nft list table inet cni_plugins_masquerade").split())
+    assert 'comment "Masquerading for plugins from github.com/containernetworking/plugins"' in text
+    assert 'comment "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"' in text
+    assert (
+        "chain postrouting { type nat hook postrouting priority srcnat; policy accept; "
+        "ip daddr 224.0.0.0/4 return ip6 daddr ff00::/8 return goto masq_checks }"
+    ) in text
+
+
+@pytest.mark.spec("cni.md N2")
+def test_one_of_two_with_nft(site, pod, make_netns):
+    conf = config(site, "nftables")
+    site.call("bridge", "ADD", conf, container=pod)
+    site.call("bridge", "ADD", conf, container=make_netns(), id_="c2")
+    before = site.host.run("nft -a list chain inet cni_plugins_masquerade postrouting")
+    site.call("bridge", "DEL", conf, container=pod)
+    assert "10.1.2.2" not in "".join(rules(site, "nftables"))
+    assert "10.1.2.3" in "".join(rules(site, "nftables"))
+    assert site.host.run("nft -a list chain inet cni_plugins_masquerade postrouting") == before  # not filled anew
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", ["", "/run/netns/gone"])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_rules_go_although_the_namespace_has_gone(site, pod, kind, path, forgotten):
+    conf = config(site, kind)
+    result = site.call("bridge", "ADD", conf, container=pod).result
+    if forgotten:
+        for record in (site.directory / "state").rglob("*.json"):
+            record.unlink()
+        conf["prevResult"] = result
+    assert site.call("bridge", "DEL", conf, netns=path).exit == 0
+    assert rules(site, kind) == []
+
+
+def test_a_second_interface_keeps_its_rules_when_the_first_goes(site, pod):
+    conf = config(site, "iptables")
+    site.call("bridge", "ADD", conf, container=pod)
+    site.call("bridge", "ADD", conf | {"isDefaultGateway": False, "isGateway": True}, container=pod, ifname="eth1")
+    assert site.call("bridge", "DEL", conf, container=pod).exit == 0
+    left = "\n".join(rules(site, "iptables"))
+    assert "10.1.2.3" in left
+    assert "10.1.2.2/32" not in left
+    assert "MASQUERADE" in left
+    assert site.call("bridge", "DEL", conf, container=pod, ifname="eth1").exit == 0
+    assert rules(site, "iptables") == []
+
+
+def test_the_reference_takes_over_and_back(site, pod):
+    conf = config(site, "", version="1.0.0")
+    assert site.call("bridge", "ADD", conf, container=pod).exit == 0
+    ours = rules(site, "")
+    assert site.debian("bridge", "DEL", conf, container=pod).exit == 0
+    assert rules(site, "") == []
+    for path in site.store.rglob("last_reserved*"):
+        path.unlink()
+    assert site.debian("bridge", "ADD", conf, container=pod).exit == 0
+    assert sorted(rules(site, "")) == sorted(ours)
+    assert site.call("bridge", "DEL", conf, container=pod).exit == 0
+    assert rules(site, "") == []
+
+
+def test_nothing_stays_when_the_tool_refuses(site, pod, monkeypatch):
+    real = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda name, path: None if name == "ip6tables-restore" else real(name, path=path)
+    )
+    answer = site.call("bridge", "ADD", config(site, "iptables"), container=pod)
+    assert answer.msg == "ip6tables-restore: program not found"
+    assert rules(site, "iptables") == []
+    assert site.reservations("dbnet") == {}
+    assert [link["ifname"] for link in pod.json("ip -j link")] == ["lo"]

@@ -1,0 +1,86 @@
+"""Names and lines of masquerade rules, byte for byte."""
+
+from ipaddress import ip_interface
+
+import pytest
+
+from weft.cni import masq
+
+CHAIN = "CNI-1383eeb27000e215038bb823"
+COMMENT = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'
+POD = ip_interface("10.88.0.2/16")
+EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n"
+GOLDEN = (
+    f"*nat\n:POSTROUTING ACCEPT [0:0]\n:{CHAIN} - [0:0]\n"
+    f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}\n"
+    f"-A {CHAIN} -d 10.88.0.0/16 {COMMENT} -j ACCEPT\n"
+    f"-A {CHAIN} ! -d 224.0.0.0/4 {COMMENT} -j MASQUERADE\nCOMMIT\n"
+)
+
+
+@pytest.mark.spec("cni.md G13", "cni.md G14")
+@pytest.mark.parametrize(
+    "network, container_id, chain",
+    [
+        ("test", "1234", "CNI-2bbe0c48b91a7d1b8a6753a8"),
+        ("testalongnamethatdoesnotmakesense", "1234", "CNI-374f33fe84ab0ed84dcdebe3"),
+        ("dbnet", "c1", CHAIN),
+    ],
+)
+def test_chain_names(network, container_id, chain):
+    assert masq.chain_of(network, container_id) == chain
+
+
+@pytest.mark.spec("cni.md G17")
+@pytest.mark.parametrize(
+    "text, digits",
+    [
+        ("unit-test", "6fd94d501e58f0aa"),
+        ("eth0:one", "287fc69eff0574a2"),
+        ("alternate", "82783ef24bdc7036"),
+        ("net1:three", "acb19d111858e348"),
+    ],
+)
+def test_hashes_of_nft_comments(text, digits):
+    assert masq.nft_hash(text) == digits
+
+
+@pytest.mark.spec("cni.md N1")
+def test_an_nft_comment():
+    comment, key = masq.nft_comment_of("unit-test", "eth0", "one")
+    assert comment == "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one"
+    assert comment.startswith(key)
+    assert len(masq.nft_comment_of("n" * 100, "eth0", "c" * 100)[0]) == 128
+
+
+def test_lines_that_are_added():
+    comment = masq.comment_of("dbnet", "c1")
+    assert masq.additions(EMPTY, CHAIN, comment, [POD]) == [
+        f":{CHAIN} - [0:0]",
+        f"-I {CHAIN} 1 -d 10.88.0.0/16 {COMMENT} -j ACCEPT",
+        f"-A {CHAIN} ! -d 224.0.0.0/4 {COMMENT} -j MASQUERADE",
+        f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}",
+    ]
+    assert masq.additions(GOLDEN, CHAIN, comment, [POD]) == []
+    six = masq.additions(EMPTY, CHAIN, comment, [ip_interface("fd00:88::2/64")])
+    assert six[1].startswith(f"-I {CHAIN} 1 -d fd00:88::/64 ")
+    assert six[2].startswith(f"-A {CHAIN} ! -d ff00::/8 ")
+    assert six[3].startswith("-A POSTROUTING -s fd00:88::2/128 ")
+
+
+def test_lines_that_are_removed():
+    jump = f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"
+    assert masq.removals(GOLDEN, CHAIN, [POD]) == [jump, f"-F {CHAIN}", f"-X {CHAIN}"]
+    assert masq.removals(GOLDEN, CHAIN, []) == [jump, f"-F {CHAIN}", f"-X {CHAIN}"]
+    assert masq.removals(EMPTY, CHAIN, [POD]) == []
+
+
+def test_a_chain_stays_while_another_attachment_of_the_container_uses_it():
+    other = f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}\n"
+    shared = GOLDEN.replace(f"-A {CHAIN} -d", f"{other}-A {CHAIN} -d")
+    assert masq.removals(shared, CHAIN, [POD]) == [f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"]
+
+
+def test_the_old_form_with_the_whole_subnet_goes_too():
+    old = GOLDEN.replace("-s 10.88.0.2/32", "-s 10.88.0.0/16")
+    assert masq.removals(old, CHAIN, [POD])[0].startswith("-D POSTROUTING -s 10.88.0.0/16 ")
