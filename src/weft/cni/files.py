@@ -96,7 +96,12 @@ class RootedFiles:
         if name in {"", ".", ".."}:
             raise IsADirectoryError(21, os.strerror(21), path)
         with self._opened(directory or "/", os.O_PATH | os.O_DIRECTORY) as parent:
-            yield parent, name
+            try:
+                yield parent, name
+            except OSError as error:
+                # What was done had a part of the path, or a temporary name; people know the whole.
+                error.filename, error.filename2 = path, None
+                raise
 
     def read(self, path: str) -> bytes:
         """Return the whole content of a regular file."""

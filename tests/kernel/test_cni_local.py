@@ -1,0 +1,208 @@
+"""Without a daemon: the real client becomes Python, and the same plugins do the same work in their own process."""
+
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cnidaemon import CniDaemon
+from tests.support.netns import Netns
+from weft.cni import build
+from weft.cni.files import RootedFiles, open_root
+from weft.cni.install import install
+from weft.cni.local import _Delegates, _open_descriptors
+from weft.cni.locks import ContainerLocks
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+class Node:
+    """A host namespace without a daemon."""
+
+    def __init__(self, netns: Netns, bin_dir: Path, directory: Path) -> None:
+        self.netns = netns
+        self.bin_dir = bin_dir
+        self.state = directory / "state"
+        self.config = {
+            "cniVersion": "1.0.0",
+            "name": "local",
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": str(directory / "nets"),
+                "ranges": [[{"subnet": "10.9.0.0/24"}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }
+
+    def start(self, command: str, pod: str, *, plugin: str = "bridge", **env: str) -> "subprocess.Popen[bytes]":
+        everything = {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": "c1",
+            "CNI_NETNS": pod,
+            "CNI_IFNAME": "eth0",
+            "CNI_PATH": str(self.bin_dir),
+            "WEFT_CNI_SOCKET": str(self.state / "none"),
+            "WEFT_STATE_DIR": str(self.state),
+            **env,
+        }
+        return self.netns.popen(
+            [str(self.bin_dir / plugin)], env=everything, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def call(self, command: str, pod: str, config: dict[str, object] | None = None, **more: str) -> Any:
+        process = self.start(command, pod, **more)
+        out, _ = process.communicate(json.dumps(config or self.config).encode(), 30)
+        return json.loads(out) if out else None
+
+
+@pytest.fixture
+def node(netns: Netns, bin_dir: Path, tmp_path: Path) -> Node:
+    return Node(netns, bin_dir, tmp_path)
+
+
+def test_a_pod_is_attached_and_detached(node: Node, make_netns):
+    pod = make_netns()
+    machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
+    result = node.call("ADD", pod.path)
+    assert result["ips"] == [{"interface": 2, "address": "10.9.0.2/24", "gateway": "10.9.0.1"}]
+    assert node.netns.run("ping -c1 -W2 10.9.0.2")
+    assert pod.run("ping -c1 -W2 10.9.0.1")
+    assert node.call("DEL", pod.path) is None
+    # Nobody comes to delete the links later, so they are gone by now.
+    assert [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == []
+    assert pod.rtnl.link("eth0") is None
+    assert node.call("DEL", pod.path) is None
+    assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
+
+
+def test_a_second_add_fails_and_a_del_without_namespace_frees(node: Node, tmp_path: Path, make_netns):
+    pod = make_netns()
+    assert node.call("ADD", pod.path)["ips"]
+    # Again by another process, as a runtime that has lost count would: an error, and nothing of the first is lost.
+    assert node.call("ADD", pod.path)["code"]
+    assert pod.rtnl.link("eth0") is not None
+    assert node.call("DEL", "") is None
+    assert not (tmp_path / "nets" / "local" / "10.9.0.2").exists()
+
+
+def test_it_waits_for_the_containers_turn(node: Node, make_netns):
+    pod = make_netns()
+    node.call("VERSION", pod.path)
+    (node.state / "cni").mkdir(parents=True)
+    root = open_root(str(node.state / "cni"))
+    locks = ContainerLocks(RootedFiles(root))
+    with locks.hold({"CNI_CONTAINERID": "c1"}):
+        process = node.start("ADD", pod.path)
+        assert process.stdin
+        process.stdin.write(json.dumps(node.config).encode())
+        process.stdin.close()
+        process.stdin = None
+        # Another container's call comes and goes meanwhile.
+        assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
+        assert process.poll() is None
+        assert pod.rtnl.link("eth0") is None
+    out, _ = process.communicate(timeout=20)
+    assert json.loads(out)["ips"]
+    assert pod.rtnl.link("eth0") is not None
+    os.close(root)
+
+
+def test_a_missing_subnet_file_is_blamed_on_the_missing_daemon(node: Node, make_netns, tmp_path: Path):
+    config = {"cniVersion": "1.0.0", "name": "n", "type": "flannel", "subnetFile": str(tmp_path / "none")}
+    answer = node.call("ADD", make_netns().path, config, plugin="flannel")
+    assert "weftd does not run on this node" in json.dumps(answer)
+
+
+def test_a_state_directory_that_cannot_be_used_is_error_11(node: Node, make_netns):
+    answer = node.call("ADD", make_netns().path, WEFT_STATE_DIR="/proc/none")
+    assert answer["code"] == 11
+    assert "/proc/none" in answer["msg"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/run/netns/none-here", "/dev/null", "/proc/self/ns/uts", "/proc/1/ns/none", "/etc/hostname/x"]
+)
+def test_a_namespace_that_cannot_be_used_is_described_as_by_the_daemon(
+    tmp_path: Path, netns: Netns, bin_dir: Path, path: str
+):
+    from contextlib import ExitStack
+
+    from weft.cni.opened import describe_netns_problem
+
+    daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
+    said = daemon.call("ADD", {"do": "look"}, CNI_NETNS=path)["problem"]
+    daemon.stop()
+    with ExitStack() as opened:
+        found = _open_descriptors(path, opened)
+        assert "netns" not in found.descriptors
+        assert describe_netns_problem(found.problem, path) == said != ""
+
+
+class TestDelegates:
+    def delegates(self, directory: Path) -> _Delegates:
+        return _Delegates(
+            {"CNI_PATH": f":/nowhere:{directory}", "CNI_COMMAND": "ADD", "PATH": os.environ["PATH"]}, None
+        )
+
+    def program(self, path: Path, body: str) -> None:
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def test_one_gets_environment_and_configuration(self, tmp_path: Path):
+        self.program(tmp_path / "theirs", 'cat; echo "$CNI_COMMAND $CNI_ARGS" >&2; exit 7')
+        ran = self.delegates(tmp_path).run("theirs", "DEL", {"CNI_ARGS": "a=b"}, b"{}")
+        assert ran
+        assert (ran.exit, ran.stdout, ran.stderr) == (7, b"{}", b"DEL a=b\n")
+
+    def test_a_signal_counts_from_128(self, tmp_path: Path):
+        self.program(tmp_path / "theirs", "kill -9 $$")
+        ran = self.delegates(tmp_path).run("theirs", "ADD", {}, b"")
+        assert ran
+        assert ran.exit == 128 + 9
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "none", "../theirs", "directory"])
+    def test_what_is_no_file_of_that_name_is_missing(self, tmp_path: Path, name: str):
+        (tmp_path / "directory").mkdir()
+        self.program(tmp_path.parent / "theirs", "true")
+        assert self.delegates(tmp_path).run(name, "ADD", {}, b"") is None
+
+    def test_what_cannot_be_executed_says_so(self, tmp_path: Path):
+        (tmp_path / "theirs").write_text("data")
+        ran = self.delegates(tmp_path).run("theirs", "ADD", {}, b"")
+        assert ran
+        assert ran.exit == 126
+        assert b"ermission denied" in ran.stderr
+
+    def test_text_file_busy_is_tried_again(self, tmp_path: Path):
+        program = tmp_path / "theirs"
+        program.write_bytes(Path("/bin/true").read_bytes())
+        program.chmod(0o755)
+        writer = program.open("r+b")
+        timer = threading.Timer(0.3, writer.close)
+        timer.start()
+        ran = self.delegates(tmp_path).run("theirs", "ADD", {}, b"")
+        timer.join()
+        assert ran
+        assert ran.exit == 0
+
+    def test_one_that_calls_us_back_does_not_wait_for_itself(self, node: Node, make_netns, tmp_path: Path):
+        """A foreign IPAM program that calls host-local of ours for the container whose turn it is."""
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        self.program(theirs / "their-ipam", f"exec {node.bin_dir}/host-local")
+        config = json.loads(json.dumps(node.config))
+        config["ipam"]["type"] = "their-ipam"
+        pod = make_netns()
+        result = node.call("ADD", pod.path, config, CNI_PATH=f"{theirs}:{node.bin_dir}")
+        assert [ip["address"] for ip in result["ips"]] == ["10.9.0.2/24"]
