@@ -109,7 +109,7 @@ class World:
 
     def weftd(self, *flags: str) -> subprocess.Popen[bytes]:
         """Start the daemon; it is killed with the world, or by whoever wants it gone sooner."""
-        return self.netns.popen(
+        self._daemon = self.netns.popen(
             [
                 str(WEFTD),
                 f"--etcd-endpoints=http://127.0.0.1:{_PORT}",
@@ -121,10 +121,14 @@ class World:
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "weftd.log").open("ab"),
         )
+        return self._daemon
 
     def ready(self) -> float:
         """Wait for subnet.env; returns when it came (perf_counter)."""
-        return until(self.subnet_file.exists, "subnet.env")
+        came = until(lambda: self.subnet_file.exists() or self._daemon.poll() is not None, "subnet.env")
+        if self._daemon.poll() is not None:
+            raise RuntimeError(f"weftd ended with {self._daemon.returncode}")
+        return came
 
     def _healthy(self) -> bool:
         try:
