@@ -1,5 +1,41 @@
-"""Namespaces for all kernel tests."""
+"""Namespaces for all kernel tests, an uplink and a VTEP in one, and pyroute2 as oracle."""
 
-from tests.support.netns import make_netns, netns
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute
+
+from tests.support.netns import Netns, make_netns, netns
+from weft.model.net import Mac
 
 __all__ = ["make_netns", "netns"]
+
+
+@pytest.fixture
+def pyroute2(netns: Netns) -> Callable[[Callable[[IPRoute], Any]], list[Any]]:
+    """Asks pyroute2, which opens its sockets late, so that all of it happens inside."""
+
+    def ask(question: Callable[[IPRoute], Any]) -> list[Any]:
+        def inside() -> list[Any]:
+            with IPRoute() as oracle:
+                return list(question(oracle))
+
+        return netns.call(inside)
+
+    return ask
+
+
+@pytest.fixture
+def eth0(netns: Netns) -> int:
+    return netns.bridge("eth0", "10.0.0.1/24", "fd00::1/64")
+
+
+@pytest.fixture
+def vtep(netns: Netns, eth0: int) -> int:
+    made = netns.rtnl.add_vxlan(
+        "flannel.1", vni=1, local=ip_address("10.0.0.1"), parent=eth0, mac=Mac.parse("02:00:00:00:01:07")
+    )
+    netns.rtnl.set_link(made.index, up=True)
+    return made.index

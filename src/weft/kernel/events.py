@@ -119,7 +119,10 @@ class Monitor:
         """Open a monitor in the calling thread's namespace, which must be that of `rtnl`."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
             return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports)
         except BaseException:
             sock.close()
