@@ -52,6 +52,35 @@ def peers(count: int) -> list[Object]:
     return things
 
 
+@pytest.mark.spec("flannel.md §6.2/peer-v4", "flannel.md §6.2/device-address", "flannel.md §6.2/accept-ra")
+@pytest.mark.spec("flannel.md §6.2/peer-v6")
+@pytest.mark.parametrize("family, length", [(4, 24), (6, 64)])
+def test_a_peer_as_upstream_programs_it(netns: Netns, family: int, length: int) -> None:
+    vtep, own, base = (VTEP, "10.1.1.0", "10.1.2.0") if family == 4 else (VTEP6, "fd01:1::", "fd01:2::")
+    dev, remote = vtep.name, "10.0.0.7" if family == 4 else "fd00::7"
+    bits = 32 if family == 4 else 128
+    accept_ra = Sysctl(name=f"net/ipv6/conf/{dev}/accept_ra", value="0")
+    things = [
+        vtep,
+        accept_ra,
+        Address(dev=dev, ip=ip_address(own), prefixlen=bits),
+        Neighbour(dev=dev, ip=ip_address(base), mac=MAC),
+        FdbEntry(dev=dev, mac=MAC, remote=ip_address(remote)),
+        Route(dst=ip_network(f"{base}/{length}"), via=ip_address(base), dev=dev, onlink=True),
+    ]
+    assert put(netns, *things) == []
+    [route] = netns.json(f"ip -{family} -j route show {base}/{length}")
+    assert (route["gateway"], route["dev"], route["flags"]) == (base, dev, ["onlink"])
+    [neighbour] = netns.json(f"ip -{family} -j neigh show {base} dev {dev}")
+    assert (neighbour["lladdr"], neighbour["state"]) == (str(MAC), ["PERMANENT"])
+    [entry] = netns.json(f"bridge -j fdb show dev {dev}")
+    assert (entry["mac"], entry["dst"], entry["flags"], entry["state"]) == (str(MAC), remote, ["self"], "permanent")
+    [link] = netns.json(f"ip -j addr show dev {dev}")
+    found = {(each["local"], each["prefixlen"], each["scope"]) for each in link["addr_info"]}
+    assert (own, bits, "global") in found
+    assert netns.run(f"cat /proc/sys/{accept_ra.name}") == "0\n"
+
+
 @pytest.mark.spec("flannel.md §6.2/device")
 def test_a_vtep_is_up_marked_and_has_the_usual_queue(netns: Netns) -> None:
     assert put(netns, VTEP) == []
@@ -60,6 +89,7 @@ def test_a_vtep_is_up_marked_and_has_the_usual_queue(netns: Netns) -> None:
     assert (link.up, link.alias, link.queue_length, link.mac, link.mtu) == (True, VTEP_ALIAS, 1000, MAC, 1450)
 
 
+@pytest.mark.spec("flannel.md §6.2/device-reused")
 @pytest.mark.parametrize("changed", [{"mac": Mac.parse("02:00:00:00:09:09")}, {"mtu": 1400}, {"learning": True}])
 def test_what_can_change_in_place_does(netns: Netns, changed: dict[str, object]) -> None:
     assert put(netns, VTEP) == []
@@ -73,6 +103,7 @@ def test_what_can_change_in_place_does(netns: Netns, changed: dict[str, object])
     assert observe(netns.rtnl).ours == {wanted.key: wanted}
 
 
+@pytest.mark.spec("flannel.md §6.2/device-reused")
 @pytest.mark.parametrize(
     "changed", [{"vni": 5}, {"port": 4789}, {"local": ip_address("10.0.0.2")}, {"parent": "eth1"}, {"gbp": True}]
 )
@@ -97,6 +128,7 @@ def test_a_link_of_that_name_gives_way(netns: Netns, foreign: str) -> None:
     assert observe(netns.rtnl).ours == {VTEP.key: VTEP}
 
 
+@pytest.mark.spec("flannel.md §6.2/device-reused")
 def test_upstreams_device_is_taken_over_as_it_is(netns: Netns) -> None:
     netns.run(
         f"ip link add flannel.1 address {MAC} mtu 1450 type vxlan id 1 local 10.0.0.1 dev eth0 dstport 8472 nolearning"

@@ -114,6 +114,7 @@ def settle(netns: Netns, want: dict[Key, Object]) -> None:
         assert failures == []
 
 
+@pytest.mark.spec("flannel.md §6.2/peer-changed", "flannel.md §6.2/peer-removed")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_look_finds_what_was_applied(netns: Netns, seed: int) -> None:
     chance = random.Random(seed)
@@ -158,6 +159,7 @@ MISCHIEF = (
 )
 
 
+@pytest.mark.spec("flannel.md §6.2/reconciled")
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_someone_does_one_look_and_one_diff_mend_it(netns: Netns, seed: int) -> None:
     chance = random.Random(1000 + seed)
