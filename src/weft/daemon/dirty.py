@@ -14,11 +14,13 @@ from weft.model.objects import Key
 class Dirty:
     """The difference since the last round: `everything` asks for a full look at the kernel.
 
+    `sweep` says that nobody asked for that look, the time between two of them was over.
     `inputs` says that what decides about every part has changed; `peers` are lease ids, `keys` kernel objects
     that someone else touched.
     """
 
     everything: bool = False
+    sweep: bool = False
     inputs: bool = False
     peers: set[str] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
@@ -60,7 +62,7 @@ class Wake:
             async with asyncio.timeout(at_most):
                 await self._event.wait()
         except TimeoutError:
-            self._dirty.everything = True
+            self._dirty.everything = self._dirty.sweep = True
         return self.take()
 
     def take(self) -> Dirty:

@@ -1,9 +1,11 @@
 """The loop's view of the kernel: looks and steps over one rtnetlink socket, in turns with the event loop."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from weft.kernel.alive import answers
-from weft.kernel.apply import applying
+from weft.kernel.apply import CHUNK, apply, applying
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.observe import looking
 from weft.kernel.rtnl import Rtnl
@@ -13,6 +15,8 @@ from weft.model.net import Ip
 from weft.model.objects import Objects
 from weft.model.snapshot import RouteInfo, Snapshot
 from weft.plan.diff import Step
+
+_MANY: Final = 4 * CHUNK
 
 
 class NodeKernel:
@@ -46,5 +50,7 @@ class NodeKernel:
         return (await self.snapshot()).ours
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:
-        """Carry out the steps in order."""
-        return await in_turns(applying(self.rtnl, steps))
+        """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
+        if len(steps) <= _MANY:
+            return await in_turns(applying(self.rtnl, steps))
+        return await asyncio.to_thread(apply, self.rtnl, steps)

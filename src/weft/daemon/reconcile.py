@@ -8,8 +8,9 @@ minute, when a difference that no notice announced is counted and logged.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 from weft.daemon.dirty import Dirty, Wake
@@ -18,7 +19,7 @@ from weft.desired.node import SHARED, Wanted, manages, shared
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
 from weft.model.objects import Key, Object, Objects, VxlanLink
-from weft.plan.diff import Put, Step, diff
+from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 60.0
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
-_PEERS_A_SLICE: Final = 128  # computed before the event loop gets a turn: about 2 ms
+_PEERS_A_SLICE: Final = 128  # decided before the event loop gets a turn: about 3 ms
 _NAMED_REPAIRS: Final = 10  # logged one by one; beyond that, by kind
 
 _REPAIR_CODES: Final[Mapping[str, str]] = {
@@ -103,34 +104,56 @@ class Reconciler:
             await self.round(await self.wake.next(at_most=SWEEP_SECONDS))
 
     async def round(self, dirty: Dirty) -> None:
-        """Look at what is dirty, decide, act."""
+        """Look at what is dirty, decide, act: while the kernel works on one slice, the next is decided.
+
+        What is to be removed waits for the end of the round, so that adding comes before removing.
+        """
         self.tally.rounds += 1
-        announced = dirty.keys
-        decided = await self._decide(dirty)
         if dirty.everything:
-            await self._look(announced | decided)
-        keys = None if dirty.everything or dirty.inputs else announced | decided
-        steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
-        if self._started:
-            steps = self._allowed(steps, decided)
-        repairs = [(self._code(step), step) for step in steps if self._repairs(step, decided)]
-        await self._act(steps)
-        if self._started:
-            self._report(repairs)
+            await self._look(None if not dirty.sweep else dirty.keys)
+        decided: set[Key] = set()
+        repairs: list[tuple[str, Step]] = []
+        removals: list[Step] = []
+        acting: asyncio.Task[None] | None = None
+        for keys in self._decide(dirty, decided):
+            steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
+            if self._started:
+                steps = self._allowed(steps, decided)
+                repairs += [(self._code(step), step) for step in steps if self._repairs(step, decided)]
+            removals += [step for step in steps if self._is_removal(step)]
+            if acting is not None:
+                await acting
+            acting = asyncio.create_task(self._act([step for step in steps if not self._is_removal(step)]))
+            await asyncio.sleep(0)
+        if acting is not None:
+            await acting
+        await self._act(removals)
+        self._report(repairs)
         self._started = True
 
-    async def _decide(self, dirty: Dirty) -> set[Key]:
-        """Compute the parts that are dirty; returns the keys whose wanted state was computed."""
-        decided: set[Key] = set()
+    def _decide(self, dirty: Dirty, decided: set[Key]) -> Iterator[set[Key]]:
+        """Decide part by part; yields the keys to compare and adds those whose wanted state was computed to `decided`.
+
+        The parts that were asked for come first; what is left are objects that someone else has changed.
+        """
         peers: Iterable[str] = dirty.peers
         if dirty.inputs:
-            decided |= self._wanted.set(SHARED, shared(self._backend, self.inputs))
+            touched = self._wanted.set(SHARED, shared(self._backend, self.inputs))
+            decided |= touched
+            yield touched
             peers = (self._wanted.parts - {SHARED}) | self.roster.believed.keys()
-        for count, lease_id in enumerate(peers, 1):
-            decided |= self._decide_peer(lease_id)
-            if count % _PEERS_A_SLICE == 0:
-                await asyncio.sleep(0)
-        return decided
+        waiting = iter(peers)
+        while some := list(islice(waiting, _PEERS_A_SLICE)):
+            touched = set[Key]().union(*(self._decide_peer(lease_id) for lease_id in some))
+            decided |= touched
+            yield touched
+        if dirty.everything or dirty.inputs:
+            yield (self._wanted.objects.keys() | self._have.keys()) - decided
+        elif dirty.keys:
+            yield dirty.keys - decided
+
+    def _is_removal(self, step: Step) -> bool:
+        return isinstance(step, Delete) and step.object.key not in self._wanted.objects
 
     def _decide_peer(self, lease_id: str) -> set[Key]:
         lease = self.roster.believed.get(lease_id)
@@ -145,18 +168,21 @@ class Reconciler:
             state = frozenset()
         return self._wanted.set(lease_id, state)
 
-    async def _look(self, explained: set[Key]) -> None:
+    async def _look(self, announced: set[Key] | None) -> None:
+        """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
         seen = await self._kernel.look()
         have = {key: thing for key, thing in seen.items() if manages(self.inputs, thing)}
-        if self._started:
+        if announced is not None:
             changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
-            self.tally.unannounced += len(changed - explained)
+            self.tally.unannounced += len(changed - announced)
+            for key in sorted(changed - announced, key=repr)[:_NAMED_REPAIRS]:
+                thing = have.get(key) or self._have[key]
+                log.warning("no notice announced that %s changed", describe(thing))
         self._have = have
 
     def _repairs(self, step: Step, decided: set[Key]) -> bool:
         """Tell whether a step undoes what someone else did. The deletion before a link's re-creation is half of it."""
-        key = step.object.key
-        return key not in decided and (isinstance(step, Put) or key not in self._wanted.objects)
+        return step.object.key not in decided and (isinstance(step, Put) or self._is_removal(step))
 
     def _code(self, step: Step) -> str:
         """The code of the problem that a repair answers to."""

@@ -249,9 +249,17 @@ async def test_an_unusable_peer_costs_itself_alone():
 async def test_what_no_notice_announced_is_counted_by_the_sweep():
     node = await Node().start()
     remove(node.kernel.state, ROUTE.key)
-    await node.loop.round(Dirty(everything=True))
+    await node.loop.round(await node.loop.wake.next(at_most=0))
     assert node.kernel.state == node.loop.wanted
     assert node.loop.tally.unannounced == 1
+
+
+async def test_what_a_look_was_asked_for_is_not_counted_as_unannounced():
+    node = await Node().start()
+    remove(node.kernel.state, ROUTE.key)
+    node.loop.wake.everything()
+    await node.settle()
+    assert node.loop.tally.unannounced == 0
 
 
 async def test_quiet_time_ends_in_a_sweep():
@@ -266,7 +274,7 @@ async def test_the_loop_runs_until_cancelled():
     node.loop.wake.everything()
     node.loop.wake.inputs()
     done = asyncio.Event()
-    node.kernel.during = done.set
+    node.kernel.during = lambda: done.set() if len(node.kernel.state) == 12 else None
     task = asyncio.create_task(node.loop.run())
     await done.wait()
     assert node.kernel.state == node.loop.wanted
