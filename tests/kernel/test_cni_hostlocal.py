@@ -123,6 +123,15 @@ def test_del_needs_no_ranges(site):
     assert site.reservations("net") == {}
 
 
+@pytest.mark.spec("cni.md E8")
+def test_check_is_of_a_later_build_and_says_so(site):
+    conf = request(site)
+    add(site, conf)
+    for id_ in ("c1", "zz"):
+        answer = site.call("host-local", "CHECK", conf, id_=id_, netns="/some/where")
+        assert answer.msg == "CNI_COMMAND CHECK: not in this build"
+
+
 @pytest.mark.spec("cni.md E9")
 def test_fifty_at_once(site):
     conf = request(site, {"subnet": "10.3.0.0/24"})

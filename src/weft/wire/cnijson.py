@@ -7,6 +7,7 @@ default; a known key with another type is an error, a `JsonError`, which names t
 import json
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from math import isinf
 from typing import Any, NoReturn, TypeVar
 
 from weft.model.attachment import Cidr
@@ -36,10 +37,17 @@ def _no_constant(text: str) -> NoReturn:
     raise JsonError(f"invalid value {text}")
 
 
+def _number(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise JsonError(f"number {text[:20]} is too large")
+    return number
+
+
 def load(data: bytes) -> Object:
     """Read one JSON object; `null` is an empty one."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_ordered, parse_constant=_no_constant)
+        value = json.loads(data.decode(), object_pairs_hook=_ordered, parse_constant=_no_constant, parse_float=_number)
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 at byte {error.start}") from error
     except RecursionError as error:

@@ -97,3 +97,8 @@ def test_only_an_error_without_a_code_gets_words_before_it():
     assert cni.failure("b", "c").within("a: ").msg == "a: b"
     typed = CniError(4, "b")
     assert typed.within("a: ") is typed
+
+
+def test_an_interface_without_a_name():
+    with pytest.raises(CniError, match=r"^interface name is empty$"):
+        cni.check_ifname("")

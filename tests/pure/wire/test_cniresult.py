@@ -211,7 +211,19 @@ def test_keys_match_in_any_case_and_the_last_one_wins():
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"3", b'"x"', b"\xff", b'{"a": NaN}', b"[" * 100000, b'{"a": ' + b"1" * 5000 + b"}"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b'"x"',
+        b"\xff",
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b"[" * 100000,
+        b'{"a": ' + b"1" * 5000 + b"}",
+    ],
 )
 def test_what_is_no_object(text):
     with pytest.raises(JsonError):
@@ -225,3 +237,7 @@ def test_what_is_no_object(text):
 def test_another_type_names_the_key(key, read):
     with pytest.raises(JsonError, match=f"as {key} "):
         read({"s": "x", "b": True, "f": 1.5, "n": 1}, key)
+
+
+def test_numbers_with_a_fraction_are_read():
+    assert cnijson.load(b'{"a": 1.5}') == {"a": 1.5}

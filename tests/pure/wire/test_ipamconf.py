@@ -220,3 +220,8 @@ def test_resolv_conf():
     assert dns.domain == "example.com"
     assert dns.search == ("a", "b", "c")
     assert dns.options == ("one", "two", "three")
+
+
+def test_a_set_as_messages_name_it():
+    [ranges] = parse({"ranges": [[{"subnet": "10.1.0.0/30"}, {"subnet": "10.2.0.0/30"}]]}).sets
+    assert ipamconf.describe(ranges) == "10.1.0.1-10.1.0.2,10.2.0.1-10.2.0.2"
