@@ -83,7 +83,6 @@ def test_add_calls_add_with_everything_unchanged():
     assert call.request.stdin == STDIN
 
 
-@pytest.mark.spec("cni.md F2")
 def test_del_calls_del_alone_and_prints_nothing():
     fake = Fake()
     done = fake.run(without(COMMAND="DEL"))
