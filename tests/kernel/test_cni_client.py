@@ -119,6 +119,7 @@ def test_it_is_small_and_needs_nothing(program: Path):
 
 
 class TestVersion:
+    @pytest.mark.spec("flannel.md §10.1/versions")
     @pytest.mark.parametrize("name", ["bridge", "flannel", "host-local", "loopback", "portmap"])
     def test_it_is_answered_without_daemon_stdin_and_python(self, program: Path, tmp_path: Path, name: str):
         (tmp_path / name).hardlink_to(shutil.copy2(program, tmp_path / "copy"))

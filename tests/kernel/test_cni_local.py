@@ -118,10 +118,26 @@ def test_it_waits_for_the_containers_turn(node: Node, make_netns):
     os.close(root)
 
 
+@pytest.mark.spec("flannel.md §10.3/absent")
 def test_a_missing_subnet_file_is_blamed_on_the_missing_daemon(node: Node, make_netns, tmp_path: Path):
     config = {"cniVersion": "1.0.0", "name": "n", "type": "flannel", "subnetFile": str(tmp_path / "none")}
     answer = node.call("ADD", make_netns().path, config, plugin="flannel")
     assert "weftd does not run on this node" in json.dumps(answer)
+
+
+@pytest.mark.spec("flannel.md §10.1/banner")
+@pytest.mark.parametrize("plugin", ["bridge", "flannel", "host-local", "loopback", "portmap"])
+def test_without_a_command_a_plugin_says_what_it_is(node: Node, bin_dir: Path, plugin: str):
+    env = {"WEFT_CNI_SOCKET": str(node.state / "none"), "WEFT_STATE_DIR": str(node.state)}
+    read, write = os.pipe()
+    done = subprocess.run(
+        [bin_dir / plugin], env=env, stdin=read, capture_output=True, text=True, timeout=20, check=True
+    )
+    os.close(read)
+    os.close(write)
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[0].startswith(f"CNI {plugin} plugin ")
+    assert done.stderr.splitlines()[1].startswith("CNI protocol versions supported: 0.1.0, 0.2.0, ")
 
 
 def test_a_state_directory_that_cannot_be_used_is_error_11(node: Node, make_netns):
@@ -184,6 +200,7 @@ class TestDelegates:
         assert ran.exit == 126
         assert b"ermission denied" in ran.stderr
 
+    @pytest.mark.spec("flannel.md §10.4/run-delegate")
     def test_text_file_busy_is_tried_again(self, tmp_path: Path):
         program = tmp_path / "theirs"
         program.write_bytes(Path("/bin/true").read_bytes())

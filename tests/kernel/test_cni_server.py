@@ -343,6 +343,7 @@ def _program(path: Path, body: str) -> Path:
 
 
 class TestDelegates:
+    @pytest.mark.spec("flannel.md §10.4/run-delegate")
     def test_a_delegate_has_the_callers_environment_with_changes(self, daemon: CniDaemon, tmp_path: Path):
         _program(tmp_path / "theirs", 'cat; echo "$CNI_COMMAND $CNI_IFNAME ${CNI_ARGS-none} $TRACEPARENT" >&2; exit 7')
         config = {"do": "delegate", "name": "theirs", "command": "CHECK", "env": {"CNI_ARGS": "a=b"}}
@@ -389,6 +390,7 @@ class TestDelegates:
         assert status == 126
         assert "ermission denied" in err
 
+    @pytest.mark.spec("flannel.md §10.4/run-delegate")
     def test_text_file_busy_is_tried_again(self, daemon: CniDaemon, tmp_path: Path):
         program = tmp_path / "theirs"
         program.write_bytes(Path("/bin/true").read_bytes())
