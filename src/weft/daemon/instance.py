@@ -79,6 +79,15 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
     return held
 
 
+def is_claimed(name: str) -> bool:
+    """Tell whether a daemon of root's claims `name` in this network namespace now."""
+    try:
+        _refuse(name)
+    except ConfigError:
+        return True
+    return False
+
+
 def refuse_beside_others() -> None:
     """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace (proc(5): /proc/net/unix)."""
     for line in _SOCKETS.read_text(errors="replace").splitlines():

@@ -75,10 +75,8 @@ class Network:
         self._snapshot = snapshot or self._snapshot
         roster = Roster(ours(inputs, self._snapshot))
         roster.listed(self._loop.roster.leases)
-        self._loop.roster = roster
-        self._loop.inputs = inputs
+        self._loop.decide_from(inputs, roster)
         self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
-        self._loop.wake.inputs()
         self.rules.want(rule_sets(inputs))
 
     def take(self, event: StoreEvent) -> None:

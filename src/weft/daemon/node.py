@@ -26,6 +26,7 @@ from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import overlaps
 from weft.desired.inputs import Inputs
+from weft.desired.realm import Realm
 from weft.kernel.events import Monitor
 from weft.kernel.firewall import Firewall, Tooling
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
@@ -34,6 +35,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import Problem, Unavailable
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
+from weft.wire.etcd import Subnets
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,10 @@ class Node:
         )
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         snapshot = await kernel.snapshot()
+        previous = host.previous_subnets(options)
         inputs = await self._look(netconf, leasing, kernel, snapshot)
+        former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
+        inputs = replace(inputs, former_networks=tuple(former))
         backend = BACKENDS[netconf.backend]
         devices = frozenset(backend.devices(inputs).values())
         names = [f"instance/{self._directory.name}", *(f"device/{name}" for name in sorted(devices))]
@@ -86,7 +91,7 @@ class Node:
         kernel.devices = devices
         firewall, tooling, rule_monitor = await self._firewall(inputs, held)
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-        await self._acquire(leasing, inputs)
+        await self._acquire(leasing, inputs, (previous.subnet_v4, previous.subnet_v6))
         lease = leasing.lease
         network = Network(
             kernel,
@@ -109,6 +114,7 @@ class Node:
             else:
                 network.recall(leasing.remembered)
             await network.bring_up()
+            start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
             sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
             for work in (network.loop.run(), network.listen(monitor), network.rules.run(rule_monitor, sweep=sweep)):
@@ -147,14 +153,13 @@ class Node:
             log.warning("%s", problem)
         return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
 
-    async def _acquire(self, leasing: Leasing, inputs: Inputs) -> None:
+    async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> None:
         """Take a lease, for as long as it takes; while the store is away, the one of an earlier run will do."""
-        previous = host.previous_subnets(self._options)
         attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
         said = ""
         while True:
             try:
-                await leasing.acquire(attrs, (previous.subnet_v4, previous.subnet_v6))
+                await leasing.acquire(attrs, previous)
             except Unavailable as error:
                 problem = error.problems[0]
                 if problem.code == "STORE-001" and leasing.use_recorded():

@@ -20,7 +20,8 @@ from weft.desired.backends import BACKENDS
 from weft.desired.facts import overlaps
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Facts, Inputs
-from weft.desired.node import SHARED, Wanted, manages, shared
+from weft.desired.node import SHARED, Wanted, shared
+from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.kernel.firewall import Firewall
 from weft.kernel.rtnl import Rtnl
@@ -66,9 +67,10 @@ async def preview(options: Options, world: World) -> Preview:
                 wanted.set(lease.id, backend.peer(inputs, lease))
             except PeerError as error:
                 problems += error.problems
-        kernel.devices = frozenset(backend.devices(inputs).values())
+        realm = Realm.of(backend, inputs)
+        kernel.devices = realm.devices
         kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
-        have = {key: thing for key, thing in (await kernel.look()).items() if manages(inputs, thing)}
+        have = {key: thing for key, thing in (await kernel.look()).items() if realm.holds(thing)}
     rules_want, rules_have = await _rules(inputs)
     steps = diff({**wanted.objects, **rules_want}, {**have, **rules_have}, prune=source == "store")
     lines = tuple(explain(step, {**have, **rules_have}.get(step.object.key)) for step in steps)

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 
 from weft.daemon.dirty import Dirty, Wake
 from weft.desired.inputs import Backend, Inputs
-from weft.desired.node import SHARED, Wanted, manages, shared
+from weft.desired.node import SHARED, Wanted, shared
+from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
 from weft.model.objects import Key, Object, Objects, VxlanLink
@@ -70,7 +71,8 @@ class Reconciler:
     ) -> None:
         self.wake = Wake()
         self.roster = roster
-        self.inputs = inputs
+        self._inputs = inputs
+        self._realm = Realm.of(backend, inputs)
         self.tally = Tally()
         self.complete = False  # until the first full list of leases nothing is removed
         self._kernel = kernel
@@ -84,6 +86,17 @@ class Reconciler:
         self._started = False
 
     @property
+    def inputs(self) -> Inputs:
+        """What decides."""
+        return self._inputs
+
+    def decide_from(self, inputs: Inputs, roster: Roster) -> None:
+        """Decide from other inputs and another roster from the next round on."""
+        self._inputs, self.roster = inputs, roster
+        self._realm = Realm.of(self._backend, inputs)
+        self.wake.inputs()
+
+    @property
     def wanted(self) -> Objects:
         """What the kernel should hold now."""
         return self._wanted.objects
@@ -92,7 +105,7 @@ class Reconciler:
         """Take a notice: someone else changed the object of `key` to `thing`, or removed it."""
         if thing is None:
             self._have.pop(key, None)
-        elif manages(self.inputs, thing):
+        elif self._realm.holds(thing):
             self._have[key] = thing
         self._seen_since.add(key)
         if self._have.get(key) != self._wanted.objects.get(key):
@@ -171,7 +184,7 @@ class Reconciler:
     async def _look(self, announced: set[Key] | None) -> None:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
         seen = await self._kernel.look()
-        have = {key: thing for key, thing in seen.items() if manages(self.inputs, thing)}
+        have = {key: thing for key, thing in seen.items() if self._realm.holds(thing)}
         if announced is not None:
             changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
             self.tally.unannounced += len(changed - announced)

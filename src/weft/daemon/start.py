@@ -7,7 +7,9 @@ serves instead (decisions.md §6).
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -16,7 +18,7 @@ from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.store import EtcdStore
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options, Secret
-from weft.daemon import host, identity
+from weft.daemon import host, identity, instance
 from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.memory import Memory
@@ -25,6 +27,9 @@ from weft.desired.backends import BACKENDS
 from weft.desired.facts import select
 from weft.desired.harm import macs_in
 from weft.desired.inputs import Facts, Inputs
+from weft.desired.realm import Realm
+from weft.kernel.codec import VTEP_ALIAS
+from weft.kernel.netlink import NetlinkError
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.snapshot import Snapshot
@@ -141,6 +146,19 @@ def without_clones(own: Identity, others: Iterable[Lease], directory: Path, worl
             identity.save(directory, new)
             return new
     return own
+
+
+def remove_former_devices(kernel: NodeKernel, snapshot: Snapshot, realm: Realm) -> None:
+    """Remove the VTEPs of the configuration before this one (another VNI), unless another daemon keeps them."""
+    for link in snapshot.links:
+        addresses = snapshot.addresses_of(link.index)
+        ours = any(realm.leads_to(ip_network(each.ip)) for each in addresses)
+        if link.alias == VTEP_ALIAS and link.name not in realm.devices and ours:
+            if instance.is_claimed(f"device/{link.name}"):
+                continue
+            log.warning("ROUTE-002: removed link %s, left by an earlier configuration", link.name)
+            with suppress(NetlinkError):
+                kernel.rtnl.delete_link(link.index)
 
 
 def _password(options: Options) -> Secret | None:

@@ -41,7 +41,8 @@ class Inputs:
     """All that decides what this node's kernel should hold, but for the peers.
 
     `v4` and `v6` are our own subnets, None before the lease is known or where the family is off.
-    `mac_v4` and `mac_v6` are made once per node and kept on disk.
+    `mac_v4` and `mac_v6` are made once per node and kept on disk. `former_networks` are those of the configuration
+    before this one, whose routes may still be there.
     """
 
     netconf: NetConf
@@ -50,6 +51,7 @@ class Inputs:
     mac_v6: Mac
     v4: IPv4Network | None = None
     v6: IPv6Network | None = None
+    former_networks: tuple[Net, ...] = ()
     ip_masq: bool = False
     random_fully: bool = True
     forward_rules: bool = True

@@ -5,7 +5,7 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 """
 
 from weft.desired.inputs import Backend, Inputs
-from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
+from weft.model.objects import KernelState, Key, Object, Objects, Route
 
 SHARED = ""
 # Behind every other route: it catches what the bridge's own route does not (flannel.md §1.8).
@@ -19,20 +19,6 @@ def shared(backend: Backend, inputs: Inputs) -> KernelState:
         own = (net for net in (inputs.v4, inputs.v6) if net is not None)
         state |= {Route(dst=net, blackhole=True, priority=_BLACKHOLE_PRIORITY) for net in own}
     return state
-
-
-def manages(inputs: Inputs, thing: Object) -> bool:
-    """Tell whether an object on a device of ours is ours to keep or remove (flannel.md §6.1).
-
-    An IPv4 address outside the cluster's network was put there by somebody for a reason, and an IPv6
-    link-local address by the kernel.
-    """
-    if not isinstance(thing, Address):
-        return True
-    if thing.ip.version == 4:
-        pool = inputs.netconf.v4
-        return pool is not None and thing.ip in pool.network
-    return not thing.ip.is_link_local
 
 
 class Wanted:

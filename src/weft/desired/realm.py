@@ -1,0 +1,59 @@
+"""Which of the things that bear weft's mark are this daemon's: two daemons may serve two networks on one node.
+
+A daemon's own are its devices, what sits on them, and the routes into its networks.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+from typing import Self
+
+from weft.desired.inputs import Backend, Inputs
+from weft.model.net import Net
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Realm:
+    """`devices` by name, and the `networks` of the configuration now and of the one before."""
+
+    devices: frozenset[str]
+    networks: tuple[Net, ...]
+
+    @classmethod
+    def of(cls, backend: Backend, inputs: Inputs) -> Self:
+        """What a daemon with these inputs keeps."""
+        pools = (inputs.netconf.v4, inputs.netconf.v6)
+        return cls(
+            devices=frozenset(backend.devices(inputs).values()),
+            networks=(*(pool.network for pool in pools if pool is not None), *inputs.former_networks),
+        )
+
+    def holds(self, thing: Object) -> bool:
+        """Tell whether `thing`, which bears our mark, is this daemon's to keep or to remove."""
+        match thing:
+            case VxlanLink():
+                return thing.name in self.devices
+            case Address():
+                return thing.dev in self.devices and self._ours(thing)
+            case Neighbour() | FdbEntry():
+                return thing.dev in self.devices
+            case Route():
+                return thing.dev in self.devices or self.leads_to(thing.dst)
+            case _:
+                return True
+
+    def leads_to(self, net: Net) -> bool:
+        """Tell whether `net` lies inside one of the networks."""
+        return any(_within(net, network) for network in self.networks)
+
+    def _ours(self, address: Address) -> bool:
+        """An IPv4 address outside our networks was put there for a reason, a link-local one by the kernel (§6.1)."""
+        if address.ip.version == 6:
+            return not address.ip.is_link_local
+        return any(address.ip in network for network in self.networks)
+
+
+def _within(net: Net, network: Net) -> bool:
+    if isinstance(net, IPv4Network):
+        return isinstance(network, IPv4Network) and net.subnet_of(network)
+    return isinstance(network, IPv6Network) and net.subnet_of(network)

@@ -1,0 +1,63 @@
+"""Two daemons on one node keep apart what bears the same mark."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import pytest
+
+from tests.support import builders
+from weft.desired.backends import hostgw, vxlan
+from weft.desired.realm import Realm
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+
+MAC = builders.mac(2)
+OWN = builders.wanted(vxlan, builders.inputs(1, family="46"), [builders.lease(2, vxlan, family="46")])
+OTHER = builders.wanted(vxlan, builders.inputs(1, vni=2), [builders.lease(2, vxlan)])
+
+
+@pytest.mark.parametrize("thing", OWN.values(), ids=str)
+def test_everything_that_a_daemon_wants_is_its_own(thing: Object):
+    assert Realm.of(vxlan, builders.inputs(1, family="46")).holds(thing)
+
+
+@pytest.mark.parametrize("thing", [thing for thing in OTHER.values() if not isinstance(thing, (Route, Sysctl))], ids=str)
+def test_another_daemons_device_and_what_sits_on_it_are_not(thing: Object):
+    assert not Realm.of(vxlan, builders.inputs(1)).holds(thing)
+
+
+@pytest.mark.spec("flannel.md §6.1/v4-address-helper", "flannel.md §6.1/v6-address-helper")
+@pytest.mark.parametrize(
+    "ip,held",
+    [
+        (IPv4Address("10.5.9.9"), True),
+        (IPv4Address("192.0.2.1"), False),
+        (IPv6Address("2001:db8::1"), True),
+        (IPv6Address("fe80::1"), False),
+    ],
+)
+def test_foreign_addresses_on_our_device(ip: object, held: bool):
+    realm = Realm.of(vxlan, builders.inputs(1, family="46"))
+    assert realm.holds(Address(dev="flannel.1", ip=ip, prefixlen=32)) is held
+    assert not realm.holds(Address(dev="eth0", ip=ip, prefixlen=32))
+
+
+def test_routes_belong_by_device_or_by_network():
+    realm = Realm.of(hostgw, builders.inputs(1, backend="host-gw", family="46"))
+    via = IPv4Address("192.168.0.2")
+    assert realm.holds(Route(dst=IPv4Network("10.5.7.0/24"), via=via, dev="eth0"))
+    assert realm.holds(Route(dst=IPv6Network("fc00:0:0:7::/64"), dev="eth0"))
+    assert not realm.holds(Route(dst=IPv4Network("10.6.7.0/24"), via=via, dev="eth0"))
+    assert not realm.holds(Route(dst=IPv6Network("fd99::/64"), dev="eth0"))
+    assert Realm.of(vxlan, builders.inputs(1)).holds(Route(dst=IPv4Network("10.6.7.0/24"), dev="flannel.1"))
+
+
+def test_routes_of_the_configuration_before_are_still_ours_to_remove():
+    inputs = replace(builders.inputs(1, backend="host-gw"), former_networks=(IPv4Network("10.6.0.0/16"),))
+    assert Realm.of(hostgw, inputs).holds(Route(dst=IPv4Network("10.6.7.0/24"), dev="eth0"))
+
+
+def test_neighbours_and_forwarding_entries_go_by_their_device():
+    realm = Realm.of(vxlan, builders.inputs(1))
+    for dev, held in (("flannel.1", True), ("cni0", False)):
+        assert realm.holds(Neighbour(dev=dev, ip=IPv4Address("10.5.2.0"), mac=MAC)) is held
+        assert realm.holds(FdbEntry(dev=dev, mac=MAC, remote=IPv4Address("192.168.0.2"))) is held
