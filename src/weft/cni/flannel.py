@@ -29,7 +29,6 @@ def _add(call: Call) -> bytes:
     conf = flannelconf.parse(call.config)
     made = flannelconf.delegate_config(conf, _read_env(call, conf))
     stdin = flannelconf.render(made)
-    call.note(stdin.decode())
     path = _choose_state(call, conf)
     with ExitStack() as undo:
         undo.callback(_drop_state, call, conf, path)
@@ -41,6 +40,8 @@ def _add(call: Call) -> bytes:
             undo.pop_all()
         done = delegate.run(call, made["type"], "ADD", stdin)
         _pass_on(call, done.stderr)
+        if done.exit:
+            call.note(f"flannel: the delegate was told {stdin.decode()}")
         delegate.check(done)
         undo.pop_all()
     return done.stdout
