@@ -152,10 +152,10 @@ class Daemon:
     # --- The process
 
     def command(self, *flags: str) -> list[str]:
-        """The command line of the daemon, with `flags` last, so that they win."""
+        """The command line of the daemon, with `flags` last, so that they win; only interfaces add up."""
         return [
             *(sys.executable, "-m", "weft.daemon.main"),
-            "--iface=eth0",
+            *(() if any(flag.startswith("--iface") for flag in flags) else ("--iface=eth0",)),
             f"--etcd-endpoints={self._underlay.etcd.url}",
             f"--etcd-prefix={self.prefix}",
             f"--subnet-file={self.subnet_file}",

@@ -66,10 +66,10 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
     )
 
     def stop(number: signal.Signals) -> None:
-        log.info("%s: stopping; what is in the kernel stays", number.name)
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)  # a second signal kills at once
+            signal.signal(each, signal.SIG_DFL)  # a second signal kills at once, even while nobody reads the log
+        log.info("%s: stopping; what is in the kernel stays", number.name)
         if task is not None:
             task.cancel()
 

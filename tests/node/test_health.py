@@ -1,0 +1,133 @@
+"""The health endpoints (flannel.md §1.7) and the end of a daemon (§1.6)."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.weftd import HEALTH_PORT, VXLAN, Cluster, eventually
+
+
+@pytest.mark.spec("flannel.md §1.7/healthz", "flannel.md §1.7/readyz", "flannel.md §1.5/5-health-server")
+def test_health_is_answered_while_waiting_for_the_configuration(cluster: Cluster):
+    node = cluster.node(1).spawn()
+    eventually(lambda: node.get("/healthz")[0])
+    assert node.get("/healthz") == (200, "flanneld is running")
+    assert node.get("/readyz") == (503, "flanneld is not ready yet")
+    cluster.configure()
+    node.wait_ready()
+    assert node.get("/readyz") == (200, "flanneld is ready")
+    assert node.get("/healthz") == (200, "flanneld is running")
+
+
+@pytest.mark.spec("flannel.md §1.7/other-paths")
+def test_any_method_will_do_and_no_other_path(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"):
+        body = "" if method == "HEAD" else "flanneld is running"
+        assert node.get("/healthz", method) == (200, body)
+        assert node.get("/readyz?verbose", method)[0] == 200
+        for path in ("/", "/metrics", "/healthz/x", "/READYZ"):
+            assert node.get(path, method)[0] == 404, path
+
+
+@pytest.mark.spec("flannel.md §1.2/healthz-ip", "flannel.md §1.2/healthz-port")
+def test_health_listens_only_where_it_is_told(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start("--healthz-ip=127.0.0.1", "--healthz-port=8090")
+    assert "127.0.0.1:8090" in node.netns.run("ss -ltn")
+    node.stop()
+    node.spawn("--healthz-port=0").says("ready: ")
+    assert node.netns.run("ss -Hltn") == ""
+
+
+@pytest.mark.spec("flannel.md §1.5/5-health-server")
+def test_a_health_port_in_use_ends_the_start(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    taken = node.netns.call(lambda: socket.create_server(("0.0.0.0", HEALTH_PORT)))  # noqa: S104 a namespace of ours
+    with taken:
+        assert node.spawn().wait() == 1
+    node.says(r"FLAG-001 --healthz-ip, --healthz-port: 0\.0\.0\.0:8090 cannot be bound")
+    assert cluster.leases() == {}
+
+
+@pytest.mark.spec("flannel.md §1.6/health-grace")
+def test_open_connections_do_not_hold_up_the_end(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    idle, half = (node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT))) for _ in range(2))
+    with idle, half:
+        half.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+        start = time.monotonic()
+        assert node.stop() == 0
+        assert time.monotonic() - start < 4
+
+
+@pytest.mark.spec("flannel.md §1.6/second-signal")
+def test_a_second_signal_kills_at_once(cluster: Cluster):
+    """Shown on a daemon that cannot end by itself, because nobody takes its log."""
+    cluster.configure()
+    node = cluster.node(1)
+    reading, writing = os.pipe()
+    process = node.netns.popen(node.command(), stdin=subprocess.DEVNULL, stderr=writing)
+    with open(reading, "rb") as log, open(writing, "wb", buffering=0) as full:  # noqa: PTH123 descriptors, not paths
+        while b"ready: " not in log.readline():
+            assert process.poll() is None
+        os.set_blocking(writing, False)
+        with suppress(BlockingIOError):
+            while full.write(bytes(65536)):
+                pass
+        os.set_blocking(writing, True)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: not _handles(process.pid, signal.SIGTERM))
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(3) == -signal.SIGTERM
+
+
+@pytest.mark.spec("flannel.md §1.6/survives-exit", "flannel.md §3.2/kept-on-exit", "flannel.md §8.3/kept-at-shutdown")
+@pytest.mark.parametrize("nftables", [False, True], ids=["iptables", "nft"])
+def test_all_that_pods_need_survives_the_daemon(cluster: Cluster, nftables):
+    cluster.configure(VXLAN, EnableNFTables=nftables)
+    cluster.peer(50)
+    node = cluster.node(1).start("--ip-masq")
+    look = "ip route; ip neigh show nud permanent; bridge fdb show dev flannel.1; ip -d link show flannel.1"
+    rules = "nft -s list ruleset"
+    before = node.netns.run(look), node.netns.run(rules), node.subnet_file.read_bytes()
+    assert node.stop() == 0
+    assert (node.netns.run(look), node.netns.run(rules), node.subnet_file.read_bytes()) == before
+    node.start("--ip-masq")
+    node.kill()
+    assert (node.netns.run(look), node.netns.run(rules), node.subnet_file.read_bytes()) == before
+    assert list(cluster.leases()) == sorted({f"{node.v4[0]}-24", "10.5.50.0-24"})
+
+
+@pytest.mark.spec("flannel.md §3.2/once", "flannel.md §3.2/modes", "flannel.md §3.2/atomic")
+def test_the_subnet_file_is_written_once_with_its_modes(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    node.spawn("--ip-masq", wrap=["sh", "-c", 'umask 077; exec "$@"', "sh"]).wait_ready()
+    assert node.subnet_file.stat().st_mode & 0o777 == 0o644
+    assert node.subnet_file.parent.stat().st_mode & 0o777 == 0o755
+    first = node.subnet_file.stat()
+    node.ip("link del flannel.1")
+    node.says("VTEP-004")
+    cluster.peer(50)
+    node.sees("ip route", "10.5.50.0")
+    again = node.subnet_file.stat()
+    assert (again.st_ino, again.st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    assert [path.name for path in node.subnet_file.parent.iterdir()] == ["subnet.env"]
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process has a handler for a signal (proc(5): SigCgt)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [caught] = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (number - 1) & 1)
