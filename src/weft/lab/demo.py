@@ -1,5 +1,6 @@
 """`weft lab demo`: a pod network in front of your eyes, in a few seconds. What it prints, it has just seen."""
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Final
 
 import click
 
-from weft.lab import decode, labfile, protocol, show, start, terminal
+from weft.lab import decode, labfile, places, protocol, show, start, terminal
 from weft.lab.decode import Layer
 from weft.lab.packets import Reader
 from weft.lab.places import Place
@@ -18,7 +19,6 @@ from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
 from weft.model.errors import Problem, Unavailable
 
-_NAME: Final = "demo"
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
 
@@ -45,9 +45,10 @@ def run(base: Path, environ: Mapping[str, str]) -> None:
 @contextmanager
 def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) -> Iterator["_Scene"]:
     _title(f"{nodes} nodes, 2 pods each, back end {backend}: real weftd, real plugins, real etcd")
-    wanted = labfile.regular(name=_NAME, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
+    name = next(name for name in _names() if not any(place.name == name for place in places.found(base)))
+    wanted = labfile.regular(name=name, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
     report = start.up(wanted, base, environ, note=lambda text: click.echo(f"  {text}"))
-    place = start.find(base, _NAME)
+    place = start.find(base, name)
     try:
         yield _Scene(place, report)
     finally:
@@ -113,10 +114,10 @@ class _Scene:
         subnet = self.nodes[1].subnets[0]
         _title(f"Somebody deletes that route: ip route del {subnet}")
         milliseconds = self._one(sys.executable, "-m", "weft.lab.stopwatch", subnet)
+        self._ping(*self.pods)
         click.echo(f"It was back after {milliseconds} ms. weftd says:")
         log = (self.place.logs / f"{self.nodes[0].name}.log").read_text().splitlines()
-        click.echo("\n".join(f"  {line}" for line in log[-3:] if subnet in line or "ROUTE" in line))
-        self._ping(*self.pods)
+        click.echo("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
 
     def _ping(self, source: PodReport, target: PodReport) -> PingReport:
         call = Call(self.place.socket, protocol.Ping(source=source.name, target=target.name, count=1))
@@ -162,6 +163,11 @@ class _Scene:
         if status != 0:
             raise _untrue(f"{' '.join(command)} on {node} to work", stderr.strip())
         return stdout.splitlines()
+
+
+def _names() -> Iterator[str]:
+    yield "demo"
+    yield from (f"demo{number}" for number in itertools.count(2))
 
 
 def _title(text: str) -> None:

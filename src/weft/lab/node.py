@@ -64,6 +64,7 @@ class RunningNode:
             subnets=[str(net) for net in env.subnets] if env else [],
             mtu=env.mtu if env else 0,
             daemon=state,
+            pid=self.daemon.pid if self.daemon is not None else 0,
         )
 
 

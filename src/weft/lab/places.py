@@ -52,14 +52,20 @@ class Place:
             return 0
 
     def claim(self) -> int | None:
-        """Take the lab's lock and return its descriptor, or None if somebody holds it."""
-        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        return lock
+        """Take the lab's lock and return its descriptor, or None if somebody holds it. The directory is made."""
+        while True:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            self.logs.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # whoever removes the lab was quicker
+                lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+                    if self._lock.stat().st_ino == os.fstat(lock).st_ino:
+                        return lock
+                except BlockingIOError:
+                    os.close(lock)
+                    return None
+                os.close(lock)  # removed between opening and locking: nobody else will ever see this lock
 
     @property
     def alive(self) -> bool:
@@ -102,11 +108,17 @@ class Place:
             log.unlink()
 
     def remove(self) -> None:
-        """Remove all that a dead lab has left."""
-        self._take_names()
-        shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):  # other labs are still there
-            self.path.parent.rmdir()
+        """Remove all that a dead lab has left. A lab that has come up in its place meanwhile stays."""
+        lock = self.claim()
+        if lock is None:
+            return
+        try:
+            self._take_names()
+            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):  # other labs are still there
+                self.path.parent.rmdir()
+        finally:
+            os.close(lock)
 
     def _take_names(self) -> None:
         try:
@@ -146,12 +158,10 @@ def found(base: Path) -> Iterator[Place]:
 
 
 def make(base: Path, name: str) -> Place:
-    """Return the place for a lab of this name, whose directory exists then."""
+    """Return the place for a lab of this name, below a directory that is this user's alone."""
     base.mkdir(mode=0o700, exist_ok=True)
     _check_owner(base)
-    place = Place(base / name)
-    place.logs.mkdir(parents=True, mode=0o700, exist_ok=True)
-    return place
+    return Place(base / name)
 
 
 def _check_owner(base: Path) -> None:

@@ -8,13 +8,17 @@ from weft.lab.spec import Family
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `subnets` is its lease, from its subnet.env; `daemon` is `ready`, `starting` or `exited N`."""
+    """One node. `subnets` is its lease, from its subnet.env; `daemon` is `ready`, `starting` or `exited N`.
+
+    `pid` is the daemon's process number inside the lab, 0 without one.
+    """
 
     name: str
     underlay: list[str]
     subnets: list[str]
     mtu: int
     daemon: str
+    pid: int
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,12 +88,21 @@ async def attach(run: Run, network: Mapping[str, Any], sandbox: Sandbox) -> Resu
 
 
 async def detach(run: Run, network: Mapping[str, Any], sandbox: Sandbox, result: Result | None) -> None:
-    """Take the container off `network` and loopback. `result` is what `attach` returned, if it did."""
+    """Take the container off `network` and loopback. `result` is what `attach` returned, if it did.
+
+    A plugin that refuses does not keep the others from being asked; the first refusal is raised at the end.
+    """
+    refusals: list[WeftError] = []
     for listed, interface in ((network, "eth0"), (_LOOPBACK, "lo")):
         for plugin in reversed(listed["plugins"]):
             # Before version 0.4.0 no previous result is passed to DEL.
             earlier = result if listed is network and _version(listed) >= (0, 4) else None
-            await _call(run, listed, plugin, sandbox.variables("DEL", interface), earlier)
+            try:
+                await _call(run, listed, plugin, sandbox.variables("DEL", interface), earlier)
+            except WeftError as error:
+                refusals.append(error)
+    if refusals:
+        raise refusals[0]
 
 
 async def _add(run: Run, network: Mapping[str, Any], sandbox: Sandbox, interface: str) -> Result:

@@ -53,11 +53,11 @@ def _on_terminal(start: Start) -> int:
     before = termios.tcgetattr(0)
     resized = signal.signal(signal.SIGWINCH, lambda *_: _copy_size(ours))
     try:
-        tty.setraw(0)
+        tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead stays
         _copy(call, ours)
         return _status(call)
     finally:
-        termios.tcsetattr(0, termios.TCSAFLUSH, before)
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
         signal.signal(signal.SIGWINCH, resized)
         os.close(ours)
 

@@ -1,0 +1,320 @@
+"""What each command does, in one lab with two nodes."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.vxlan import VXLAN
+from scapy.utils import PcapNgReader
+
+from tests.support.lab import WEFT, Lab, lab, new_name, weft
+
+
+@pytest.fixture(scope="module")
+def running():
+    with lab("--nodes", "2") as running:
+        yield running
+
+
+def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
+    report = running.ps()
+    assert [node["name"] for node in report["nodes"]] == ["node1", "node2"]
+    assert [node["underlay"] for node in report["nodes"]] == [["172.31.0.11"], ["172.31.0.12"]]
+    assert {node["daemon"] for node in report["nodes"]} == {"ready"}
+    assert {node["mtu"] for node in report["nodes"]} == {1450}
+    assert [pod["name"] for pod in report["pods"]] == ["pod1-1", "pod1-2", "pod2-1", "pod2-2"]
+    assert report["network"]["Backend"] == {"Type": "vxlan"}
+    ran = running.weft("ps")
+    assert report["nodes"][0]["subnets"][0] in ran.stdout
+    assert "Next: weft lab ping pod1-1 pod2-2" in ran.stderr
+
+
+def test_exec_enters_the_whole_node_and_returns_its_status(running):
+    assert running.run("node1", "hostname") == "node1\n"
+    assert "FLANNEL_SUBNET=" in running.run("node1", "cat", "/run/flannel/subnet.env")
+    assert "172.31.0.12" in running.run("node2", "ip", "address", "show", "eth0")
+    assert "eth0" in running.run("node1", "ls", "/sys/class/net")
+    plugins = running.run("node1", "ls", "/opt/cni/bin").split()
+    assert {"bridge", "flannel", "host-local", "loopback", "portmap"} <= set(plugins)
+    assert running.weft("exec", "node1", "--", "sh", "-c", "exit 7", check=False).returncode == 7
+    assert running.weft("exec", "node1", "--", "sh", "-c", "kill -TERM $$", check=False).returncode == 128 + 15
+
+
+def test_exec_passes_input_output_and_error_through(running):
+    ran = running.weft("exec", "node1", "--", "sh", "-c", "cat; echo problem >&2", stdin=None, input="a\0b\n")
+    assert (ran.stdout, ran.stderr) == ("a\0b\n", "problem\n")
+
+
+def test_exec_in_json_holds_status_output_and_error(running):
+    ran = running.weft("exec", "-o", "json", "pod1-1", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
+    assert ran.returncode == 3
+    assert json.loads(ran.stdout) == {"status": 3, "stdout": "out\n", "stderr": "err\n"}
+
+
+def test_exec_of_what_is_not_there(running):
+    ran = running.weft("exec", "node1", "--", "no-such-program", check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "HOST-002 node1: no-such-program: No such file or directory" in ran.stderr
+    ran = running.weft("exec", "node9", "--", "true", check=False)
+    assert ran.returncode == 2
+    assert "no node or pod of this name; expected one of node1, node2, pod1-1" in ran.stderr
+
+
+def test_exec_gives_signals_to_the_command(running):
+    command = [
+        WEFT,
+        "lab",
+        "exec",
+        "--lab",
+        running.name,
+        "node1",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 9' TERM; echo on; sleep 9 & wait",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "on\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) == 9
+
+
+def test_a_command_ends_when_its_user_is_gone(running):
+    command = [WEFT, "lab", "exec", "--lab", running.name, "node1", "--", "sh", "-c", "echo $$; exec sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        pid = child.stdout.readline().strip()
+        child.kill()
+    deadline = time.monotonic() + 10
+    while running.weft("exec", "node1", "--", "test", "-d", f"/proc/{pid}", check=False).returncode == 0:
+        assert time.monotonic() < deadline, "sleep outlived the command"
+
+
+def test_exec_on_a_terminal_has_a_terminal_of_its_own(running):
+    pid, master = pty.fork()
+    if pid == 0:
+        shell = "tty && stty size && read line && echo got $line"
+        os.execv(WEFT, [WEFT, "lab", "exec", "--lab", running.name, "pod1-1", "--", "sh", "-c", shell])  # noqa: S606
+    os.write(master, b"hello\n")
+    said = b""
+    while True:
+        try:
+            data = os.read(master, 4096)
+        except OSError:
+            break
+        said += data
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, said
+    assert b"/dev/pts/" in said
+    assert b"got hello" in said
+
+
+def test_a_pod_holds_network_ipc_uts_and_mount_namespaces(running):
+    assert running.run("pod1-1", "hostname") == "pod1-1\n"
+    names = ("net", "ipc", "uts", "mnt")
+    of_node, of_pod, of_other = (
+        {name: running.run(where, "readlink", f"/proc/self/ns/{name}") for name in names}
+        for where in ("node1", "pod1-1", "pod1-2")
+    )
+    for name in names:
+        assert len({of_node[name], of_pod[name], of_other[name]}) == 3, name
+    assert running.run("pod1-1", "ls", "/sys/class/net").split() == ["eth0", "lo"]
+    assert "<LOOPBACK,UP" in running.run("pod1-1", "ip", "link", "show", "lo")
+    assert "default via" in running.run("pod1-1", "ip", "route")
+
+
+def test_run_and_rm_attach_and_detach_a_pod(running):
+    report = running.json("run", "web", "--node", "node2")
+    [address] = report["addresses"]
+    reservations = running.run("node2", "ls", "/var/lib/cni/networks/cbr0").split()
+    assert address.partition("/")[0] in reservations
+    assert running.weft("ping", "pod1-1", "web").stdout.count(" ms, seen there as ") == 3
+    running.weft("rm", "web")
+    reservations = running.run("node2", "ls", "/var/lib/cni/networks/cbr0").split()
+    assert address.partition("/")[0] not in reservations
+    assert "web" not in running.run("node2", "ls", "/run/netns").split()
+    ran = running.weft("rm", "web", check=False)
+    assert ran.returncode == 2
+    assert "LAB-001 web: no pod of this name" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (("pod1-1", "--node", "node1"), "pod pod1-1: the name is taken"),
+        (("node1", "--node", "node1"), "pod node1: the name is taken"),
+        (("web", "--node", "node7"), "node7: no node of this name; expected one of node1, node2"),
+        (("../web", "--node", "node1"), "a pod named '../web'; expected a lower-case letter"),
+    ],
+)
+def test_run_refuses_names(running, arguments, complaint):
+    ran = running.weft("run", *arguments, check=False)
+    assert ran.returncode == 2
+    assert complaint in ran.stderr
+    assert len(running.ps()["pods"]) == 4
+
+
+def test_a_pod_whose_plugin_refuses_leaves_nothing(running):
+    broken = '{"cniVersion":"0.3.1","name":"cbr0","plugins":[{"type":"flannel"},{"type":"no-such-plugin"}]}'
+    running.run("node1", "sh", "-c", f"echo '{broken}' > /etc/cni/net.d/00-broken.conflist")
+    before = running.run("node1", "sh", "-c", "ls /run/netns /var/lib/cni/networks/cbr0 /var/lib/cni/flannel")
+    try:
+        ran = running.weft("run", "web", "--node", "node1", check=False)
+        assert ran.returncode == 1
+        assert "CNI-001 plugin no-such-plugin, ADD: no such program in /opt/cni/bin" in ran.stderr
+        assert (
+            running.run("node1", "sh", "-c", "ls /run/netns /var/lib/cni/networks/cbr0 /var/lib/cni/flannel") == before
+        )
+    finally:
+        running.run("node1", "rm", "/etc/cni/net.d/00-broken.conflist")
+
+
+def test_ping_shows_which_address_arrives(running):
+    address = running.pod("pod1-1")["addresses"][0].partition("/")[0]
+    report = running.json("ping", "pod1-1", "pod2-1", "--count", "2")
+    assert [(cell["fault"], cell["seen"]) for cell in report["cells"]] == [("", address)] * 2
+    # outside of the pod network the node's address is what is seen, and that is no fault
+    [cell] = running.json("ping", "pod1-1", "node2", "--count", "1")["cells"]
+    assert (cell["fault"], cell["seen"]) == ("", "172.31.0.11")
+
+
+def test_logs(running):
+    assert "weftd" in running.weft("logs", "node1").stdout
+    assert any("etcd" in line for line in running.json("logs", "etcd")["lines"])
+    ran = running.weft("logs", "../node1", check=False)
+    assert ran.returncode == 2
+    assert "expected one of etcd, node1, node2, supervisor" in ran.stderr
+
+
+@pytest.mark.spec("flannel.md §6.2/on-the-wire")
+def test_a_capture_holds_inner_and_outer_packets_and_other_programs_read_it(running, tmp_path):
+    out = tmp_path / "node1.pcapng"
+    with subprocess.Popen(
+        [WEFT, "lab", "capture", "--lab", running.name, "node1", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline().startswith("capturing on all links of node1")
+        running.weft("ping", "pod1-1", "pod2-1", "--count", "1")
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=10)
+    assert child.returncode == 0
+    assert said.endswith(f" packets in {out}\n")
+    inner_from, inner_to = (running.pod(pod)["addresses"][0].partition("/")[0] for pod in ("pod1-1", "pod2-1"))
+    vtep = {
+        node: json.loads(running.run(node, "ip", "-j", "link", "show", "flannel.1"))[0]["address"]
+        for node in ("node1", "node2")
+    }
+    with PcapNgReader(str(out)) as reader:
+        packets = list(reader)
+    outer = [p for p in packets if UDP in p and p[UDP].dport == 8472 and p[IP].src == "172.31.0.11"]
+    [request] = [p for p in (VXLAN(bytes(p[UDP].payload)) for p in outer) if ICMP in p and p[ICMP].type == 8]
+    assert request.vni == 1
+    assert (request.src, request.dst) == (vtep["node1"], vtep["node2"])
+    assert (request[IP].src, request[IP].dst, request[IP].ttl) == (inner_from, inner_to, 63)
+    plain = [p for p in packets if ICMP in p and p[ICMP].type == 8 and p[IP].ttl == 64]
+    assert plain, "the pod's packet on its veth and on cni0"
+    assert {p.sniffed_on for p in packets} >= {"eth0", "cni0", "flannel.1"}
+    listed = subprocess.run(["tcpdump", "-nn", "-r", str(out)], capture_output=True, text=True, check=True).stdout
+    assert f"IP {inner_from} > {inner_to}: ICMP echo request" in listed
+
+
+def test_a_capture_of_one_link_stops_after_its_count(running, tmp_path):
+    out = tmp_path / "inner.pcapng"
+    with subprocess.Popen(
+        [WEFT, "lab", "capture", "--lab", running.name, "node1", "flannel.1", "--out", str(out), "--count", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stderr is not None
+        child.stderr.readline()
+        running.weft("ping", "pod1-1", "pod2-1", "--count", "5")
+        assert child.wait(10) == 0
+    with PcapNgReader(str(out)) as reader:
+        packets = list(reader)
+    assert [packet.sniffed_on for packet in packets] == ["flannel.1"] * 2
+
+
+def test_a_capture_of_a_link_that_is_not_there(running, tmp_path):
+    ran = running.weft("capture", "node1", "eth7", "--out", str(tmp_path / "x"), check=False)
+    assert ran.returncode == 2
+    assert "LAB-001 node1: no link 'eth7'; expected one of lo, eth0" in ran.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_nodes_have_names_for_ip_netns(running):
+    ran = subprocess.run(
+        ["ip", "netns", "exec", f"lab-{running.name}-node2", "ip", "-br", "address", "show", "eth0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "172.31.0.12/16" in ran.stdout
+
+
+def test_two_labs_stand_side_by_side(running):
+    with lab("--nodes", "2", "--backend", "host-gw") as other:
+        listed = {one["name"]: one["state"] for one in json.loads(weft("lab", "list", "-o", "json").stdout)}
+        assert listed[running.name] == listed[other.name] == "up"
+        assert running.json("pingall")["reached"] == other.json("pingall")["reached"] == 20
+        ran = weft("lab", "ps", check=False)
+        assert ran.returncode == 2
+        assert "labs are up; expected --lab with one of" in ran.stderr
+    assert running.json("pingall")["reached"] == 20
+
+
+def test_a_second_lab_of_one_name_is_refused(running):
+    ran = weft("lab", "up", "--name", running.name, check=False)
+    assert ran.returncode == 2
+    assert f"LAB-001 {running.name}: a lab of this name is up" in ran.stderr
+    assert running.json("pingall")["reached"] == 20
+
+
+def test_the_shell_completes_names(running):
+    def completed(*words: str) -> set[str]:
+        line = " ".join(("weft", "lab", *words))
+        environ = os.environ | {
+            "_WEFT_COMPLETE": "bash_complete",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) + 1),
+        }
+        ran = subprocess.run([WEFT], env=environ, capture_output=True, text=True, check=False)
+        return {item.partition(",")[2] for item in ran.stdout.split()}
+
+    chosen = ("--lab", running.name)
+    assert completed("exec", *chosen, "pod2") == {"pod2-1", "pod2-2"}
+    assert completed("ping", *chosen, "") >= {"node1", "node2", "pod1-1"}
+    assert completed("logs", *chosen, "no") == {"node1", "node2"}
+    assert running.name in completed("down", "")
+    assert completed("up", "--ba") == {"--backend"}
+
+
+def test_commands_without_a_lab_say_what_to_do():
+    ran = Lab(new_name()).weft("ps", check=False)
+    assert ran.returncode == 2
+    assert "LAB-001" in ran.stderr
+
+
+def test_the_demo_tells_its_story(running):
+    # `running` is only there to show that a demo does not mind another lab.
+    ran = weft("lab", "demo")
+    for told in (
+        "UDP  port",
+        "-> 8472",
+        "VXLAN  VNI 1",
+        "FDB entry",
+        "proto 165",
+        "It was back after",
+        "ROUTE-001",
+        "host-gw",
+    ):
+        assert told in ran.stdout, told
+    assert not Path("/run/netns/lab-demo-node1").exists()

@@ -1,0 +1,100 @@
+"""Labs for tests: started and asked through the `weft` command, as users do, and always ended.
+
+Each has a name of its own, so that tests can run beside each other and beside somebody's lab.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WEFT = str(Path(sys.executable).parent / "weft")
+SECONDS = 60
+BACKENDS = ("vxlan", "vxlan-direct", "host-gw")
+FAMILIES = ("4", "46", "6")
+
+_numbers = itertools.count(1)
+_NETWORKS = {
+    "4": {"Network": "10.244.0.0/16"},
+    "6": {"EnableIPv4": False, "EnableIPv6": True, "IPv6Network": "2001:cafe:42::/56"},
+    "46": {"Network": "10.244.0.0/16", "EnableIPv6": True, "IPv6Network": "2001:cafe:42::/56"},
+}
+
+
+def new_name() -> str:
+    return f"t{os.getpid()}-{next(_numbers)}"
+
+
+def weft(
+    *arguments: str, user: Sequence[str] = (), check: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `weft`, perhaps behind a command that makes it another user."""
+    options = {"stdin": subprocess.DEVNULL} | options
+    ran = subprocess.run(
+        [*user, WEFT, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS, cwd="/", **options
+    )
+    if check and ran.returncode != 0:
+        raise AssertionError(f"weft {' '.join(arguments)} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}")
+    return ran
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab that is up."""
+
+    name: str
+    user: tuple[str, ...] = ()
+
+    def weft(
+        self, command: str, *arguments: str, check: bool = True, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `weft lab COMMAND` in this lab."""
+        return weft("lab", command, "--lab", self.name, *arguments, user=self.user, check=check, **options)
+
+    def json(self, command: str, *arguments: str, check: bool = True) -> Any:
+        return json.loads(self.weft(command, "-o", "json", *arguments, check=check).stdout)
+
+    def run(self, where: str, *command: str, check: bool = True) -> str:
+        """Return what a command prints in a node or pod."""
+        return self.weft("exec", where, "--", *command, check=check).stdout
+
+    def ps(self) -> Any:
+        return self.json("ps")
+
+    def node(self, name: str) -> Any:
+        return next(node for node in self.ps()["nodes"] if node["name"] == name)
+
+    def pod(self, name: str) -> Any:
+        return next(pod for pod in self.ps()["pods"] if pod["name"] == name)
+
+
+@contextmanager
+def lab(*arguments: str, name: str = "", user: Sequence[str] = ()) -> Iterator[Lab]:
+    """Start a lab, and end it whatever happens."""
+    name = name or new_name()
+    weft("lab", "up", "--name", name, *arguments, user=user)
+    try:
+        yield Lab(name, tuple(user))
+    finally:
+        weft("lab", "down", name, user=user, check=False)
+
+
+def network(backend: str, family: str) -> dict[str, Any]:
+    """Return the net-conf of one of BACKENDS and FAMILIES."""
+    options = {"Type": "vxlan", "DirectRouting": True} if backend == "vxlan-direct" else {"Type": backend}
+    return _NETWORKS[family] | {"Backend": options}
+
+
+def write_file(folder: Path, **content: Any) -> str:
+    """Write a lab file and return its path."""
+    path = folder / "lab.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
