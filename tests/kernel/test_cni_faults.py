@@ -1,6 +1,8 @@
 """ADD succeeds whole or leaves nothing: every call that a plugin makes fails once, one after the other."""
 
 import errno
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,12 @@ def pod(make_netns: Callable[[], Netns]) -> Netns:
 
 
 class Fault:
-    """Fails the call of a given number, once. `name` says which it was."""
+    """Fails the call of a given number, once, or kills the process then. `name` says which it was."""
 
-    def __init__(self, number: int, *, after: bool) -> None:
+    def __init__(self, number: int, *, after: bool, kill: bool = False) -> None:
         self._left = number
         self._after = after
+        self._kill = kill
         self.name = ""
 
     def through(self, target: Any, prefix: str) -> "Proxy":
@@ -41,6 +44,8 @@ class Fault:
         self.name = name
         if self._after:
             method(*args, **kwargs)
+        if self._kill:
+            os.kill(os.getpid(), signal.SIGKILL)
         error = NetlinkError if "rtnl" in name else OSError
         raise error(errno.EIO, "injected")
 
@@ -146,10 +151,10 @@ def test_bridge_leaves_nothing_when_a_call_works_and_its_answer_is_lost(site, po
     assert {"files.replace", "container.rtnl.set_link", "state.replace"} <= failed
 
 
-def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
-    env = tmp_path / "subnet.env"
+def flannel_config(site, directory):
+    env = directory / "subnet.env"
     env.write_text("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
-    conf = {
+    return {
         "cniVersion": "0.3.1",
         "name": "cbr0",
         "type": "flannel",
@@ -158,9 +163,42 @@ def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
         "delegate": {"isDefaultGateway": True},
         "ipam": {"dataDir": str(site.store)},
     }
-    calls, failed = fail_everywhere(site, pod, "flannel", conf, after=False)
+
+
+def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
+    calls, failed = fail_everywhere(site, pod, "flannel", flannel_config(site, tmp_path), after=False)
     assert calls > 30
     assert "files.replace" in failed
+
+
+def kill_everywhere(site, pod, command, conf):
+    """Run flannel in a child that is killed at each of its calls; what the runtime does next must mend it all."""
+    number = 0
+    while True:
+        number += 1
+
+        def in_child(number=number) -> None:
+            fault = Fault(number, after=False, kill=True)
+            site.wrap = lambda host: FaultyHost(host, fault)
+            os._exit(0 if site.call("flannel", command, conf, container=pod).exit == 0 else 3)
+
+        if command == "DEL":
+            assert site.call("flannel", "ADD", conf, container=pod).exit == 0
+        status = site.host.fork(in_child)
+        assert status in (0, -signal.SIGKILL)
+        site.restart()
+        # As after any failed ADD, and as when no answer to DEL has come:
+        assert site.call("flannel", "DEL", conf, container=pod).exit == 0
+        assert leftovers(site, pod) == NOTHING, f"killed at call {number} of {command}"
+        assert site.call("flannel", "ADD", conf, container=pod).exit == 0
+        assert site.call("flannel", "DEL", conf, container=pod).exit == 0
+        if status == 0:
+            return number
+
+
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_killed_at_every_call_and_mended_by_del(site, pod, tmp_path, command):
+    assert kill_everywhere(site, pod, command, flannel_config(site, tmp_path)) > 15
 
 
 class Leaving:

@@ -159,6 +159,17 @@ def test_two_networks_and_two_interfaces_of_one_container(site, pod):
     assert (state_names(site), site.reservations("cbr0")) == (set(), {})
 
 
+@pytest.mark.parametrize("ifname", ["eth0", "eth1"])
+def test_an_add_that_is_repeated_costs_the_first_one_nothing(site, pod, ifname):
+    add(site, config(site, name="other", delegate={"bridge": "br1"}), pod, ifname="eth9")
+    add(site, config(site), pod, ifname=ifname)
+    before = {path.name: path.read_bytes() for path in states(site).iterdir()}
+    assert add(site, config(site), pod, ifname=ifname).exit == 1
+    assert {path.name: path.read_bytes() for path in states(site).iterdir()} == before
+    assert delete(site, config(site), pod, ifname=ifname).exit == 0
+    assert site.reservations("cbr0") == {}
+
+
 @pytest.mark.spec("flannel.md §10.6/del")
 def test_state_that_the_reference_wrote_is_used(site, pod):
     add(site, config(site), pod)

@@ -19,6 +19,7 @@ from weft.cni import plugins
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import Done, Host, Ran, Request
 from weft.cni.opened import SETTINGS, Node, OpenedHost
+from weft.cni.retire import RETIRED
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 
@@ -167,6 +168,12 @@ class Site:
         while self.deletes and self.retired:
             with suppress(NetlinkError):
                 self.host.rtnl.delete_link(self.retired.pop())
+
+    def restart(self) -> None:
+        """Do what a daemon does when it starts after a crash: forget all, and delete what was retired."""
+        self.node = self.new_node()
+        self.retired.extend(link.index for link in self.host.rtnl.links() if link.alias == RETIRED)
+        self.finish_deletions()
 
     def _run(self, request: Request, container: Netns | None) -> Done:
         with ExitStack() as stack:

@@ -31,7 +31,7 @@ def _add(call: Call) -> bytes:
     stdin = flannelconf.render(made)
     path = _choose_state(call, conf)
     with ExitStack() as undo:
-        undo.callback(_drop_state, call, conf, path)
+        undo.callback(_restore_state, call, conf, path, _read(call, path))
         _hold(call, conf, path)
         call.host.files.makedirs(conf.data_dir, mode=0o700)
         call.host.files.replace(path, stdin, mode=0o600)
@@ -51,6 +51,7 @@ def _delete(call: Call) -> None:
     conf = flannelconf.parse(call.config)
     found = _find_state(call, conf)
     if found is None:
+        _let_go(call, conf)
         return
     path, stdin = found
     try:
@@ -93,11 +94,9 @@ def _own_path(call: Call, conf: FlannelConf) -> str:
 def _choose_state(call: Call, conf: FlannelConf) -> str:
     """Return where the state goes: upstream's file for the container's first attachment, else one of its own."""
     first = f"{conf.data_dir}/{call.container_id}"
-    if _holder(call, conf) != [call.network, call.ifname]:
-        with suppress(FileNotFoundError):
-            call.host.files.read(first)
-            return _own_path(call, conf)
-    return first
+    if _holder(call, conf) == [call.network, call.ifname] or _read(call, first) is None:
+        return first
+    return _own_path(call, conf)
 
 
 def _hold(call: Call, conf: FlannelConf, path: str) -> None:
@@ -111,12 +110,12 @@ def _hold(call: Call, conf: FlannelConf, path: str) -> None:
 def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
     """Return this attachment's state file and its content, None if there is none."""
     own = _own_path(call, conf)
-    with suppress(FileNotFoundError):
-        return own, call.host.files.read(own)
+    content = _read(call, own)
+    if content is not None:
+        return own, content
     first = f"{conf.data_dir}/{call.container_id}"
-    try:
-        content = call.host.files.read(first)
-    except FileNotFoundError:
+    content = _read(call, first)
+    if content is None:
         return None
     if _holder(call, conf) not in (None, [call.network, call.ifname]):
         return None
@@ -126,10 +125,31 @@ def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
     return first, content
 
 
+def _read(call: Call, path: str) -> bytes | None:
+    try:
+        return call.host.files.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _restore_state(call: Call, conf: FlannelConf, path: str, before: bytes | None) -> None:
+    """Put back what was there: an ADD that is repeated fails, and its first one must still find its state."""
+    if before is None:
+        _drop_state(call, conf, path)
+    else:
+        call.host.files.replace(path, before, mode=0o600)
+
+
 def _drop_state(call: Call, conf: FlannelConf, path: str) -> None:
     with suppress(FileNotFoundError):
         call.host.files.unlink(path)
     if path != _own_path(call, conf):
+        _let_go(call, conf)
+
+
+def _let_go(call: Call, conf: FlannelConf) -> None:
+    """Forget that the container's first state file is this attachment's, if it is so."""
+    if _holder(call, conf) == [call.network, call.ifname]:
         with suppress(FileNotFoundError):
             call.host.state.unlink(_holder_path(call, conf))
 
