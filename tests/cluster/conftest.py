@@ -62,7 +62,7 @@ async def make_store(prefix: str) -> AsyncIterator[Callable[..., EtcdStore]]:
     yield make
     for store in stores:
         store.close()
-    await asyncio.sleep(0)  # lets the loop close the sockets
+    await asyncio.sleep(0.01)  # lets the loop close the sockets; TLS says goodbye first
 
 
 @pytest.fixture

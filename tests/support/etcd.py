@@ -133,7 +133,11 @@ class Etcd:
     def start(self, *flags: str) -> "Etcd":
         """Start it, on the data and the ports it had, and wait until it answers."""
         self.spawn(*flags)
-        self.wait()
+        try:
+            self.wait()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def spawn(self, *flags: str) -> None:
@@ -290,7 +294,6 @@ class Etcd:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.02)
         log = (self.folder / "log").read_text(errors="replace")
-        self.kill()
         raise AssertionError(f"etcd did not start:\n{log[-3000:]}")
 
     def _end(self, number: signal.Signals) -> None:

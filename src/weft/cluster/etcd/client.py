@@ -6,6 +6,7 @@ with one problem for each endpoint that was tried. The password goes into the Au
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from grpclib.exceptions import ProtocolError, StreamTerminatedError
 from h2.exceptions import H2Error
 
 from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
-from weft.cluster.etcd.problems import answered, diagnose, handshake, refused, silent
+from weft.cluster.etcd.problems import answered, diagnose, handshake, plain, refused, silent, speaks_plain
 from weft.cluster.etcd.rpc import etcd_grpc, etcd_pb2
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
@@ -217,7 +218,11 @@ class Client:
         except ssl.SSLError as failure:
             error = handshake(link.endpoint, failure)
         except OSError as failure:
-            error = silent(link.endpoint, _os_reason(failure))
+            hung_up = link.endpoint.tls and isinstance(failure, ConnectionError) and not failure.errno
+            if hung_up and await speaks_plain(link.endpoint, patience=self._access.timing.connect):
+                error = plain(link.endpoint)
+            else:
+                error = silent(link.endpoint, _os_reason(failure))
         else:
             self._link = link
             return link
@@ -244,8 +249,8 @@ class Client:
 
 
 def _os_reason(error: OSError) -> str:
-    """The system's words; asyncio joins those of several addresses into one text without errno."""
-    return (error.strerror or str(error)).lower() if error.errno else str(error)
+    """The system's words; asyncio puts its own in their place, and none for a peer that hung up."""
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error) or "it hung up"
 
 
 def _joined(errors: list[WeftError]) -> WeftError:

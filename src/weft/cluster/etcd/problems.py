@@ -15,6 +15,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 # The client's connection preface (RFC 9113 §3.4) and an empty SETTINGS frame.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_SETTINGS: Final = b"\x04"  # the type, fourth byte, of the frame that every HTTP/2 server sends first
 _TLS_ALERT: Final = b"\x15\x03"
 _REFUSALS: Final = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INVALID_ARGUMENT)
 _PASSING: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED, Status.ABORTED)
@@ -55,9 +56,7 @@ def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
         return refused(endpoint, seen, expected="a certificate of a known CA for this host", hint=hint)
     reason = (error.reason or str(error)).replace("_", " ").lower()
     if "wrong version number" in reason or "record layer failure" in reason:
-        return refused(
-            endpoint, "no TLS spoken there", expected="TLS, as https:// says", hint="Use http:// for this endpoint"
-        )
+        return plain(endpoint)
     if "alert" in reason:
         hint = "Give a certificate that etcd's CA signed: --etcd-certfile and --etcd-keyfile"
         return refused(
@@ -66,17 +65,33 @@ def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
     return refused(endpoint, f"TLS failed: {reason}", expected="an etcd that speaks TLS 1.2 or newer")
 
 
+def plain(endpoint: Endpoint) -> ConfigError:
+    """TLS was expected and is not spoken."""
+    hint = "Use http:// for this endpoint"
+    return refused(endpoint, "no TLS spoken there", expected="TLS, as https:// says", hint=hint)
+
+
+async def speaks_plain(endpoint: Endpoint, *, patience: float) -> bool:
+    """Tell whether an endpoint that hung up on our TLS handshake speaks HTTP/2 without TLS."""
+    try:
+        async with asyncio.timeout(patience):
+            said = await _first_words(endpoint, None)
+    except (OSError, TimeoutError):
+        return False
+    return said[3:4] == _SETTINGS
+
+
 async def diagnose(endpoint: Endpoint, context: ssl.SSLContext | None, *, patience: float) -> WeftError | None:
     """Look what listens at an endpoint that dropped our connection; None if that tells nothing new."""
     try:
         async with asyncio.timeout(patience):
             said = await _first_words(endpoint, context)
-            if said.startswith(b"HTTP/1"):
-                hint = "Check --etcd-endpoints: is it etcd's client port?"
-                return refused(endpoint, "an HTTP/1 server", expected="etcd's gRPC", hint=hint)
             if context is None and (said.startswith(_TLS_ALERT) or (not said and await _speaks_tls(endpoint))):
                 hint = "Use https:// for this endpoint, with --etcd-cafile if its CA is not the system's"
                 return refused(endpoint, "TLS is spoken there", expected="no TLS, as http:// says", hint=hint)
+            if said and said[3:4] != _SETTINGS:
+                hint = "Check --etcd-endpoints: is it etcd's client port?"
+                return refused(endpoint, f"an answer that begins with {said!r}", expected="etcd's gRPC", hint=hint)
     except ssl.SSLError as error:
         return handshake(endpoint, error)
     except (OSError, TimeoutError):
