@@ -218,8 +218,12 @@ class Client:
         except ssl.SSLError as failure:
             error = handshake(link.endpoint, failure)
         except OSError as failure:
-            hung_up = link.endpoint.tls and isinstance(failure, ConnectionError) and not failure.errno
-            if hung_up and await speaks_plain(link.endpoint, patience=self._access.timing.connect):
+            hung_up = isinstance(failure, ConnectionError) and not isinstance(failure, ConnectionRefusedError)
+            if (
+                link.endpoint.tls
+                and hung_up
+                and await speaks_plain(link.endpoint, patience=self._access.timing.connect)
+            ):
                 error = plain(link.endpoint)
             else:
                 error = silent(link.endpoint, _os_reason(failure))
