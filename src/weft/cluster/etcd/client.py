@@ -95,6 +95,11 @@ class Client:
             self._link.channel.close()
             self._link = None
 
+    @property
+    def where(self) -> str:
+        """The endpoint that is talked to, or would be next."""
+        return self._endpoints[self._turn % len(self._endpoints)].url
+
     async def call(
         self,
         method: Callable[[Link], UnaryUnaryMethod[RequestT, ReplyT]],

@@ -63,13 +63,13 @@ async def _read(
         if answer is None:
             await stream.end()
             await stream.recv_trailing_metadata()  # raises with etcd's reason, if it gave one
-            raise _ended("etcd ended the watch")
+            raise _ended(client, "etcd ended the watch")
         alive()
         if answer.canceled:
             if answer.compact_revision:
                 raise CompactedError
             client.forget_token()  # the one reason for refusing a watch that passes by itself
-            raise _ended(f"etcd refused the watch: {answer.cancel_reason or 'no reason given'}")
+            raise _ended(client, f"etcd refused the watch: {answer.cancel_reason or 'no reason given'}")
         if answer.created and not after.precedes(mark_of(answer.header)):
             raise OtherHistoryError
         if answer.watch_id >= 0:  # answers to `_ask_for_life` carry -1: a sign of life, but no promise about events
@@ -88,5 +88,5 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _ended(seen: str) -> Unavailable:
-    return Unavailable(Problem(code="STORE-001", where="etcd", seen=seen))
+def _ended(client: Client, seen: str) -> Unavailable:
+    return Unavailable(Problem(code="STORE-001", where=client.where, seen=seen))
