@@ -126,11 +126,18 @@ def test_a_link_set_down_takes_ipv4_routes_without_a_notice(watched: Watched) ->
     assert VTEP not in seen
 
 
-def test_an_address_removed_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
+def test_an_address_removed_leaves_routes_that_go_by_next_hop_objects(watched: Watched) -> None:
     notices = watched.after("ip addr del 10.1.1.0/32 dev flannel.1")
     assert Lost("flannel.1", watched.index) in notices
     assert Seen(ADDRESSES[0].key, None) in notices
     assert Seen(PEER[3].key, None) not in notices
+    assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [4, 6]
+
+
+def test_a_next_hop_object_that_is_deleted_takes_its_route_along_without_a_notice(watched: Watched) -> None:
+    number = int(PEER[3].dst.network_address)
+    notices = watched.after(f"ip nexthop del id {number}")
+    assert notices == [Lost("flannel.1", watched.index)]
     assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
 
 

@@ -104,7 +104,9 @@ class Node:
             clock=self._world.monotonic,
         )
         uplinks = frozenset({inputs.facts.uplink.name})
-        monitor = Monitor.open(kernel.rtnl, devices=devices, uplinks=uplinks, ports=frozenset({kernel.rtnl.port}))
+        ports = frozenset({kernel.rtnl.port})
+        # A socket of its own: the loop's may be busy in a thread.
+        monitor = Monitor.open(held.enter_context(Rtnl.open()), devices=devices, uplinks=uplinks, ports=ports)
         held.callback(monitor.close)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         async with aclosing(leasing.watch()) as events:

@@ -9,22 +9,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.kernel import codec, sysctl
+from weft.kernel.codec import Plain
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.errors import Failure
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl, VxlanLink
+from weft.model.objects import Object, Route, Sysctl, VxlanLink, link_of
 from weft.model.snapshot import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
 # 64 messages block the event loop 3.8 ms at worst, 256 take 11; the total is the same.
 CHUNK: Final = 64
-# The kernel keeps all IPv4 next hops on one link in one list (fib_info_hashfn) and walks it for each route: 20 µs
-# with 200 peers, five times that with 5,000.
-_ROUTE_WEIGHT: Final = 4
 _ABSENT: Final = frozenset((errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errno.ENODEV, errno.ENXIO))
-
-_Plain = Address | Route | Neighbour | FdbEntry
 
 
 def apply(rtnl: Rtnl, steps: Sequence[Step]) -> list[Failure]:
@@ -37,9 +33,9 @@ def applying(rtnl: Rtnl, steps: Sequence[Step]) -> Slices[list[Failure]]:
     work = _Work(rtnl)
     for step in steps:
         thing = step.object
-        if isinstance(thing, _Plain):
+        if isinstance(thing, Plain):
             work.add(step, thing)
-            if work.weight >= CHUNK:
+            if work.full:
                 work.flush()
                 yield
         else:
@@ -54,27 +50,31 @@ class _Work:
     """One run: the messages not yet sent, the links' indexes, and what failed."""
 
     def __init__(self, rtnl: Rtnl) -> None:
-        self.weight = 0
-        self._pending: list[tuple[Step, _Plain, Message]] = []
+        self._pending: list[tuple[Step, Plain, Message]] = []
         self.failures: list[Failure] = []
         self._rtnl = rtnl
         self._indexes: dict[str, int] = {}
 
-    def add(self, step: Step, thing: _Plain) -> None:
+    @property
+    def full(self) -> bool:
+        """Tell whether it is time to send."""
+        return len(self._pending) >= CHUNK
+
+    def add(self, step: Step, thing: Plain) -> None:
         """Encode one step; it is sent with the next `flush`."""
-        index = self._index(thing.dev)
+        index = self._index_for(thing)
         if index is None:
             if isinstance(step, Put):
-                self._failed(step, errno.ENODEV, f"there is no link {thing.dev}")
+                self._failed(step, errno.ENODEV, f"there is no link {link_of(thing)}")
             return
         encode = codec.encode if isinstance(step, Put) else codec.encode_removal
-        self._pending.append((step, thing, encode(thing, index)))
-        self.weight += _ROUTE_WEIGHT if isinstance(thing, Route) else 1
+        for message in encode(thing, index):
+            self._pending.append((step, thing, message))
 
     def flush(self) -> None:
         """Send what is pending, and once more, another way, what needs that."""
-        sent, self._pending, self.weight = self._pending, [], 0
-        again: list[tuple[Step, _Plain]] = []
+        sent, self._pending = self._pending, []
+        again: list[tuple[Step, Plain]] = []
         for (step, thing, _), error in self._batch(sent):
             if isinstance(step, Delete):
                 if error.errno not in _ABSENT:
@@ -106,21 +106,21 @@ class _Work:
             case _:
                 raise TypeError(f"not for rtnetlink: {step}")
 
-    def _after_removal(self, again: Sequence[tuple[Step, _Plain]]) -> None:
+    def _after_removal(self, again: Sequence[tuple[Step, Plain]]) -> None:
         """Put what can only be put once something else is out of its way, remover and putter in one send."""
-        messages: list[tuple[Step, _Plain, Message]] = []
+        messages: list[tuple[Step, Plain, Message]] = []
         for step, thing in again:
-            index = self._index(thing.dev) or 0
-            messages.append((Delete(thing), thing, codec.encode_removal(thing, index, anyones=True)))
-            messages.append((step, thing, codec.encode(thing, index)))
+            index = self._index_for(thing) or 0
+            messages += [(Delete(thing), thing, each) for each in codec.encode_removal(thing, index, anyones=True)]
+            messages += [(step, thing, each) for each in codec.encode(thing, index)]
         for start in range(0, len(messages), CHUNK):
             for (step, _, _), error in self._batch(messages[start : start + CHUNK]):
                 if isinstance(step, Put):
                     self._refused(step, error)
 
     def _batch(
-        self, sent: Sequence[tuple[Step, _Plain, Message]]
-    ) -> list[tuple[tuple[Step, _Plain, Message], NetlinkError]]:
+        self, sent: Sequence[tuple[Step, Plain, Message]]
+    ) -> list[tuple[tuple[Step, Plain, Message], NetlinkError]]:
         try:
             refused = self._rtnl.batch([message for _, _, message in sent])
         except NetlinkError as error:  # the answers are lost: all may have failed, and all may be done again
@@ -132,9 +132,10 @@ class _Work:
         if there is not None and there.kind == "vxlan":
             self._rtnl.delete_link(there.index)
 
-    def _index(self, name: str) -> int | None:
-        """The index of a link; 0 for the nameless one of a blackhole route."""
-        if not name:
+    def _index_for(self, thing: Plain) -> int | None:
+        """The index of the link that `thing` is on; 0 for what is on none, None if the link is missing."""
+        name = link_of(thing)
+        if name is None:
             return 0
         index = self._indexes.get(name)
         if index is None:
@@ -148,10 +149,12 @@ class _Work:
         self._failed(step, error.errno or errno.EIO, error.strerror or "")
 
     def _failed(self, step: Step, number: int, message: str) -> None:
-        self.failures.append(Failure(step=step, errno=number, message=message))
+        # A step may be two messages, the second refused because the first was: the first says why.
+        if not self.failures or self.failures[-1].step is not step:
+            self.failures.append(Failure(step=step, errno=number, message=message))
 
 
-def _needs_room(thing: _Plain, error: NetlinkError) -> bool:
+def _needs_room(thing: Plain, error: NetlinkError) -> bool:
     """Tell whether a refused `Put` would pass if what is there were deleted first.
 
     An IPv6 on-link route is refused as long as another link's route leads to its gateway, and that is often the

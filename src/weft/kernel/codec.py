@@ -9,28 +9,31 @@ mended) or VNI -1 (it must be made anew).
 
 import socket
 from collections.abc import Mapping
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from struct import Struct
 from typing import Final
 
-from weft.kernel import addr, neigh, route
+from weft.kernel import addr, neigh, nexthop, route
 from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
 from weft.model.net import Mac
-from weft.model.objects import ALIAS, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, VxlanLink
+from weft.model.objects import ALIAS, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, UnusedNexthop, VxlanLink
 from weft.model.snapshot import AddressInfo, LinkInfo
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]
+Plain = Address | Route | Neighbour | FdbEntry | UnusedNexthop
 
 _NOWHERE: Final = IPv4Address(0)
 _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
 # What the kernel says of a route as we make it; anything more was added by someone.
-_PLAIN_ROUTE: Final = frozenset(
-    (route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE)
-) | {route.RTA_CACHEINFO, route.RTA_PREF}  # come with every IPv6 route
+_PLAIN_ROUTE: Final = (
+    frozenset((route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE))
+    | {route.RTA_NH_ID}
+    | {route.RTA_CACHEINFO, route.RTA_PREF}
+)  # come with every IPv6 route
 # struct rtmsg, then length, type and value of each attribute.
-_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")
+_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HHI HH4s HHI")
 _USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
 _PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
 _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
@@ -38,22 +41,31 @@ _USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route
 _USUAL_REST: Final = [36, route.RTA_CACHEINFO, 5, route.RTA_PREF]
 
 
-def encode(thing: Address | Route | Neighbour | FdbEntry, index: int) -> Message:
-    """The message that makes the kernel hold `thing` on the link with `index`, replacing what has its key."""
+def encode(thing: Plain, index: int) -> tuple[Message, ...]:
+    """The messages that make the kernel hold `thing` on the link with `index`, replacing what has its key."""
     match thing:
         case Route():
-            return encode_route(thing, index)
+            return _encode_route(thing, index)
         case Neighbour():
-            return neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL)
+            return (neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL),)
         case FdbEntry():
-            return neigh.add_fdb(index, thing.mac, thing.remote)
+            return (neigh.add_fdb(index, thing.mac, thing.remote),)
         case Address():
-            return addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True)
+            return (addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True),)
+        case UnusedNexthop():
+            raise ValueError("nobody wants an unused next hop")
 
 
-def encode_route(thing: Route, index: int) -> Message:
-    """The message that makes the kernel hold a route; see `encode`."""
-    return route.add_route(
+def _encode_route(thing: Route, index: int) -> tuple[Message, ...]:
+    if isinstance(thing.via, IPv4Address) and isinstance(thing.dst, IPv4Network):
+        number = nexthop_number(thing)
+        flag = route.RTNH_F_ONLINK if thing.onlink else 0
+        hop = nexthop.put_nexthop(number, via=thing.via, index=index, onlink_flag=flag)
+        by_hop = route.add_route_by_nexthop(
+            thing.dst, number, table=thing.table, priority=thing.priority, protocol=PROTOCOL
+        )
+        return hop, by_hop
+    plain = route.add_route(
         thing.dst,
         via=thing.via,
         index=index,
@@ -64,21 +76,34 @@ def encode_route(thing: Route, index: int) -> Message:
         protocol=PROTOCOL,
         mode="replace",
     )
+    return (plain,)
 
 
-def encode_removal(thing: Address | Route | Neighbour | FdbEntry, index: int, *, anyones: bool = False) -> Message:
-    """The message that takes `thing` out, found by its key; `anyones` includes a route that is not ours."""
+def nexthop_number(thing: Route) -> int:
+    """The id of a route's next-hop object: the base of its destination, which no other route of ours has.
+
+    Other programs count from 1, so 10.5.1.0 (167,903,488) is far from theirs.
+    """
+    return int(thing.dst.network_address)
+
+
+def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> tuple[Message, ...]:
+    """The messages that take `thing` out, found by its key; `anyones` includes a route that is not ours."""
     match thing:
         case Route():
             priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
             protocol = 0 if anyones else PROTOCOL
-            return route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
+            gone = route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
+            by_hop = thing.dst.version == 4 and thing.via is not None
+            return (gone, nexthop.delete_nexthop(nexthop_number(thing))) if by_hop else (gone,)
         case Neighbour():
-            return neigh.delete_neighbour(index, thing.ip)
+            return (neigh.delete_neighbour(index, thing.ip),)
         case FdbEntry():
-            return neigh.delete_fdb(index, thing.mac)
+            return (neigh.delete_fdb(index, thing.mac),)
         case Address():
-            return addr.delete_address(index, thing.ip, thing.prefixlen)
+            return (addr.delete_address(index, thing.ip, thing.prefixlen),)
+        case UnusedNexthop():
+            return (nexthop.delete_nexthop(thing.number),)
 
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
@@ -93,7 +118,9 @@ def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
     """
     if len(body) == _USUAL_V4.size:
         family, prefixlen, _, tos, _, protocol, _, kind, flags, *attrs = _USUAL_V4.unpack(body)
-        _, table_at, table, _, dst_at, dst, _, via_at, via, _, index_at, index = attrs
+        _, table_at, table, _, dst_at, dst, _, hop_at, _, _, via_at, via, _, index_at, index = attrs
+        if hop_at != route.RTA_NH_ID:
+            return None
         priority, priority_at = 0, route.RTA_PRIORITY
         expected = socket.AF_INET
     elif len(body) == _USUAL_V6.size:

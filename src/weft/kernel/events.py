@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Self
 
-from weft.kernel import addr, codec, link, neigh, route
+from weft.kernel import addr, codec, link, neigh, nexthop, route
 from weft.kernel.attributes import Malformed, fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply, messages_in
 from weft.kernel.observe import is_ours
@@ -29,8 +29,8 @@ from weft.model.snapshot import LinkInfo
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _SO_RCVBUFFORCE: Final = 33
-# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE
-_GROUPS: Final = (1, 3, 5, 7, 9, 11)
+# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _NEXTHOP
+_GROUPS: Final = (1, 3, 5, 7, 9, 11, 32)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
 _RECEIVE_BYTES: Final = 8 << 20
 _DATAGRAM: Final = 1 << 16
@@ -104,6 +104,7 @@ class Monitor:
             route.RTM_DELROUTE: self._route,
             neigh.RTM_NEWNEIGH: self._neighbour,
             neigh.RTM_DELNEIGH: self._neighbour,
+            nexthop.RTM_DELNEXTHOP: self._nexthop_gone,
         }
         sock.setblocking(False)  # noqa: FBT003  that is how socket has it
         if sock.getsockname()[0] == 0:
@@ -261,6 +262,12 @@ class Monitor:
         decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
         key, thing = decode(message.body, on.name)
         yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing)
+
+    def _nexthop_gone(self, message: Reply) -> Iterator[Notice]:
+        """A deleted next-hop object takes its routes along without a notice for them."""
+        _, protocol, index = nexthop.parse_nexthop(message.body)
+        if protocol == PROTOCOL and message.port not in self._ports:
+            yield Lost(self._names.get(index, ""), index)
 
     def _watched(self, info: LinkInfo) -> bool:
         return info.name in self._uplinks or is_ours(info, self._devices)

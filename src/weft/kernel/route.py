@@ -25,6 +25,7 @@ RTA_CACHEINFO: Final = 12
 RTA_TABLE: Final = 15
 RTA_VIA: Final = 18
 RTA_PREF: Final = 20
+RTA_NH_ID: Final = 30
 
 RTAX_MTU: Final = 2
 RTAX_ADVMSS: Final = 8
@@ -132,6 +133,13 @@ def add_route(
         metrics = (u32(RTAX_MTU, mtu) if mtu else b"", u32(RTAX_ADVMSS, advmss) if advmss else b"")
         body += nest(RTA_METRICS, *metrics)
     return Message(RTM_NEWROUTE, _MODES[mode], body)
+
+
+def add_route_by_nexthop(dst: Net, number: int, *, table: int, priority: int, protocol: int) -> Message:
+    """Make the route to `dst` lead where the next-hop object `number` does, replacing what has its key."""
+    body = _head(dst, table, protocol, RT_SCOPE_UNIVERSE, RTN_UNICAST)
+    body += _target(dst, table, None, 0, priority) + u32(RTA_NH_ID, number)
+    return Message(RTM_NEWROUTE, _MODES["replace"], body)
 
 
 def delete_route(

@@ -85,6 +85,20 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedNexthop:
+    """A next-hop object of ours that no route uses: what is left when somebody else deletes a route. Never wanted.
+
+    `number` is its id, which we choose as the base address of the route that used it.
+    """
+
+    number: int
+
+    @property
+    def key(self) -> Key:
+        return ("nexthop", self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
     """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
 
@@ -152,7 +166,7 @@ class RuleSet:
         return ("ruleset", self.kind, self.family)
 
 
-Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | RuleSet
+Object = VxlanLink | Address | Route | UnusedNexthop | Neighbour | FdbEntry | Sysctl | RuleSet
 KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
 

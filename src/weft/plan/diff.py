@@ -31,7 +31,16 @@ class Delete:
 
 Step = Put | Delete
 
-_ORDER: Final = {"link": 0, "sysctl": 1, "address": 2, "neighbour": 3, "fdb": 4, "route": 5, "ruleset": 6}
+_ORDER: Final = {
+    "link": 0,
+    "sysctl": 1,
+    "address": 2,
+    "neighbour": 3,
+    "fdb": 4,
+    "nexthop": 5,
+    "route": 6,
+    "ruleset": 7,
+}
 
 
 def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, prune: bool = True) -> list[Step]:
