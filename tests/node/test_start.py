@@ -39,7 +39,7 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
 
 @pytest.mark.spec("flannel.md §1.6/exit-1", "flannel.md §1.5/10-interface", "flannel.md §1.5/11-backend")
 @pytest.mark.parametrize(
-    ("config", "flags", "problems"),
+    "config, flags, problems",
     [
         pytest.param("{", (), ["CONF-002"], id="not-json"),
         pytest.param(
@@ -124,8 +124,7 @@ def test_a_signal_ends_a_ready_daemon_with_0(cluster: Cluster, number):
 @pytest.mark.spec("flannel.md §1.5/18-peers-before-ready", "flannel.md §1.5/17-subnet-env-ready")
 def test_peers_and_rules_are_in_the_kernel_before_the_subnet_file_and_readiness(cluster: Cluster):
     cluster.configure()
-    for number in range(50, 70):
-        cluster.peer(number)
+    cluster.peers(range(50, 70))
     node = cluster.node(1)
     # Where the file shall be there is a directory: the start cannot pass this point.
     node.subnet_file.mkdir(parents=True)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from itertools import count
@@ -76,6 +76,10 @@ class NetnsEtcd(Etcd):
     def wait(self) -> None:
         self._netns.call(super().wait)
 
+    def _gateway(self, call: str, body: dict[str, Any]) -> dict[str, Any]:
+        above = super()._gateway
+        return self._netns.call(lambda: above(call, body))
+
 
 def _wrapped(folder: Path, netns: Netns, program: str) -> str:
     wrapper = folder / Path(program).name
@@ -91,7 +95,8 @@ class Underlay:
         self.switch = quick_netns()
         self.switch.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
         for segment in (0, 1):
-            bridge = self.switch.bridge(f"br{segment}", f"{public_v4(254, segment)}/24", f"{public_v6(254, segment)}/64")
+            addresses = (f"{public_v4(254, segment)}/24", f"{public_v6(254, segment)}/64")
+            bridge = self.switch.bridge(f"br{segment}", *addresses)
             # Its own for good: a bridge takes its lowest port's, and changes it with the ports.
             self.switch.rtnl.set_link(bridge, mac=mac(254, segment))
         self.etcd = self.switch.call(lambda: NetnsEtcd(folder, binaries, self.switch))
@@ -386,17 +391,15 @@ class Cluster:
         [kv] = [kv for kv in self.leases().values() if _publics(kv) & {node.public_v4, node.public_v6}]
         return kv
 
-    def peer(self, number: int, *, lease: str = "", data: Any = "vxlan", public: str = "", **fields: Any) -> str:
-        """Write a vxlan peer's lease by hand as upstream does, for 24 hours; returns the lease's id.
-
-        Peer N has 10.5.N.0/24, 172.31.0.N and MAC 02:aa:00:00:00:N unless said otherwise.
-        """
+    def peer(self, number: int, *, lease: str = "", **fields: Any) -> str:
+        """Write a peer's lease by hand as upstream does, for 24 hours; returns the lease's id."""
         name = lease or f"10.5.{number}.0-24"
-        value = {"PublicIP": public or public_v4(number), "PublicIPv6": None, "BackendType": "vxlan"}
-        value["BackendData"] = {"VNI": 1, "VtepMAC": peer_mac(number)} if data == "vxlan" else data
-        text = json.dumps({**value, **fields}, separators=(",", ":"))
-        self.etcd.put_leased(self.key(name), text)
+        self.etcd.put_leased(self.key(name), peer_value(number, **fields))
         return name
+
+    def peers(self, numbers: Iterable[int], **fields: Any) -> None:
+        """Write many peers' leases at once."""
+        self.etcd.fill((self.key(f"10.5.{number}.0-24"), peer_value(number, **fields)) for number in numbers)
 
     def close(self) -> None:
         self._stack.close()
@@ -405,6 +408,13 @@ class Cluster:
 def peer_mac(number: int) -> str:
     """The VTEP MAC of a peer that exists in the store alone."""
     return f"02:aa:00:00:00:{number:02x}"
+
+
+def peer_value(number: int, *, data: Any = "vxlan", public: str = "", **fields: Any) -> str:
+    """What a lease of peer N says: 172.31.0.N and MAC 02:aa:00:00:00:N, unless told otherwise."""
+    value = {"PublicIP": public or public_v4(number), "PublicIPv6": None, "BackendType": "vxlan"}
+    value["BackendData"] = {"VNI": 1, "VtepMAC": peer_mac(number)} if data == "vxlan" else data
+    return json.dumps({**value, **fields}, separators=(",", ":"))
 
 
 def _merged(parts: Sequence[Any], changes: dict[str, Any]) -> dict[str, Any]:

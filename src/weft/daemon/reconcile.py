@@ -6,6 +6,7 @@ minute, when a difference that no notice announced is counted and logged.
 """
 
 import asyncio
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from weft.desired.node import SHARED, Wanted, shared
 from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
-from weft.model.objects import Key, Object, Objects, VxlanLink
+from weft.model.objects import Key, Object, Objects, VxlanLink, link_of
 from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
@@ -28,8 +29,9 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 60.0
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
+_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 _PEERS_A_SLICE: Final = 128  # decided before the event loop gets a turn: about 3 ms
-_NAMED_REPAIRS: Final = 10  # logged one by one; beyond that, by kind
+_NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 
 _REPAIR_CODES: Final[Mapping[str, str]] = {
     "address": "VTEP-001",
@@ -83,6 +85,7 @@ class Reconciler:
         self._seen_since: set[Key] = set()
         self._fuse = Fuse()
         self._retries: dict[Key, float] = {}
+        self._ignored: list[str] = []  # of this round, not logged yet
         self._started = False
 
     @property
@@ -110,6 +113,13 @@ class Reconciler:
         self._seen_since.add(key)
         if self._have.get(key) != self._wanted.objects.get(key):
             self.wake.keys([key])
+            if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
+                self.wake.everything()  # IPv6 left the link, and its settings with it
+
+    def try_again(self) -> None:
+        """Do now what the kernel refused: something has changed that may have been the reason."""
+        if self.tally.failing:
+            self.wake.keys(self.tally.failing)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -141,7 +151,9 @@ class Reconciler:
         if acting is not None:
             await acting
         await self._act(removals)
-        self._report(repairs)
+        _say_some(log.warning, self._ignored)
+        self._ignored.clear()
+        self._report([(code, step) for code, step in repairs if step.object.key not in self.tally.failing])
         self._started = True
 
     def _decide(self, dirty: Dirty, decided: set[Key]) -> Iterator[set[Key]]:
@@ -170,14 +182,15 @@ class Reconciler:
 
     def _decide_peer(self, lease_id: str) -> set[Key]:
         lease = self.roster.believed.get(lease_id)
-        self.tally.unusable.pop(lease_id, None)
+        before = self.tally.unusable.pop(lease_id, None)
         if lease is None:
             return self._wanted.set(lease_id, frozenset())
         try:
             state = self._backend.peer(self.inputs, lease)
         except PeerError as error:
-            self.tally.unusable[lease_id] = error.problems[0]
-            log.warning("peer ignored: %s", error)
+            problem = self.tally.unusable[lease_id] = error.problems[0]
+            if problem != before:
+                self._ignored.append(f"peer ignored: {problem}")
             state = frozenset()
         return self._wanted.set(lease_id, state)
 
@@ -188,7 +201,7 @@ class Reconciler:
         if announced is not None:
             changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
             self.tally.unannounced += len(changed - announced)
-            for key in sorted(changed - announced, key=repr)[:_NAMED_REPAIRS]:
+            for key in sorted(changed - announced, key=repr)[:_NAMED]:
                 thing = have.get(key) or self._have[key]
                 log.warning("no notice announced that %s changed", describe(thing))
         self._have = have
@@ -231,11 +244,12 @@ class Reconciler:
             return
         self._seen_since.clear()
         failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
+        refused: list[str] = []
         for step in steps:
             key = step.object.key
             failure = failures.get(id(step))
             if failure is not None:
-                self._failed(step, failure)
+                refused += self._failed(step, failure)
                 continue
             if key in self.tally.failing:
                 del self.tally.failing[key], self._retries[key]
@@ -245,15 +259,24 @@ class Reconciler:
                 self._have[key] = step.object
             else:
                 self._have.pop(key, None)
+        _say_some(log.error, refused)
 
-    def _failed(self, step: Step, failure: Failure) -> None:
+    def _failed(self, step: Step, failure: Failure) -> list[str]:
+        """See to it that a step is tried again; returns what there is to say that has not been said."""
         key = step.object.key
+        said = self.tally.failing.get(key)
+        gone = failure.errno == errno.ENODEV and ("link", link_of(step.object)) in self._have
+        first = key not in self._retries
         pause = self._retries.get(key, _FIRST_RETRY / 2) * 2
         self._retries[key] = min(pause, _LAST_RETRY)
-        if self.tally.failing.get(key) != failure.message:
-            log.error("kernel refused %s: %s; trying again", describe(step.object), failure.message)
         self.tally.failing[key] = failure.message
         self._later(self._retries[key], key)
+        if gone and first:
+            self.wake.everything()  # the link went, and the notice of that comes after those of what was on it
+            return []
+        if failure.message == said:
+            return []
+        return [f"kernel refused {describe(step.object)}: {failure.message}; trying again"]
 
     def _later(self, seconds: float, key: Key) -> None:
         asyncio.get_running_loop().call_later(seconds, self.wake.keys, [key])
@@ -261,7 +284,7 @@ class Reconciler:
     def _report(self, repairs: Sequence[tuple[str, Step]]) -> None:
         """Count and log what someone else had changed."""
         by_code = Counter(code for code, _ in repairs)
-        if len(repairs) > _NAMED_REPAIRS:
+        if len(repairs) > _NAMED:
             log.warning("repaired %s", ", ".join(f"{count} x {code}" for code, count in sorted(by_code.items())))
         else:
             for code, step in repairs:
@@ -269,3 +292,11 @@ class Reconciler:
                     "%s: %s %s", code, "put back" if isinstance(step, Put) else "removed", describe(step.object)
                 )
         self.tally.repairs += by_code
+
+
+def _say_some(say: Callable[[str], None], lines: Sequence[str]) -> None:
+    """Log the first lines of many that say the like, and how many there are: thousands of peers fail together."""
+    for line in lines[:_NAMED]:
+        say(line)
+    if len(lines) > _NAMED:
+        say(f"and {len(lines) - _NAMED} more like that")

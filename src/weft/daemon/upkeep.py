@@ -103,6 +103,7 @@ class Upkeep:
         snapshot = await self._kernel.snapshot()
         facts, why = start.look_around(self._options, inputs.netconf, self._kernel, snapshot)
         if facts == inputs.facts:
+            self._network.loop.try_again()
             return
         log.info("IFACE-002 the uplink changed: %s", why)
         before = self._attrs()
