@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from weft.cluster.etcd.client import Client, apart
+from weft.cluster.etcd.judge import is_bare, overlaps, present, unchanged, who
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
 from weft.cluster.etcd.rpc.etcd_pb2 import (
     Compare,
@@ -30,10 +31,10 @@ from weft.cluster.etcd.rpc.etcd_pb2 import (
 )
 from weft.cluster.etcd.values import LEASE_TTL, Entry, Listing, Mark, OwnLease
 from weft.config.netconf import NetConf
-from weft.desired.allocate import WINDOW, Choice, Present, choose, owned, room
-from weft.model.errors import PeerError, Problem, Unavailable
+from weft.desired.allocate import WINDOW, Choice, choose, owned, room
+from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
-from weft.wire.etcd import Subnets, encode_attrs, lease_id, parse_id
+from weft.wire.etcd import Subnets, encode_attrs, lease_id
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +91,10 @@ class OwnKey:
             if listing is None:
                 listing = await list_leases(self._client, self._prefix)
             self._refuse_rivals(netconf, attrs, listing)
-            mine = _unchanged(recorded, listing)
+            mine = unchanged(recorded, listing)
             choice = choose(
                 netconf,
-                _present(listing),
+                present(listing),
                 attrs=attrs,
                 recorded=None if mine is None else mine.lease.id,
                 previous=previous,
@@ -152,7 +153,7 @@ class OwnKey:
         if not isinstance(entry, Entry) or self._attrs is None:
             return None
         same = entry.lease.attrs == self._attrs
-        if not (same or entry.etcd_lease in self._grants or (not entry.etcd_lease and _is_bare(entry, self._attrs))):
+        if not (same or entry.etcd_lease in self._grants or (not entry.etcd_lease and is_bare(entry, self._attrs))):
             return None
         self._remember(entry.lease.id, entry.etcd_lease)
         return OwnLease(
@@ -175,7 +176,7 @@ class OwnKey:
                 Problem(
                     code="IFACE-001",
                     where=f"public IP {address}",
-                    seen=f"another node publishes it too, and has taken our lease {lost[0].id} ({_who(lost[0])})",
+                    seen=f"another node publishes it too, and has taken our lease {lost[0].id} ({who(lost[0])})",
                     expected="an address of this node alone",
                     hint="Choose another with --public-ip or --iface on one of the two nodes",
                 )
@@ -211,7 +212,7 @@ class OwnKey:
         reply = await self._write(lease, etcd_lease, 0, stale=stale, extra=[RequestOp(request_range=newer)])
         if reply.succeeded:
             others = [id_of(kv, len(prefix)) for kv in reply.responses[-1].response_range.kvs]
-            if not any(_overlaps(other, lease) for other in others if other != lease.id):
+            if not any(overlaps(other, lease) for other in others if other != lease.id):
                 revision = reply.header.revision
                 made = replace(lease, created=revision)
                 return OwnLease(lease=made, etcd_lease=etcd_lease, mod_revision=revision, expires=expires)
@@ -273,45 +274,6 @@ def _still(key: bytes, mod_revision: int) -> Compare:
     return Compare(
         result=Compare.CompareResult.EQUAL, target=Compare.CompareTarget.MOD, key=key, mod_revision=mod_revision
     )
-
-
-def _unchanged(recorded: OwnLease | None, listing: Listing) -> Entry | None:
-    """Our own earlier key, if nobody has touched it since we wrote it (decisions.md §5)."""
-    if recorded is None:
-        return None
-    for entry in listing.entries:
-        if entry.lease.id == recorded.lease.id:
-            same = (entry.etcd_lease, entry.mod_revision) == (recorded.etcd_lease, recorded.mod_revision)
-            return entry if same else None
-    return None
-
-
-def _present(listing: Listing) -> Present:
-    reserved = frozenset(entry.lease.id for entry in listing.entries if not entry.etcd_lease)
-    return Present(leases=listing.leases, reserved=reserved, unreadable=listing.blocked)
-
-
-def _overlaps(name: str, lease: Lease) -> bool:
-    try:
-        others = parse_id(name)
-    except PeerError:
-        return False
-    return any(
-        other is not None and other.version == net.version and other.overlaps(net)
-        for other in others
-        for net in lease.subnets
-    )
-
-
-def _is_bare(entry: Entry, attrs: LeaseAttrs) -> bool:
-    theirs = entry.lease.attrs
-    address = theirs.public_ip == attrs.public_ip and theirs.public_ipv6 in (None, attrs.public_ipv6)
-    return address and theirs.data is None and theirs.data_v6 is None
-
-
-def _who(lease: Lease) -> str:
-    mac = lease.attrs.data.get("VtepMAC") if isinstance(lease.attrs.data, dict) else None
-    return f"backend {lease.attrs.backend or 'unknown'}" + (f", VTEP MAC {mac!s:.20}" if mac else "")
 
 
 def _warn_when_scarce(netconf: NetConf, listing: Listing) -> None:
