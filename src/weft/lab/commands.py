@@ -200,10 +200,11 @@ def list_labs(output: str) -> None:
 
 
 @lab.command()
+@click.argument("name", default="", metavar="[LAB]", shell_complete=_labs)
 @_output
-def clean(output: str) -> None:
-    """End every lab and remove every trace of any, also after a crash."""
-    cleaned = start.clean(base())
+def clean(name: str, output: str) -> None:
+    """End a lab, or every lab, and remove every trace, also of one whose supervisor was killed."""
+    cleaned = start.clean(base(), name)
     _print(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")
 
 

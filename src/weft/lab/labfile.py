@@ -68,16 +68,22 @@ class _Reader:
     """Walks the YAML nodes of one file and collects its problems."""
 
     def __init__(self, where: str) -> None:
-        self.problems: list[Problem] = []
+        self._found: list[tuple[int, Problem]] = []
         self._where = where
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong, from the top of the file to its end."""
+        return [problem for _, problem in sorted(self._found, key=lambda found: found[0])]
 
     def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
         parts = self._mapping(root, _KEYS, "lab") if root is not None else {}
         self._head(parts)
         if "name" in parts:
-            own = self._value(parts["name"], str, "name") or ""
-            self.problems += spec.name_problem("a lab", self._at(parts["name"]), own)
-            name = name or own
+            own = self._value(parts["name"], str, "name")
+            if own is not None:
+                self._add(parts["name"], spec.name_problem("a lab", self._at(parts["name"]), own))
+            name = name or own or ""
         text, families_on = self._network(parts.get("network"))
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
         return spec.Lab(name=name or "weft", network=text, families=families_on, nodes=nodes, pods=pods)
@@ -97,7 +103,7 @@ class _Reader:
         try:
             return text, _families(parse_netconf(text, f"{self._at(node)} network"))
         except ConfigError as error:
-            self.problems += error.problems
+            self._add(node, error.problems)
             return "", ()
 
     def _nodes(
@@ -112,7 +118,7 @@ class _Reader:
         found: list[tuple[yaml.Node | None, spec.Pod]] = []
         for index, (place, name, own) in enumerate(self._node_entries(node), 1):
             if place is not None:
-                self.problems += spec.name_problem("a node", self._at(place), name)
+                self._add(place, spec.name_problem("a node", self._at(place), name))
             if name in nodes:
                 self._problem(place, f"a second node named {name!r}", expected="names that differ")
             nodes.setdefault(name, spec.Node(name=name, index=index))
@@ -169,7 +175,7 @@ class _Reader:
         pods: dict[str, spec.Pod] = {}
         for place, pod in found:
             if place is not None:
-                self.problems += spec.name_problem("a pod", self._at(place), pod.name)
+                self._add(place, spec.name_problem("a pod", self._at(place), pod.name))
             if pod.name in pods or pod.name in nodes:
                 other = "pod" if pod.name in pods else "node"
                 self._problem(
@@ -190,8 +196,9 @@ class _Reader:
     def _value(self, node: yaml.Node, kind: type[T], what: str) -> T | None:
         try:
             return msgspec.convert(yaml.constructor.SafeConstructor().construct_document(node), kind)
-        except (msgspec.ValidationError, yaml.YAMLError) as error:
-            self._problem(node, f"{what}: {error}")
+        except (msgspec.ValidationError, yaml.MarkedYAMLError) as error:
+            # A YAML error's own text shows the line once more, below the problem itself.
+            self._problem(node, f"{what}: {error.problem if isinstance(error, yaml.MarkedYAMLError) else error}")
             return None
 
     def _mapping(
@@ -228,4 +235,9 @@ class _Reader:
     ) -> None:
         close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else "docs/reference/lab-file.md describes the file."
-        self.problems.append(Problem(code="LAB-001", where=self._at(node), seen=seen, expected=expected, hint=hint))
+        problem = Problem(code="LAB-001", where=self._at(node), seen=seen, expected=expected, hint=hint)
+        self._add(node, [problem])
+
+    def _add(self, node: yaml.Node | None, problems: Iterable[Problem]) -> None:
+        line = 0 if node is None else node.start_mark.line
+        self._found += [(line, problem) for problem in problems]

@@ -47,7 +47,7 @@ class Place:
     def pid(self) -> int:
         """The supervisor's process number, 0 if it was never started."""
         try:
-            return int((self.path / "pid").read_text())
+            return int((self.path / "pid").read_text() or 0)
         except FileNotFoundError:
             return 0
 

@@ -18,6 +18,7 @@ from weft.lab.world import World
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 _SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
+_FIRST: Final = 10.0  # seconds for the first request: it comes at once or not at all
 _GRACE: Final = 1.0  # seconds between asking a deserted command to end and ending it
 
 
@@ -35,12 +36,18 @@ class Server:
 
     async def serve(self) -> None:
         """Answer until `ended`; what is under way then is given up."""
+        asyncio.get_running_loop().call_later(_FIRST, self._end_unasked)
         accepting = asyncio.create_task(self._accept())
         ending = asyncio.create_task(self.ended.wait())
         await asyncio.wait((accepting, ending), return_when=asyncio.FIRST_COMPLETED)
         accepting.cancel()
         with suppress(asyncio.CancelledError):
             await accepting  # raises what nobody understood, for the log
+
+    def _end_unasked(self) -> None:
+        """End when whoever started us was gone before it could ask for a lab."""
+        if self._world is None:
+            self.ended.set()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()

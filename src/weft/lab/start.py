@@ -72,9 +72,12 @@ def down(place: Place) -> None:
     place.remove()
 
 
-def clean(base: Path) -> list[str]:
-    """End every lab and remove every trace, also of labs whose supervisor was killed; return their names."""
-    labs = list(places.found(base))
+def clean(base: Path, name: str) -> list[str]:
+    """End the lab of this name, or with "" all, and remove every trace, also where the supervisor was killed.
+
+    Returns their names.
+    """
+    labs = [place for place in places.found(base) if name in ("", place.name)]
     for place in labs:
         down(place)
     return [place.name for place in labs]

@@ -36,12 +36,15 @@ def main() -> None:
     except OSError as error:
         sys.stdout.buffer.write(msgspec.json.encode(Failed.of(ConfigError(_refused(error)))))
         sys.exit(1)
+    # Both stages are in one mount namespace, where /run soon is another: the directory is reached by descriptor.
+    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     child = os.fork()
     if child:
-        (directory / "pid").write_text(str(child))
+        pid = os.open("pid", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=place)
+        os.write(pid, str(child).encode())
         os._exit(0)  # what is open belongs to the child
-    logs = os.open(directory / "logs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    _detach(directory)
+    logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    _detach(logs)
     filesystem.prepare_lab()
     asyncio.run(_serve(socket.socket(fileno=listener), logs))
 
@@ -68,9 +71,9 @@ def _enter_namespaces() -> None:
         system.unshare(_KINDS)
 
 
-def _detach(directory: Path) -> None:
+def _detach(logs: int) -> None:
     """Leave the terminal and the directory that we were started from; what goes wrong goes to the log."""
-    log = os.open(directory / "logs" / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open("supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600, dir_fd=logs)
     nothing = os.open("/dev/null", os.O_RDONLY)
     for source, targets in ((nothing, (0,)), (log, (1, 2))):
         for target in targets:

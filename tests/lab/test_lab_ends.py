@@ -1,0 +1,158 @@
+"""However a lab ends, nothing of it stays; and the machine's own network never changes."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.lab import WEFT, lab, new_name, weft, write_file
+
+PLACES = Path("/run/weft-lab")
+# What the kernel counts by itself, in the machine's own namespace as in any other.
+COUNTERS = ("nf_conntrack_count", "nf_conntrack_max", "nf_conntrack_buckets", "fs", "random")
+
+
+def machine():
+    """What the machine's own namespace looks like: links, addresses, routes, rules, firewall, settings."""
+    commands = (
+        ("ip", "-j", "link"),
+        ("ip", "-j", "-4", "address"),
+        ("ip", "-j", "route", "show", "table", "all"),
+        ("ip", "-j", "-6", "route", "show", "table", "all"),
+        ("ip", "-j", "rule"),
+        ("nft", "list", "ruleset"),
+        ("ip", "netns", "list"),
+    )
+    looks = {command: subprocess.run(command, capture_output=True, check=True).stdout for command in commands}
+    settings = {}
+    for path in Path("/proc/sys/net").rglob("*"):
+        if path.is_file() and path.stat().st_mode & 0o600 == 0o600 and path.name not in COUNTERS:
+            with suppress(OSError):  # stable_secret that was never set cannot be read
+                settings[str(path)] = path.read_bytes()
+    return looks, settings
+
+
+def namespace_mates(pid):
+    """All processes of the pid namespace that `pid` is in."""
+    own = Path(f"/proc/{pid}/ns/pid").readlink()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "ns/pid").readlink() == own:
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def gone(pid):
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"process {pid} did not end"
+        time.sleep(0.01)
+
+
+def supervisor(name):
+    return int((PLACES / name / "pid").read_text())
+
+
+def netns_names(name):
+    return list(Path("/run").glob(f"netns/lab-{name}-*"))
+
+
+def test_the_machines_own_network_stays_as_it_was(tmp_path):
+    before = machine()
+    name = new_name()
+    file = write_file(tmp_path, nodes=2, network={"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}})
+    with lab(file, name=name) as running:
+        running.weft("pingall")
+        during = machine()
+        mine = f"lab-{name}-".encode()
+        names = ("ip", "netns", "list")
+        assert [line for line in during[0].pop(names).splitlines() if mine in line]
+        old_names = before[0].pop(names)
+        assert during == before
+    looks, settings = machine()
+    assert mine not in looks.pop(names)
+    assert mine not in old_names
+    assert (looks, settings) == before
+    assert not (PLACES / name).exists()
+    assert not any(
+        Path(path).exists() for path in ("/etc/cni/net.d/10-flannel.conflist", "/var/lib/weft", "/run/flannel")
+    )
+
+
+def test_down_ends_every_process():
+    with lab("--nodes", "2") as running:
+        pid = supervisor(running.name)
+        mates = namespace_mates(pid)
+        assert len(mates) >= 1 + 1 + 2 + 4  # supervisor, store, daemons, pause processes
+        weft("lab", "down", running.name)
+        for each in mates:
+            gone(each)
+        assert not (PLACES / running.name).exists()
+        assert netns_names(running.name) == []
+
+
+def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
+    with lab("--nodes", "2") as running:
+        pid = supervisor(running.name)
+        mates = namespace_mates(pid)
+        assert len(netns_names(running.name)) == 2
+        os.kill(pid, signal.SIGKILL)
+        for each in mates:
+            gone(each)
+        listed = weft("lab", "list").stdout
+        assert [line.split()[1] for line in listed.splitlines() if line.startswith(running.name)] == ["dead"]
+        ran = running.weft("ps", check=False)
+        assert ran.returncode == 2
+        assert "no lab" in ran.stderr
+        assert f"removed: {running.name}" in weft("lab", "clean", running.name).stdout
+        assert netns_names(running.name) == []
+        assert not (PLACES / running.name).exists()
+
+
+def test_up_takes_the_place_of_a_dead_lab():
+    with lab("--nodes", "1", "--pods", "0") as running:
+        os.kill(supervisor(running.name), signal.SIGKILL)
+        gone(supervisor(running.name))
+        with lab("--nodes", "1", name=running.name) as again:
+            assert len(again.ps()["pods"]) == 2
+            assert len(netns_names(running.name)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("after", ["nodes stand", "daemons are ready"])
+def test_an_interrupted_up_leaves_nothing(number, after):
+    name = new_name()
+    with subprocess.Popen(
+        [WEFT, "lab", "up", "--name", name, "--nodes", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stderr is not None
+        while after not in (line := child.stderr.readline()):
+            assert line, "up ended early"
+        pid = supervisor(name)
+        child.send_signal(number)
+        child.wait(15)
+    gone(pid)
+    if number == signal.SIGINT:
+        assert child.returncode == 130
+        assert not (PLACES / name).exists()
+    else:  # nobody was there to remove the directory
+        weft("lab", "clean", name)
+    assert not (PLACES / name).exists()
+    assert netns_names(name) == []
+
+
+def test_without_etcd_nothing_is_started(monkeypatch, tmp_path):
+    from weft.lab import etcd
+    from weft.model.errors import ConfigError
+
+    monkeypatch.setattr(etcd, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError) as caught:
+        etcd.program({"PATH": str(tmp_path)})
+    assert str(caught.value).startswith("HOST-002 etcd: no such program on PATH")

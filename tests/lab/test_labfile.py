@@ -1,0 +1,163 @@
+"""The lab file: what it may say, and every mistake of it at once, with its line."""
+
+import pytest
+
+from tests.support.lab import new_name, weft
+from weft.lab import labfile, spec
+from weft.model.errors import ConfigError
+
+
+def read(text, **options):
+    return labfile.read(text, "x.yaml", **options)
+
+
+def problems(text):
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_an_empty_file_is_the_usual_lab():
+    lab = read("")
+    assert lab == labfile.regular(name="weft", backend="vxlan", families=(4,), nft=False, nodes=3, pods=2)
+    assert [pod.name for pod in lab.pods] == ["pod1-1", "pod1-2", "pod2-1", "pod2-2", "pod3-1", "pod3-2"]
+
+
+def test_everything_a_file_may_say():
+    lab = read(
+        """
+        apiVersion: weft.dev/v1
+        kind: Lab
+        name: edge
+        network:
+          EnableIPv6: true
+          Network: 10.5.0.0/16
+          IPv6Network: fd05::/48
+          EnableNFTables: true
+          Backend: {Type: vxlan, DirectRouting: true}
+        nodes:
+          - left
+          - name: right
+            pods: [web, db]
+          - {name: far, pods: 1}
+        pods: 3
+        """
+    )
+    assert lab.name == "edge"
+    assert lab.families == (4, 6)
+    assert lab.nftables
+    assert [(node.name, node.index) for node in lab.nodes] == [("left", 1), ("right", 2), ("far", 3)]
+    assert [(pod.name, pod.node) for pod in lab.pods] == [
+        ("pod1-1", "left"),
+        ("pod1-2", "left"),
+        ("pod1-3", "left"),
+        ("web", "right"),
+        ("db", "right"),
+        ("pod3-1", "far"),
+    ]
+
+
+def test_pods_by_name_and_node():
+    lab = read("nodes: 2\npods: [{name: web, node: node2}, {name: db, node: node1}]")
+    assert [(pod.name, pod.node) for pod in lab.pods] == [("web", "node2"), ("db", "node1")]
+
+
+def test_the_name_of_the_command_wins():
+    assert read("name: edge", name="other").name == "other"
+
+
+def test_the_network_goes_to_the_store_as_written():
+    lab = read("network: {Network: 10.5.0.0/16, SubnetLen: 25, Backend: {Type: host-gw}}")
+    assert lab.network == '{"Network": "10.5.0.0/16", "SubnetLen": 25, "Backend": {"Type": "host-gw"}}'
+
+
+# What is told behind the file's name, for what the file says.
+MISTAKES = {
+    "name: a\nnods: 3\n": (
+        "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods. Did you mean 'nodes'?"
+    ),
+    "nodes:\n- name: a\n  pod: 2\n": "3: unknown key 'pod'; expected one of name, pods. Did you mean 'pods'?",
+    "name: a\nname: b\n": "2: 'name' a second time",
+    "nodes:\n- a\n- b\n- a\n": "4: a second node named 'a'",
+    "nodes: [{name: a, pods: [x,\n x]}]": "2: a pod named 'x' beside a pod of that name",
+    "nodes: [a]\npods: [{name: a, node: a}]": "2: a pod named 'a' beside a node of that name",
+    "nodes: [left]\npods:\n- {name: x, node: lift}\n": (
+        "3: a pod on node 'lift'; expected a node of this lab. Did you mean 'left'?"
+    ),
+    "pods: [{name: x}]": "1: a pod without 'node'",
+    "nodes: [{pods: 2}]": "1: a node without 'name'",
+    "nodes: []": "1: no nodes",
+    "nodes: 0": "1: nodes: 0; expected 1 to 1000",
+    "pods: 300": "1: pods: 300; expected 0 to 250",
+    "nodes: three": "1: nodes: Expected `int`, got `str`",
+    "pods: {name: x}": "1: pods is a mapping",
+    "- a\n": "1: the lab is a sequence",
+    "name: Edge Lab": "1: a lab named 'Edge Lab'; expected a lower-case letter",
+    "nodes: [../x]": "1: a node named '../x'",
+    "kind: Pod": "1: kind is 'Pod'; expected Lab",
+    "apiVersion: v1": "1: apiVersion is 'v1'; expected weft.dev/v1",
+    "nodes: [1\n": "2: expected ',' or ']'",
+    "name: !!python/object:os.system x": "1: name: could not determine a constructor",
+}
+
+
+@pytest.mark.parametrize("text, problem", MISTAKES.items())
+def test_a_mistake_is_told_with_its_line(text, problem):
+    [seen] = problems(text)
+    assert seen.startswith(f"LAB-001 x.yaml:{problem}")
+
+
+def test_a_mistake_in_the_network_keeps_its_own_code_and_gets_the_line():
+    [seen] = problems("name: a\nnetwork: {Network: 10.5.0.0/33, Backend: {Type: vxlan}}\n")
+    assert seen.startswith('CONF-002 x.yaml:2 network: Network: "10.5.0.0/33"; expected an IPv4 network')
+
+
+def test_all_mistakes_are_told_at_once():
+    seen = problems("nam: a\nnodes: [a, a]\nnetwork: {Network: 1, Backend: 2}\npods: -1\n")
+    assert [problem.partition(": ")[0] for problem in seen] == [
+        "LAB-001 x.yaml:1",
+        "LAB-001 x.yaml:2",
+        "CONF-002 x.yaml:3 network",
+        "CONF-002 x.yaml:3 network",
+        "LAB-001 x.yaml:4",
+    ]
+
+
+def test_the_command_refuses_a_bad_file_and_starts_nothing(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("nodes: [a, a]\nnods: 3\n")
+    name = new_name()
+    ran = weft("lab", "up", "--name", name, str(path), check=False)
+    assert ran.returncode == 2
+    assert f"weft: LAB-001 {path}:1: a second node named 'a'" in ran.stderr
+    assert f"weft: LAB-001 {path}:2: unknown key 'nods'" in ran.stderr
+    assert name not in weft("lab", "list").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("--backend", "vxlam"), "CONF-002 --backend vxlam"),
+        (("--name", "../x"), "LAB-001 --name: a lab named '../x'"),
+        (("--nodes", "0"), "Invalid value for '--nodes'"),
+    ],
+)
+def test_bad_options(arguments, problem):
+    ran = weft("lab", "up", *arguments, check=False)
+    assert ran.returncode == 2
+    assert problem in ran.stderr
+
+
+def test_options_beside_a_file_are_refused(tmp_path):
+    path = tmp_path / "lab.yaml"
+    path.write_text("nodes: 2\n")
+    ran = weft("lab", "up", str(path), "--nodes", "3", "--nft", check=False)
+    assert ran.returncode == 2
+    assert f"LAB-001 weft lab up: --nodes, --nft beside {path}; expected either options or a file" in ran.stderr
+
+
+def test_names_that_fit_everywhere():
+    for name in ("a", "node1", "a-b", "x" * 32):
+        assert not spec.name_problem("a node", "", name)
+    for name in ("", "1a", "-a", "a-", "A", "a_b", "a.b", "a/b", "x" * 33, "a\n"):
+        assert spec.name_problem("a node", "", name), name
