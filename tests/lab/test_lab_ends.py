@@ -14,10 +14,12 @@ from tests.support.lab import WEFT, lab, new_name, weft, write_file
 PLACES = Path("/run/weft-lab")
 # What the kernel counts by itself, in the machine's own namespace as in any other.
 COUNTERS = ("nf_conntrack_count", "nf_conntrack_max", "nf_conntrack_buckets", "fs", "random")
+# Where daemon and plugins write, in their nodes.
+FILES = ("etc/cni", "etc/cni/*", "opt/cni", "opt/cni/*", "var/lib/cni", "var/lib/weft", "var/lib/weft/*", "run/flannel")
 
 
 def machine():
-    """What the machine's own namespace looks like: links, addresses, routes, rules, firewall, settings."""
+    """What the machine's own namespace looks like: links, addresses, routes, rules, firewall, settings; and files."""
     commands = (
         ("ip", "-j", "link"),
         ("ip", "-j", "-4", "address"),
@@ -33,7 +35,7 @@ def machine():
         if path.is_file() and path.stat().st_mode & 0o600 == 0o600 and path.name not in COUNTERS:
             with suppress(OSError):  # stable_secret that was never set cannot be read
                 settings[str(path)] = path.read_bytes()
-    return looks, settings
+    return looks, settings, {path: sorted(Path("/").glob(path)) for path in FILES}
 
 
 def namespace_mates(pid):
@@ -76,14 +78,11 @@ def test_the_machines_own_network_stays_as_it_was(tmp_path):
         assert [line for line in during[0].pop(names).splitlines() if mine in line]
         old_names = before[0].pop(names)
         assert during == before
-    looks, settings = machine()
+    looks, settings, files = machine()
     assert mine not in looks.pop(names)
     assert mine not in old_names
-    assert (looks, settings) == before
+    assert (looks, settings, files) == before
     assert not (PLACES / name).exists()
-    assert not any(
-        Path(path).exists() for path in ("/etc/cni/net.d/10-flannel.conflist", "/var/lib/weft", "/run/flannel")
-    )
 
 
 def test_down_ends_every_process():
