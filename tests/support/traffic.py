@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -133,7 +133,8 @@ class Stream:
         server.close()
         self._over = threading.Event()
         self._digests: dict[str, bytes] = {}
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._read)]
+        self.fault = ""
+        self._threads = [threading.Thread(target=self._do, args=[work]) for work in (self._write, self._read)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -147,6 +148,12 @@ class Stream:
         self.whole = self._digests.get("written") == self._digests.get("read") is not None
         self._out.close()
         self._in.close()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self.fault += f"{work.__name__}: {error}; "
 
     def _write(self) -> None:
         digest = hashlib.sha256()
@@ -177,8 +184,8 @@ def nothing_lost(source: Netns, sink: Netns, target: Ip) -> Iterator[Pings]:
     assert pings.sent > 50
     assert not pings.lost, f"{len(pings.lost)} of {pings.sent} pings lost: {pings.lost[:20]}"
     assert stream.sent > 50
-    assert stream.whole
-    assert stream.resent == 0
+    assert stream.whole, stream.fault
+    assert stream.resent == 0, f"{stream.resent} segments sent again of {stream.sent}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -325,7 +325,7 @@ class Daemon:
         self.pods.append(pod)
         at, _ = wire(self.netns, pod, names=(f"pod{len(self.pods)}", "eth0"))
         self.netns.rtnl.set_link(at, master=self.netns.rtnl.link("cni0").index)
-        pod.configure()
+        pod.configure(mtu=int(self.env["FLANNEL_MTU"]))
         return pod
 
     @property
@@ -344,8 +344,9 @@ class Pod(Netns):
         self.ips: list[Ip] = [subnet[1 + number] for subnet in subnets]
         self._subnets = subnets
 
-    def configure(self) -> None:
-        """Give its eth0 the addresses and the way out."""
+    def configure(self, *, mtu: int) -> None:
+        """Give its eth0 the MTU, the addresses and the way out."""
+        self.run(f"ip link set eth0 mtu {mtu}")
         for ip, subnet in zip(self.ips, self._subnets, strict=True):
             nodad = " nodad" if ip.version == 6 else ""
             self.run(f"ip address add {ip}/{subnet.prefixlen} dev eth0{nodad}; ip route add default via {subnet[1]}")
