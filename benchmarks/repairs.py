@@ -54,6 +54,10 @@ def measure() -> list[Figure]:
         for damage, samples in repair(world, [*single(world), *whole(FEW)]):
             what = f"{damage.what}, {FEW} peers, until back"
             figures.append(Figure(what=what, unit="ms", ours=samples, target=50, upstream="never"))
+    with World(backend="host-gw", peers=FEW) as world:
+        [(damage, samples)] = repair(world, single(world)[:1])
+        what = f"{damage.what}, host-gw, {FEW} peers, until back"
+        figures.append(Figure(what=what, unit="ms", ours=samples, target=50, upstream="8–10 s"))
     batch = [floor("vxlan", MANY) * 1e3 for _ in range(ROUNDS)]
     with World(peers=MANY) as world:
         for damage, samples in repair(world, whole(MANY)):
