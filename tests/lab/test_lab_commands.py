@@ -35,6 +35,17 @@ def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     assert "Next: weft lab ping pod1-1 pod2-2" in ran.stderr
 
 
+def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
+    with lab("--nodes", "2", "--pods", "0") as running:
+        pids = {node["name"]: str(node["pid"]) for node in running.ps()["nodes"]}
+        running.run("node1", "kill", "-STOP", pids["node1"])
+        running.run("node2", "kill", "-KILL", pids["node2"])
+        assert {node["name"]: node["daemon"] for node in running.ps()["nodes"]} == {
+            "node1": "silent",
+            "node2": "exited -9",
+        }
+
+
 def test_exec_enters_the_whole_node_and_returns_its_status(running):
     assert running.run("node1", "hostname") == "node1\n"
     assert "FLANNEL_SUBNET=" in running.run("node1", "cat", "/run/flannel/subnet.env")

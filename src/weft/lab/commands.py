@@ -166,6 +166,9 @@ def up(
     progress = _Progress()
     try:
         report = start.up(wanted, base(), os.environ, note=progress)
+    except KeyboardInterrupt:
+        click.echo("\ninterrupted: nothing of the lab is left", err=True)
+        raise
     finally:
         progress.done()
     _print(output, report, show.lab(report))

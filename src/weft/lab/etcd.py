@@ -10,10 +10,12 @@ from typing import Final
 from weft.lab import underlay
 from weft.lab.children import Child
 from weft.lab.filesystem import ETCD_DATA
-from weft.lab.spec import Family
+from weft.lab.processes import Processes
+from weft.lab.spec import Family, Lab
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the default --etcd-prefix
+LOG: Final = "etcd"
 _PORT: Final = 2379
 _PATIENCE: Final = 15.0  # seconds
 _LOOK_AGAIN: Final = 0.01  # seconds; etcd tells nobody when it begins to listen
@@ -65,15 +67,15 @@ def command(binary: str, families: Sequence[Family]) -> list[str]:
     ]
 
 
-async def ready(etcd: Child, families: Sequence[Family], network: str) -> None:
+async def ready(etcd: Child, processes: Processes, lab: Lab) -> None:
     """Wait until the store answers, and put the network configuration there. `Unavailable` if it never does."""
     # Half of the supervisor's start-up would be this import: it happens while etcd starts.
     from weft.cluster.etcd.access import Access
     from weft.cluster.etcd.client import Client
     from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp, TxnRequest
 
-    put = PutRequest(key=CONFIG.encode(), value=network.encode())
-    client = Client(Access(endpoints=(url(families),)))
+    put = PutRequest(key=CONFIG.encode(), value=lab.network.encode())
+    client = Client(Access(endpoints=(url(lab.families),)))
     try:
         async with asyncio.timeout(_PATIENCE):
             while True:
@@ -81,15 +83,15 @@ async def ready(etcd: Child, families: Sequence[Family], network: str) -> None:
                     await client.call(lambda link: link.kv.Txn, TxnRequest(success=[RequestOp(request_put=put)]))
                 except Unavailable:
                     if etcd.ended.done():
-                        raise Unavailable(_problem(f"it ended with status {etcd.ended.result()}")) from None
+                        raise Unavailable(_problem(f"it ended with status {etcd.ended.result()}", processes)) from None
                     await asyncio.sleep(_LOOK_AGAIN)
                 else:
                     return
     except TimeoutError:
-        raise Unavailable(_problem(f"no answer for {_PATIENCE:.0f} s")) from None
+        raise Unavailable(_problem(f"no answer for {_PATIENCE:.0f} s", processes)) from None
     finally:
         client.close()
 
 
-def _problem(seen: str) -> Problem:
-    return Problem(code="STORE-001", where="the lab's etcd", seen=seen, hint="'weft lab logs etcd' shows what it says.")
+def _problem(seen: str, processes: Processes) -> Problem:
+    return Problem(code="STORE-001", where="the lab's etcd", seen=f"{seen}:\n{processes.last_words(LOG)}")

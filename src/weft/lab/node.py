@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.kernel.rtnl import Rtnl
-from weft.lab import etcd, filesystem, runtime, underlay
+from weft.lab import etcd, filesystem, health, runtime, underlay
 from weft.lab.children import Child
 from weft.lab.inside import Inside, Room
 from weft.lab.processes import Processes
@@ -21,7 +21,6 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
-HEALTH_PORT: Final = 8081
 _LEASE: Final = "subnet.env"
 
 
@@ -50,21 +49,18 @@ class RunningNode:
         """Tell whether it has a route to each of `subnets` or owns it."""
         return subnets <= {route.dst for route in self.rtnl.routes()} | set(self.subnet_env().subnets)
 
-    def report(self, families: tuple[Family, ...]) -> NodeReport:
+    async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
         """Return what there is to see of it."""
-        state = "starting"
-        if self.daemon is not None and self.daemon.ended.done():
-            state = f"exited {self.daemon.ended.result()}"
-        elif self.lease.is_set():
-            state = "ready"
-        env = self.subnet_env() if self.lease.is_set() else None
+        assert self.daemon is not None  # noqa: S101 - only a lab that is up reports
+        ended = self.daemon.ended
+        env = self.subnet_env()
         return NodeReport(
             name=self.spec.name,
             underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
-            subnets=[str(net) for net in env.subnets] if env else [],
-            mtu=env.mtu if env else 0,
-            daemon=state,
-            pid=self.daemon.pid if self.daemon is not None else 0,
+            subnets=[str(net) for net in env.subnets],
+            mtu=env.mtu,
+            daemon=f"exited {ended.result()}" if ended.done() else await health.state(inside, self.room),
+            pid=self.daemon.pid,
         )
 
 
@@ -90,7 +86,7 @@ async def start_daemon(node: RunningNode, processes: Processes, families: tuple[
         f"--etcd-endpoints={etcd.url(families)}",
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
-        f"--healthz-port={HEALTH_PORT}",
+        f"--healthz-port={health.PORT}",
         f"-subnet-file=/run/flannel/{_LEASE}",
     ]
     node.daemon = await processes.logged(node.spec.name, node.room, command)

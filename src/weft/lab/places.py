@@ -85,8 +85,8 @@ class Place:
     def _lock(self) -> Path:
         return self.path / "lock"
 
-    def give_names(self, namespaces: Mapping[str, int]) -> bool:
-        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`. False if this user may not: it is a convenience."""
+    def give_names(self, namespaces: Mapping[str, int]) -> None:
+        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, or none where that is not possible: a convenience."""
         names = [f"lab-{self.name}-{node}" for node in namespaces]
         _write(self.path / "names", json.dumps(names))
         try:
@@ -94,10 +94,8 @@ class Place:
             for name, descriptor in zip(names, namespaces.values(), strict=True):
                 (_NETNS / name).touch(mode=0o444)
                 system.mount(f"/proc/self/fd/{descriptor}", str(_NETNS / name), flags=system.MS_BIND)
-        except PermissionError:
+        except OSError:
             self._take_names()
-            return False
-        return True
 
     def clear(self) -> None:
         """Remove what an earlier, dead lab of this name has left, but for its lock."""

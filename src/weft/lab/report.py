@@ -8,9 +8,10 @@ from weft.lab.spec import Family
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `subnets` is its lease, from its subnet.env; `daemon` is `ready`, `starting` or `exited N`.
+    """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env.
 
-    `pid` is the daemon's process number inside the lab, 0 without one.
+    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
+    `pid` is its process number inside the lab.
     """
 
     name: str

@@ -96,7 +96,7 @@ class Server:
     async def _do_in(self, world: World, connection: Connection, request: protocol.Request) -> None:
         match request:
             case protocol.Ps():
-                await connection.done(world.report())
+                await connection.done(await world.report())
             case protocol.Run(pod, node):
                 if problems := spec.name_problem("a pod", "weft lab run", pod):
                     raise ConfigError(*problems)
@@ -167,7 +167,7 @@ class Server:
 
 async def _report_after(world: World, notes: asyncio.Queue[str]) -> msgspec.Struct:
     await world.up(notes.put_nowait)
-    return world.report()
+    return await world.report()
 
 
 async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:

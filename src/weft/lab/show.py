@@ -26,7 +26,7 @@ def lab(report: LabReport) -> str:
     nodes = table(
         ("NODE", "UNDERLAY", "POD SUBNET", "MTU", "DAEMON"),
         (
-            (node.name, ", ".join(node.underlay), ", ".join(node.subnets) or "-", str(node.mtu or "-"), node.daemon)
+            (node.name, ", ".join(node.underlay), ", ".join(node.subnets), str(node.mtu), node.daemon)
             for node in report.nodes
         ),
     )

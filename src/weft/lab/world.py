@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from weft.kernel.rtnl import Rtnl
-from weft.lab import etcd, filesystem, node, pod, spec, underlay
+from weft.lab import etcd, filesystem, health, node, pod, spec, underlay
 from weft.lab.children import Children
 from weft.lab.inside import Inside
 from weft.lab.node import RunningNode
@@ -22,7 +22,8 @@ from weft.lab.report import LabReport, PodReport
 from weft.lab.watch import Arrivals
 from weft.model.errors import ConfigError, Problem, Unavailable
 
-_PATIENCE: Final = 60.0  # seconds until a start counts as failed
+_PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
+_PATIENCE_PER_NODE: Final = 1.0
 _AT_ONCE: Final = 8  # pods that are started together
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
 
@@ -47,11 +48,11 @@ class World:
         families = self.lab.families
         binary = etcd.program(self.processes.environ)
         underlay.make_switch(self._rtnl, families)
-        store = await self.processes.logged("etcd", None, etcd.command(binary, families))
+        store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
             group.create_task(asyncio.to_thread(install, filesystem.PLUGINS))
-            group.create_task(etcd.ready(store, families, self.lab.network))
+            group.create_task(etcd.ready(store, self.processes, self.lab))
         note("the store answers")
         await self._start_daemons(note)
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -59,6 +60,9 @@ class World:
             for wanted in self.lab.pods:
                 group.create_task(self._run_through(gate, wanted))
         note(f"{len(self.pods)} pods run")
+        # A daemon opens its health port when the network works, and says so there itself.
+        for running in self.nodes.values():
+            await health.ready(self.inside, running.room)
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """Start a pod and attach it. On failure nothing of it stays."""
@@ -112,16 +116,17 @@ class World:
 
         return sorted(self.pods.values(), key=order)
 
-    def report(self) -> LabReport:
+    async def report(self) -> LabReport:
         """Return what there is."""
         network = json.loads(self.lab.network)
+        nodes = (running.report(self.inside, self.lab.families) for running in self.nodes.values())
         return LabReport(
             name=self.lab.name,
             backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
             families=list(self.lab.families),
             store=etcd.url(self.lab.families),
             network=msgspec.Raw(self.lab.network.encode()),
-            nodes=[running.report(self.lab.families) for running in self.nodes.values()],
+            nodes=await asyncio.gather(*nodes),
             pods=[running.report() for running in self.in_order()],
         )
 
@@ -139,7 +144,7 @@ class World:
         for running in nodes:
             await node.start_daemon(running, self.processes, self.lab.families)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
                 for number, running in enumerate(nodes, 1):
                     await node.daemon_ready(running, self.processes)
                     note(f"{number} of {len(nodes)} daemons are ready")
@@ -148,10 +153,15 @@ class World:
                     while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
                         await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
-            late = [running.spec.name for running in nodes if not running.lease.is_set()]
-            seen = f"no subnet after {_PATIENCE:.0f} s on {', '.join(late)}" if late else "routes to peers are missing"
-            raise Unavailable(_problem("the daemons", seen)) from None
+            raise Unavailable(self._late()) from None
         note("every node has a route to every other")
+
+    def _late(self) -> Problem:
+        for name, running in self.nodes.items():
+            if not running.lease.is_set():
+                words = self.processes.last_words(name)
+                return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"no subnet.env in time:\n{words}")
+        return Problem(code="LAB-002", where="the daemons", seen="ready, but some routes to peers did not come")
 
     async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
         async with gate:
