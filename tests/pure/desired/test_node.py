@@ -1,0 +1,41 @@
+"""What a node wants as a whole: its back end's part, blackhole routes, and peers by name."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.builders import inputs, subnet_v4, subnet_v6
+from weft.desired.backends import hostgw
+from weft.desired.node import Wanted, shared
+from weft.model.errors import Problem
+from weft.model.objects import Route
+from weft.model.status import Status
+
+
+@pytest.mark.spec("flannel.md §1.8/blackhole")
+def test_a_blackhole_route_for_each_own_subnet_behind_every_other_route():
+    node = replace(inputs(family="46", backend="host-gw"), blackhole_route=True)
+    routes = shared(hostgw, node)
+    assert {route.dst for route in routes} == {subnet_v4(1), subnet_v6(1)}
+    assert all(isinstance(route, Route) and route.blackhole and route.priority > 2**30 for route in routes)
+
+
+def test_no_blackhole_route_before_the_subnet_is_known_or_when_not_asked_for():
+    node = inputs(backend="host-gw")
+    assert shared(hostgw, node) == frozenset()
+    assert shared(hostgw, replace(node, blackhole_route=True, v4=None)) == frozenset()
+
+
+def test_a_part_holds_exactly_what_it_was_set_to():
+    wanted, one, other = Wanted(), Route(dst=subnet_v4(2), dev="eth0"), Route(dst=subnet_v4(3), dev="eth0")
+    assert wanted.set("peer", frozenset({one})) == {one.key}
+    assert wanted.set("peer", frozenset({other})) == {one.key, other.key}
+    assert wanted.objects == {other.key: other}
+    assert wanted.parts == {"peer"}
+    assert wanted.set("peer", frozenset()) == {other.key}
+    assert wanted.parts == frozenset()
+
+
+def test_a_node_is_ready_when_it_waits_for_nothing():
+    assert Status().ready
+    assert not Status(waiting=Problem(code="LEASE-001", where="weftd", seen="starting")).ready
