@@ -148,7 +148,7 @@ def test_bridge_leaves_nothing_when_a_call_is_refused(site, pod):
 def test_bridge_leaves_nothing_when_a_call_works_and_its_answer_is_lost(site, pod):
     calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=True)
     assert calls > 30
-    assert {"files.replace", "container.rtnl.set_link", "state.replace"} <= failed
+    assert {"files.rewrite", "container.rtnl.set_link", "state.replace"} <= failed
 
 
 def flannel_config(site, directory):

@@ -103,6 +103,32 @@ class TestReadingAndWriting:
         assert files.read("/file") == b"new"
         assert names(root) == ["file"]
 
+    def test_a_file_system_that_knows_no_renameat2(
+        self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr("weft.cni.files._renameat2", None)
+        files.write_new("/file", b"first")
+        with pytest.raises(FileExistsError):
+            files.write_new("/file", b"second")
+        assert files.read("/file") == b"first"
+        assert names(root) == ["file"]
+
+    @pytest.mark.parametrize("new", [b"a", b"as long as", b"longer than before"])
+    def test_what_is_written_in_place_is_read(self, files: RootedFiles, root: Path, new: bytes):
+        files.rewrite("/file", b"10.2.3.400")
+        before = (root / "file").stat()
+        assert (files.read("/file"), stat.S_IMODE(before.st_mode)) == (b"10.2.3.400", 0o600)
+        files.rewrite("/file", new)
+        assert files.read("/file") == new
+        assert (root / "file").stat().st_ino == before.st_ino
+
+    def test_what_is_written_in_place_of_a_link_goes_nowhere_else(self, files: RootedFiles, root: Path):
+        (root / "target").write_text("old")
+        (root / "file").symlink_to("target")
+        files.rewrite("/file", b"new")
+        assert (root / "target").read_text() == "old"
+        assert (root / "file").read_text() == "new"
+
     def test_a_name_is_taken_once(self, files: RootedFiles, root: Path):
         files.write_new("/file", b"first")
         with pytest.raises(FileExistsError):

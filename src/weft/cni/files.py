@@ -8,13 +8,17 @@ It knows nothing of what the files mean. A root is a descriptor that somebody el
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 # asm-generic/unistd.h: the same number on every architecture. linux/openat2.h: struct open_how and its flags.
 _SYS_OPENAT2: Final = 437
@@ -22,15 +26,17 @@ _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_IN_ROOT: Final = 0x10
 # A name on the way was renamed while `..` was resolved: the kernel asks to try again.
 _ATTEMPTS: Final = 32
-_EAGAIN: Final = 11
 # No configuration and no state of a plugin is near this size; it bounds what a wrong path can cost.
 _MAX_READ: Final = 16 << 20
+_CHUNK: Final = 1 << 16
 _MAX_SETTING: Final = 4096
 _NET_SETTINGS: Final = "/proc/sys/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
+_syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 _renameat2 = getattr(_libc, "renameat2", None)
+_RENAME_NOREPLACE: Final = 1
 _RENAME_EXCHANGE: Final = 2
 _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, pid (0 for this kind of lock)
 
@@ -39,22 +45,26 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_HOW_SIZE: Final = ctypes.sizeof(_OpenHow)
+
+
+@cache
+def _how(flags: int, mode: int) -> _OpenHow:
+    """Return what openat2 is told; the few that there are serve for ever."""
+    return _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+
+
 def _openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
     # As C strings the kernel would stop at NUL and open something else.
     if "\0" in path:
         raise ValueError("a path with a NUL byte")
+    how = ctypes.addressof(_how(flags, mode))
+    name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
-        fd = _syscall(
-            ctypes.c_long(_SYS_OPENAT2),
-            ctypes.c_long(root),
-            os.fsencode(path),
-            ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )
+        fd = _syscall(_SYS_OPENAT2, root, name, how, _HOW_SIZE)
         if fd >= 0:
             return int(fd)
-        if ctypes.get_errno() != _EAGAIN:
+        if ctypes.get_errno() != errno.EAGAIN:
             break
     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
 
@@ -81,92 +91,116 @@ class RootedFiles:
     def __init__(self, root: int) -> None:
         self._root = root
 
-    @contextmanager
-    def _opened(self, path: str, flags: int, mode: int = 0) -> Iterator[int]:
-        fd = _openat2(self._root, path, flags, mode)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+    def _open(self, path: str, flags: int, mode: int = 0) -> int:
+        return _openat2(self._root, path, flags, mode)
 
-    @contextmanager
-    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The directory of `path`, and its last part, on which links are not followed any more."""
+    def _beside(self, path: str, act: Callable[[int, str], T]) -> T:
+        """Act on the directory of `path` and its last part, on which links are not followed any more."""
         directory, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
-            raise IsADirectoryError(21, os.strerror(21), path)
-        with self._opened(directory or "/", os.O_PATH | os.O_DIRECTORY) as parent:
-            try:
-                yield parent, name
-            except OSError as error:
-                # What was done had a part of the path, or a temporary name; people know the whole.
-                error.filename, error.filename2 = path, None
-                raise
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        parent = self._open(directory or "/", os.O_PATH | os.O_DIRECTORY)
+        try:
+            return act(parent, name)
+        except OSError as error:
+            # What was done had a part of the path, or a temporary name; people know the whole.
+            error.filename, error.filename2 = path, None
+            raise
+        finally:
+            os.close(parent)
 
     def read(self, path: str) -> bytes:
         """Return the whole content of a regular file."""
         # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; for files it means nothing.
-        with self._opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
+        fd = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(22, "not a regular file", path)
+                raise OSError(errno.EINVAL, "not a regular file", path)
             parts: list[bytes] = []
             left = _MAX_READ
-            while chunk := os.read(fd, min(left + 1, 65536)):
-                parts.append(chunk)
-                left -= len(chunk)
-                if left < 0:
-                    raise OSError(27, f"larger than {_MAX_READ} bytes", path)
-            return b"".join(parts)
+            while left >= 0:
+                wanted = min(left + 1, _CHUNK)
+                parts.append(os.read(fd, wanted))
+                if len(parts[-1]) < wanted:  # less than asked for: that was the end
+                    return b"".join(parts)
+                left -= wanted
+            raise OSError(errno.EFBIG, f"larger than {_MAX_READ} bytes", path)
+        finally:
+            os.close(fd)
 
     def write_new(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Make a file that is whole from its first moment; `FileExistsError` if the name is taken."""
-        with self._parent(path) as (parent, name), _temporary(parent, data, mode) as temporary:
-            os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            os.unlink(temporary, dir_fd=parent)
+
+        def write(parent: int, name: str) -> None:
+            with _temporary(parent, data, mode) as temporary:
+                _name(parent, temporary, name)
+
+        self._beside(path, write)
 
     def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new."""
-        with self._parent(path) as (parent, name), _temporary(parent, data, mode) as temporary:
-            if not _exchange(parent, temporary, name):
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-                return
-            try:
-                os.unlink(temporary, dir_fd=parent)
-            except OSError:  # a directory, which rename(2) would have refused
-                _exchange(parent, temporary, name)
-                raise
+
+        def write(parent: int, name: str) -> None:
+            with _temporary(parent, data, mode) as temporary:
+                _put(parent, temporary, name)
+
+        self._beside(path, write)
+
+    def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Write a file's new content over its old one; it is made if missing.
+
+        Costs an eighth of `replace`. A reader at that time or after a crash may see a mixture: for hints only.
+        """
+        try:
+            fd = self._open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            self.replace(path, data, mode=mode)
+            return
+        try:
+            os.pwrite(fd, data, 0)
+            # Not to nothing first: ext4 would then write to the disk when the file is closed.
+            os.ftruncate(fd, len(data))
+        finally:
+            os.close(fd)
 
     def unlink(self, path: str) -> None:
         """Remove a name. A symbolic link is removed itself."""
-        with self._parent(path) as (parent, name):
-            os.unlink(name, dir_fd=parent)
+        self._beside(path, lambda parent, name: os.unlink(name, dir_fd=parent))
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, in no order."""
-        with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             return os.listdir(fd)
+        finally:
+            os.close(fd)
 
     def makedirs(self, path: str, *, mode: int = 0o755) -> None:
         """Make a directory and its parents, all with `mode`; those that exist stay as they are."""
         try:
-            with self._opened(path, os.O_PATH | os.O_DIRECTORY):
-                return
+            os.close(self._open(path, os.O_PATH | os.O_DIRECTORY))
         except FileNotFoundError:
             directory, _, _ = path.rstrip("/").rpartition("/")
+        else:
+            return
         if directory:
             self.makedirs(directory, mode=mode)
-        with self._parent(path) as (parent, name):
-            try:
+
+        def make(parent: int, name: str) -> None:
+            with suppress(FileExistsError):  # somebody else has made it just now
                 os.mkdir(name, mode, dir_fd=parent)
-            except FileExistsError:
-                return  # somebody else has made it just now
-            # The umask belongs to the whole process and cannot be changed for one thread.
-            os.chmod(name, mode, dir_fd=parent)
+                # The umask belongs to the whole process and cannot be changed for one thread.
+                os.chmod(name, mode, dir_fd=parent)
+
+        self._beside(path, make)
 
     def stamp(self, path: str) -> tuple[int, int, int]:
         """Return device, inode and modification time (ns) of a directory."""
-        with self._opened(path, os.O_PATH | os.O_DIRECTORY) as fd:
+        fd = self._open(path, os.O_PATH | os.O_DIRECTORY)
+        try:
             seen = os.fstat(fd)
+        finally:
+            os.close(fd)
         return seen.st_dev, seen.st_ino, seen.st_mtime_ns
 
     @contextmanager
@@ -176,13 +210,16 @@ class RootedFiles:
         Waits without limit, or with `wait` false raises `BlockingIOError` if somebody else holds it.
         """
         while True:
-            with self._opened(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode) as fd:
+            fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
+            try:
                 fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever held it may have removed the file: then this lock keeps nobody out.
                 if os.fstat(fd).st_nlink == 0:
                     continue
                 yield
                 return
+            finally:
+                os.close(fd)
 
     @contextmanager
     def lock_byte(self, path: str, offset: int, *, wait: bool = True) -> Iterator[None]:
@@ -191,10 +228,13 @@ class RootedFiles:
         An open file description lock (fcntl(2)): threads exclude each other, and it ends with its process. A file
         for each lock would cost an ext4 file system ten times as much to make and remove.
         """
-        with self._opened(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600) as fd:
+        fd = self._open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
             byte = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
             fcntl.fcntl(fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
             yield
+        finally:
+            os.close(fd)
 
 
 class Settings:
@@ -227,7 +267,7 @@ class Settings:
         net, _, rest = name.partition("/")
         directory, _, path = rest.partition("/")
         if net != "net" or directory not in self._directories:
-            raise FileNotFoundError(2, os.strerror(2), name)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         return _openat2(self._directories[directory], path, flags)
 
 
@@ -243,14 +283,40 @@ def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
     return opened
 
 
-def _exchange(directory: int, one: str, other: str) -> bool:
-    """Let two names change places; False if they cannot, mostly because there is only one.
+def _rename(directory: int, old: str, new: str, how: int) -> int:
+    """Call renameat2(2); returns 0 or the number of the error."""
+    if _renameat2 is None:
+        return errno.ENOSYS
+    failed = _renameat2(directory, os.fsencode(old), directory, os.fsencode(new), how) != 0
+    return ctypes.get_errno() if failed else 0
+
+
+def _name(directory: int, temporary: str, name: str) -> None:
+    """Give a temporary file the name that nobody may have: by rename, or by link where that cannot refuse."""
+    error = _rename(directory, temporary, name, _RENAME_NOREPLACE)
+    if error == errno.EEXIST:
+        raise FileExistsError(error, os.strerror(error))
+    if error:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.unlink(temporary, dir_fd=directory)
+
+
+def _put(directory: int, temporary: str, name: str) -> None:
+    """Give a temporary file the name, whoever has it.
 
     To rename over a file makes ext4 write the new content to the disk first (mount option auto_da_alloc), 1.2 ms
     for the sake of a crash that none of these files outlives; to exchange the two and remove the old one 0.2 ms.
     """
-    names = (os.fsencode(one), os.fsencode(other))
-    return _renameat2 is not None and _renameat2(directory, names[0], directory, names[1], _RENAME_EXCHANGE) == 0
+    if not _rename(directory, temporary, name, _RENAME_NOREPLACE):
+        return
+    if _rename(directory, temporary, name, _RENAME_EXCHANGE):
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    try:
+        os.unlink(temporary, dir_fd=directory)
+    except OSError:  # a directory, which rename(2) would have refused
+        _rename(directory, temporary, name, _RENAME_EXCHANGE)
+        raise
 
 
 @contextmanager

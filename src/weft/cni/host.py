@@ -58,13 +58,17 @@ class Files(Protocol):
     def write_new(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Make a file that is complete from its first moment; `FileExistsError` if the name is taken.
 
-        A temporary file `.weft-*` beside it gets the content and is then linked to the name, so that a crash
-        leaves the whole file or at most the temporary one.
+        A temporary file `.weft-*` beside it gets the content and then the name, so that a crash leaves the whole
+        file or at most the temporary one.
         """
         ...
 
     def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new."""
+        ...
+
+    def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Write `data` over the old content, or make the file: for hints, of which a crash may leave a mixture."""
         ...
 
     def unlink(self, path: str) -> None: ...

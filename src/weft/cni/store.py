@@ -46,7 +46,8 @@ class Store:
         try:
             self._files.write_new(self._path(str(ip)), owner, mode=0o600)
             self._remember(ip, owner)
-            self._files.replace(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode(), mode=0o600)
+            # A hint, which upstream writes in place as well: torn, it is none.
+            self._files.rewrite(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode(), mode=0o600)
         except FileExistsError:
             self._remember(ip, self._owner(str(ip)) or b"")
             return False
