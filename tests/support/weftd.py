@@ -60,8 +60,11 @@ def quick_netns() -> Netns:
 
 
 def no_waiting(netns: Netns) -> None:
-    """Have a namespace use its IPv6 addresses at once: nobody else has them."""
-    netns.run("sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.default.router_solicitations=0")
+    """Have a namespace use its IPv6 addresses at once, for nobody else has them, and keep later IPv4 addresses."""
+    netns.run(
+        "sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.default.router_solicitations=0"
+        " net.ipv4.conf.all.promote_secondaries=1"
+    )
 
 
 class NetnsEtcd(Etcd):
@@ -137,14 +140,25 @@ def mac(number: int, segment: int = 0) -> Mac:
 class Daemon:
     """One node and the `weftd` on it, which may be started any number of times."""
 
-    def __init__(self, underlay: Underlay, folder: Path, number: int, *, prefix: str, segment: int = 0) -> None:
+    def __init__(
+        self,
+        underlay: Underlay,
+        folder: Path,
+        number: int,
+        *,
+        prefix: str,
+        segment: int = 0,
+        beside: "Daemon | None" = None,
+    ) -> None:
         self.number = number
         self.folder = folder
         self.prefix = prefix
         self.public_v4 = IPv4Address(public_v4(number, segment))
         self.public_v6 = IPv6Address(public_v6(number, segment))
-        self.netns = quick_netns()
-        self.port = underlay.plug(self.netns, number, segment)
+        self.segment = segment
+        self.netns = quick_netns() if beside is None else beside.netns
+        self.port = underlay.plug(self.netns, number, segment) if beside is None else ""
+        self.health_port = HEALTH_PORT if beside is None else beside.health_port + 1
         self.subnet_file = folder / "run" / "subnet.env"
         self.state_dir = folder / "state"
         self.log_file = folder / "log"
@@ -166,7 +180,7 @@ class Daemon:
             f"--subnet-file={self.subnet_file}",
             f"--state-dir={self.state_dir}",
             f"--cni-socket={self.folder / 'cni' / 'cni.sock'}",
-            f"--healthz-port={HEALTH_PORT}",
+            f"--healthz-port={self.health_port}",
             *flags,
         ]
 
@@ -227,13 +241,23 @@ class Daemon:
         self.signal(signal.SIGKILL)
         self.wait()
 
+    def replug(self) -> None:
+        """Give the node an uplink again: another device of the same name."""
+        self.port = self._underlay.plug(self.netns, self.number, self.segment)
+
     def close(self) -> None:
         """End everything of this node."""
         if self.running:
             self._process.kill()  # type: ignore[union-attr]
         for pod in self.pods:
             pod.close()
+        if not self.port:
+            return
         self.netns.close()
+        self.unplug()
+
+    def unplug(self) -> None:
+        """Take the node's uplink away, at once."""
         at = self._underlay.switch.rtnl.link(self.port)
         if at is not None:
             with suppress(OSError):  # it may be going with the namespace already
@@ -264,7 +288,7 @@ class Daemon:
         """Ask the health server; (0, reason) when nobody answers."""
 
         def ask() -> tuple[int, str]:
-            connection = http.client.HTTPConnection("127.0.0.1", HEALTH_PORT, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=5)
             try:
                 connection.request(method, path)
                 answer = connection.getresponse()
@@ -371,6 +395,13 @@ class Cluster:
         """Make a node; its daemon is not started."""
         folder = self._folder / f"node{number}"
         daemon = Daemon(self.underlay, folder, number, prefix=prefix or self.prefix, segment=segment)
+        self._stack.callback(daemon.close)
+        return daemon
+
+    def beside(self, node: Daemon, name: str, *, prefix: str = "") -> Daemon:
+        """Another daemon on the same node, with files of its own."""
+        folder = self._folder / f"node{node.number}-{name}"
+        daemon = Daemon(self.underlay, folder, node.number, prefix=prefix or self.prefix, beside=node)
         self._stack.callback(daemon.close)
         return daemon
 

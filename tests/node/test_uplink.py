@@ -1,0 +1,113 @@
+"""A node whose address, MTU or uplink changes keeps its subnet, and its peers follow (§7.4, decisions.md §5)."""
+
+import pytest
+
+from tests.support.traffic import reaches
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+
+BACKENDS = pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+NEW = "172.31.0.11"
+
+
+def renumber(node: Daemon) -> None:
+    """Give eth0 another IPv4 address, as DHCP may."""
+    node.netns.run(
+        f"ip address add {NEW}/24 dev eth0; ip address del {node.public_v4}/24 dev eth0"
+        "; ip route replace default via 172.31.0.254"
+    )
+
+
+@BACKENDS
+def test_a_public_ip_that_changed_while_the_daemon_was_away_costs_nothing(cluster: Cluster, backend):
+    cluster.configure(backend)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    subnet = one.v4
+    one.stop()
+    renumber(one)
+    one.subnet_file.unlink()
+    one.start()
+    assert one.v4 == subnet
+    leases = cluster.leases()
+    assert sorted(leases) == sorted([f"{subnet[0]}-24", f"{two.v4[0]}-24"])
+    assert f'"PublicIP":"{NEW}"' in leases[f"{subnet[0]}-24"].value
+    two.sees("ip route; bridge fdb show", NEW)
+    assert reaches(there, here.ips[0])
+
+
+@pytest.mark.spec("flannel.md §7.4/changes-tracked")
+@BACKENDS
+def test_a_public_ip_that_changes_is_told_to_the_peers(cluster: Cluster, backend):
+    cluster.configure(backend, DUAL)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    assert reaches(here, there.ips[0])
+    subnets = one.subnets
+    renumber(one)
+    one.says(f"IFACE-002 the uplink changed: .*{NEW}")
+    two.sees("ip route; bridge fdb show", NEW)
+    assert reaches(there, here.ips[0])
+    assert reaches(here, there.ips[1])
+    assert one.subnets == subnets
+    assert one.ready
+    if backend is VXLAN:
+        assert f"local {NEW}" in one.ip("-d link show flannel.1")
+        assert len(cluster.leases()) == 2
+
+
+@pytest.mark.spec("flannel.md §7.4/changes-tracked", "flannel.md §6.1/mtu-vxlan")
+def test_an_mtu_that_changes_reaches_the_device_and_the_subnet_file(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    node.ip("link set eth0 mtu 1400")
+    node.sees("ip link show flannel.1", "mtu 1350")
+    eventually(lambda: node.env["FLANNEL_MTU"] == "1350")
+    node.ip("link set eth0 mtu 9000")
+    node.sees("ip link show flannel.1", "mtu 8950")
+    eventually(lambda: node.env["FLANNEL_MTU"] == "8950")
+    assert not node.lines("VTEP-00[34]"), "that was no repair"
+
+
+def test_an_uplink_that_loses_its_address_is_named_and_nothing_else_happens(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    node.ip(f"address del {node.public_v4}/24 dev eth0")
+    node.says("IFACE-002 the uplink changed and cannot be used: IFACE-001 .*eth0.*going on as before")
+    assert "10.5.50.0/24" in node.ip("route")
+    node.ip(f"address add {node.public_v4}/24 dev eth0")
+    node.ip("route replace default via 172.31.0.254")
+    eventually(lambda: cluster.peer(51))
+    node.sees("ip route", "10.5.51.0/24", seconds=10)
+    assert node.running
+
+
+@pytest.mark.spec("flannel.md §6.2/device-watch")
+@BACKENDS
+def test_an_uplink_that_is_made_anew_brings_all_back(cluster: Cluster, backend):
+    """A VXLAN device dies with its parent, and all routes of both with them."""
+    cluster.configure(backend)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    mac = one.macs
+    one.unplug()
+    one.replug()
+    one.sees("ip route", str(two.v4))
+    assert reaches(here, there.ips[0])
+    assert reaches(there, here.ips[0])
+    assert one.macs == mac
+    assert one.ready
+
+
+def test_the_other_node_of_a_changed_pair_needs_no_restart(cluster: Cluster):
+    """Both change at the same time."""
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    for node, new in ((one, "172.31.0.21"), (two, "172.31.0.22")):
+        node.ip(f"address add {new}/24 dev eth0")
+        node.ip(f"address del {node.public_v4}/24 dev eth0")
+        node.ip("route replace default via 172.31.0.254")
+    for node, new in ((one, "172.31.0.22"), (two, "172.31.0.21")):
+        node.sees("bridge fdb show", new)
+    assert reaches(here, there.ips[0])
