@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lab import lab, weft
+from tests.support.lab import lab, new_name, weft
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
 USERS = {"root of a user namespace": ("unshare", "-Ur"), "an ordinary user": NOBODY}
@@ -68,3 +68,13 @@ def test_a_directory_that_somebody_else_made_is_not_used():
         assert f"HOST-002 {home}: owner 0, mode drwx" in ran.stderr
     finally:
         home.rmdir()
+
+
+def test_where_no_namespace_can_be_made_nothing_is_started():
+    # The limit counts in the user namespace that it is written in.
+    limited = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_mnt_namespaces && exec "$@"', "sh")
+    name = new_name()
+    ran = weft("lab", "up", "--name", name, user=limited, check=False)
+    assert ran.returncode == 2
+    assert "HOST-002 namespaces: [Errno 28]" in ran.stderr
+    assert name not in weft("lab", "list").stdout

@@ -40,5 +40,5 @@ def _bind(sock: socket.socket, where: str, link: str) -> None:
     links = {name: index for index, name in socket.if_nameindex()}
     if link not in links:
         seen, expected = f"no link {link!r}", f"one of {', '.join(links)}"
-        raise ConfigError(Problem(code="LAB-001", where=where, seen=seen, expected=expected))
+        raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
     sock.bind((link, _ETH_P_ALL))

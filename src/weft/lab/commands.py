@@ -310,7 +310,7 @@ def logs(node: str, lab: str, output: str) -> None:
     names = {path.stem: path for path in place.logs.iterdir()}
     if node not in names:
         expected = f"one of {', '.join(sorted(names))}"
-        raise ConfigError(Problem(code="LAB-001", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
+        raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
     text = names[node].read_text(errors="replace")
     _print(output, {"name": node, "lines": text.splitlines()}, text)
 

@@ -73,7 +73,7 @@ async def everything(world: World) -> PingReport:
     """Ping from every pod and every node to every pod. `ConfigError` with fewer than two pods."""
     if len(world.pods) < 2:  # one pod proves nothing
         problem = Problem(
-            code="LAB-001",
+            code="LAB-002",
             where="pingall",
             seen=f"a lab with {len(world.pods)} pods",
             expected="two pods at least",

@@ -181,7 +181,7 @@ class Call:
             if not data:
                 raise Unavailable(
                     Problem(
-                        code="LAB-001",
+                        code="LAB-002",
                         where="the lab",
                         seen="its supervisor ended without an answer",
                         hint="'weft lab list' shows what is left, 'weft lab clean' removes it.",

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -17,6 +18,7 @@ from weft.lab.report import ExecReport, NamesReport, Nothing
 from weft.lab.world import World
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
+_MISTAKE: Final = "a mistake in the lab itself: 'weft lab logs supervisor' shows it"
 _SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
 _FIRST: Final = 10.0  # seconds for the first request: it comes at once or not at all
 _GRACE: Final = 1.0  # seconds between asking a deserted command to end and ending it
@@ -63,6 +65,10 @@ class Server:
                 await self._answer(connection, line)
         except ConnectionError:
             pass  # whoever asked has gone
+        except Exception:  # noqa: BLE001 - a mistake of ours in one command must not end the lab
+            traceback.print_exc()
+            with suppress(OSError):
+                await connection.failed(Failed.of(Unavailable(_problem(_MISTAKE))))
         finally:
             connection.close()
             if self._over:
@@ -209,5 +215,5 @@ def _first(group: BaseExceptionGroup[BaseException]) -> WeftError:
     raise group
 
 
-def _problem(seen: str, *, code: str = "LAB-001") -> Problem:
+def _problem(seen: str, *, code: str = "LAB-002") -> Problem:
     return Problem(code=code, where="the lab", seen=seen)

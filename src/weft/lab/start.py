@@ -33,13 +33,13 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
     lock = place.claim()
     if lock is None:
         hint = f"'weft lab down {lab.name}' ends it; 'weft lab up --name OTHER' makes another beside it."
-        raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint))
-    place.clear()
+        raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint, code="LAB-002"))
     try:
-        _start_supervisor(place, lock)
-    finally:
-        os.close(lock)
-    try:
+        try:
+            place.clear()
+            _start_supervisor(place, lock)
+        finally:
+            os.close(lock)
         call = Call(place.socket, protocol.Up(lab, environment))
         try:
             report = call.result(LabReport, note=note)
@@ -47,7 +47,8 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
             call.close()
         _give_names(place)
     except BaseException:
-        _end(place)
+        with suppress(Unavailable):  # interrupted while it starts: nobody asks it for anything, so it ends by itself
+            _end(place)
         place.remove()
         raise
     return report
@@ -61,9 +62,10 @@ def find(base: Path, name: str) -> Place:
     if not name and len(labs) == 1:
         return next(iter(labs.values()))
     if not labs:
-        raise ConfigError(_problem(name or "lab", "no lab is up", hint="'weft lab up' starts one."))
-    seen = f"no lab named {name} is up" if name else f"{len(labs)} labs are up"
-    raise ConfigError(_problem(name or "lab", seen, expected=f"--lab with one of {', '.join(labs)}"))
+        hint = "'weft lab up' starts one."
+        raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint, code="LAB-002"))
+    seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
+    raise ConfigError(_problem(name or "lab", seen, expected=f"one of {', '.join(labs)}, with --lab", code=code))
 
 
 def down(place: Place) -> None:
@@ -87,7 +89,8 @@ def _end(place: Place) -> None:
     """End the supervisor, by asking or else by force, and wait until it is no more."""
     pid = place.pid
     if not pid and place.alive:
-        raise Unavailable(_problem(place.name, "it is just being started", hint="Try again in a second."))
+        hint = "Try again in a second."
+        raise Unavailable(_problem(place.name, "it is just being started", hint=hint, code="LAB-002"))
     if not pid:
         return
     try:
@@ -150,7 +153,6 @@ def _start_supervisor(place: Place, lock: int) -> None:
             start_new_session=True,
         )
     if started.returncode != 0:
-        place.remove()
         try:
             raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
         except msgspec.DecodeError:
@@ -175,5 +177,5 @@ def _give_names(place: Place) -> None:
             os.close(descriptor)
 
 
-def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str = "LAB-001") -> Problem:
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str) -> Problem:
     return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
+from weft.cni import install
 from weft.kernel.rtnl import Rtnl
 from weft.lab import etcd, filesystem, health, node, pod, spec, underlay
 from weft.lab.children import Children
 from weft.lab.inside import Inside
 from weft.lab.node import RunningNode
-from weft.lab.plugins import install
 from weft.lab.pod import RunningPod
 from weft.lab.processes import Processes
 from weft.lab.report import LabReport, PodReport
@@ -51,7 +51,7 @@ class World:
         store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
-            group.create_task(asyncio.to_thread(install, filesystem.PLUGINS))
+            group.create_task(asyncio.to_thread(install.install, filesystem.PLUGINS))
             group.create_task(etcd.ready(store, self.processes, self.lab))
         note("the store answers")
         await self._start_daemons(note)
@@ -173,4 +173,4 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> Problem:
 
 
 def _problem(where: str, seen: str, expected: str = "") -> Problem:
-    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint="'weft lab ps' shows what there is.")
+    return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint="'weft lab ps' shows what there is.")
