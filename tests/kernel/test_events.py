@@ -137,7 +137,8 @@ def test_an_address_removed_leaves_routes_that_go_by_next_hop_objects(watched: W
 def test_a_next_hop_object_that_is_deleted_takes_its_route_along_without_a_notice(watched: Watched) -> None:
     number = int(PEER[3].dst.network_address)
     notices = watched.after(f"ip nexthop del id {number}")
-    assert notices == [Lost("flannel.1", watched.index)]
+    assert Lost("flannel.1", watched.index) in notices
+    assert Seen(PEER[3].key, None) not in notices
     assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
 
 
@@ -157,9 +158,8 @@ def test_our_own_changes_are_not_news(watched: Watched) -> None:
     rtnl.delete_route(ip_network("10.1.2.0/24"))
     watched.put(*PEER)
     assert set(watched.monitor.read()) <= {Seen(thing.key, thing) for thing in PEER}
-    watched.ports.clear()
-    rtnl.delete_route(ip_network("10.1.2.0/24"))
-    assert watched.monitor.read() == [Seen(PEER[3].key, None)]
+    # Beside it may stand what the kernel has to say of IPv6 addresses by then.
+    assert Seen(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
 
 
 def test_other_links_are_none_of_our_business(watched: Watched) -> None:
@@ -245,3 +245,11 @@ async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callab
 @pytest.fixture
 def make_later(netns: Netns) -> Callable[[str], None]:
     return lambda command: (netns.popen(command), None)[1]
+
+
+def test_what_our_own_socket_causes_does_not_even_arrive(watched: Watched) -> None:
+    watched.monitor.read()
+    watched.put(Neighbour(dev="flannel.1", ip=ip_address("10.1.9.0"), mac=MAC))
+    watched.put(Route(dst=ip_network("10.1.9.0/24"), via=ip_address("10.1.9.0"), dev="flannel.1", onlink=True))
+    with pytest.raises(BlockingIOError):
+        watched.monitor._socket.recv(1 << 16)

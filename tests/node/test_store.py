@@ -19,15 +19,16 @@ def kernel(node: Daemon) -> str:
 
 def change_memory(node: Daemon, **own: Any) -> None:
     """Change what the node has written down about its own lease."""
-    [path] = node.state_dir.glob("*/cluster.json")
-    memory = json.loads(path.read_text())
+    [path] = node.state_dir.glob("*/cluster.jsonl")
+    head, *leases = path.read_text().splitlines()
+    memory = json.loads(head)
     memory["own"] |= own
-    path.write_text(json.dumps(memory))
+    path.write_text("\n".join([json.dumps(memory), *leases]))
 
 
 def remembers(node: Daemon, text: str) -> bool:
     """Tell whether a text is in what the node has written down about the cluster."""
-    return any(text in path.read_text() for path in node.state_dir.glob("*/cluster.json"))
+    return any(text in path.read_text() for path in node.state_dir.glob("*/cluster.jsonl"))
 
 
 @pytest.mark.spec("flannel.md §4.6/store-down-data-plane")

@@ -140,7 +140,8 @@ class Leasing:
 
     def watch(self) -> AsyncGenerator[StoreEvent, None]:
         """The leases of others, for ever."""
-        return self._store.watch(self._listing)
+        listing, self._listing = self._listing, None
+        return self._store.watch(listing)
 
     def saw(self, leases: list[Lease]) -> None:
         """Remember the leases of others, which are complete."""

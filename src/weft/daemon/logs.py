@@ -28,7 +28,7 @@ def set_up(verbosity: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
-    for noisy in ("asyncio", "uvicorn", "h2", "hpack"):
+    for noisy in ("asyncio", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -1,12 +1,11 @@
 """What a node remembers of the cluster, so that it can start without the store (decisions.md §6).
 
 The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
-leases. One JSON file per instance, replaced as a whole; leases are kept in the store's own form.
+leases. One file per instance, replaced as a whole: a JSON object, then a line per lease in the store's own form.
 """
 
 import json
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from weft.wire.etcd import decode_lease, encode_attrs
 
 log = logging.getLogger(__name__)
 
-_FILE = "cluster.json"
+_FILE = "cluster.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +34,13 @@ def load(directory: Path) -> Memory | None:
     """Read what this instance remembers; None when that is nothing, or nothing that can be read."""
     path = directory / _FILE
     try:
-        data: Any = json.loads(path.read_bytes())
+        head, *leases = path.read_bytes().splitlines()
+        data: Any = json.loads(head)
         own = data["own"]
         return Memory(
             net_conf=str(data["net_conf"]),
             own=None if own is None else _own(own),
-            leases=tuple(_lease(entry) for entry in data["leases"]),
+            leases=tuple(_lease(json.loads(line)) for line in leases),
         )
     except FileNotFoundError:
         return None
@@ -52,7 +52,7 @@ def load(directory: Path) -> Memory | None:
 def save(directory: Path, memory: Memory) -> None:
     """Replace what this instance remembers, so that it outlives a power cut."""
     own = memory.own
-    data = {
+    head = {
         "net_conf": memory.net_conf,
         "own": own
         and {
@@ -61,13 +61,13 @@ def save(directory: Path, memory: Memory) -> None:
             "mod_revision": own.mod_revision,
             "expires": own.expires,
         },
-        "leases": _entries(memory.leases),
     }
-    write_atomically(directory / _FILE, json.dumps(data).encode(), mode=0o600, sync=True)
-
-
-def _entries(leases: Iterable[Lease]) -> list[list[str | int]]:
-    return [_entry(lease) for lease in leases]
+    # Line by line: the text of 5,000 leases in small pieces at once would stay in the process's memory for good.
+    data = bytearray(json.dumps(head).encode())
+    for lease in memory.leases:
+        data += b"\n"
+        data += json.dumps(_entry(lease)).encode()
+    write_atomically(directory / _FILE, bytes(data), mode=0o600, sync=True)
 
 
 def _entry(lease: Lease) -> list[str | int]:

@@ -52,14 +52,13 @@ class Node:
         self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
         waiting = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
         self._status = Status(waiting=waiting)
-        self._up = asyncio.Event()
 
     async def run(self) -> None:
         """Serve this node."""
         instance.take_directory(self._directory)
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
-                start_health(self._options, tasks, self._status, self._up)
+                start_health(self._options, tasks, self._status)
                 start_cni(self._options, tasks, held, self._status)
                 await self._start(tasks, held)
 
@@ -176,7 +175,6 @@ class Node:
 
     def _ready(self, network: Network) -> None:
         self._status.waiting = None
-        self._up.set()
         log.info(
             "ready: %d peers, %d refused, %d objects, %d not possible",
             self._status.peers,

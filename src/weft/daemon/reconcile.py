@@ -82,7 +82,7 @@ class Reconciler:
         self._clock = clock
         self._wanted = Wanted()
         self._have: dict[Key, Object] = {}
-        self._seen_since: set[Key] = set()
+        self._seen_since: set[Key] | None = None  # what notices spoke of while the kernel was at work
         self._fuse = Fuse()
         self._retries: dict[Key, float] = {}
         self._ignored: list[str] = []  # of this round, not logged yet
@@ -110,7 +110,8 @@ class Reconciler:
             self._have.pop(key, None)
         elif self._realm.holds(thing):
             self._have[key] = thing
-        self._seen_since.add(key)
+        if self._seen_since is not None:
+            self._seen_since.add(key)
         if self._have.get(key) != self._wanted.objects.get(key):
             self.wake.keys([key])
             if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
@@ -198,6 +199,10 @@ class Reconciler:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
         seen = await self._kernel.look()
         have = {key: thing for key, thing in seen.items() if self._realm.holds(thing)}
+        # What is as wanted is kept once, not twice.
+        have = {key: thing for key, thing in self._wanted.objects.items() if have.get(key) == thing} | {
+            key: thing for key, thing in have.items() if self._wanted.objects.get(key) != thing
+        }
         if announced is not None:
             changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
             self.tally.unannounced += len(changed - announced)
@@ -242,8 +247,9 @@ class Reconciler:
     async def _act(self, steps: Sequence[Step]) -> None:
         if not steps:
             return
-        self._seen_since.clear()
+        self._seen_since = newer = set[Key]()
         failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
+        self._seen_since = None
         refused: list[str] = []
         for step in steps:
             key = step.object.key
@@ -253,7 +259,7 @@ class Reconciler:
                 continue
             if key in self.tally.failing:
                 del self.tally.failing[key], self._retries[key]
-            if key in self._seen_since:
+            if key in newer:
                 continue  # a notice is newer than our step
             if isinstance(step, Put):
                 self._have[key] = step.object

@@ -1,7 +1,6 @@
 """What the daemon offers besides the network: health over HTTP, and the socket that CNI plugins ask."""
 
 import asyncio
-import importlib
 import logging
 from contextlib import ExitStack
 
@@ -11,28 +10,13 @@ from weft.model.status import Status
 
 log = logging.getLogger(__name__)
 
-# How long a start may take before health is answered in the middle of it.
-_HEALTH_PATIENCE_SECONDS = 0.5
 
+def start_health(options: Options, tasks: asyncio.TaskGroup, status: Status) -> None:
+    """Serve health if a port is given."""
+    if options.healthz_port:
+        from weft.web import health
 
-def start_health(options: Options, tasks: asyncio.TaskGroup, status: Status, up: asyncio.Event) -> None:
-    """Serve health if a port is given. The port is taken now; answers come once the network is up, or soon."""
-    if not options.healthz_port:
-        return
-    from weft.web import health
-
-    listening = health.bind(str(options.healthz_ip), options.healthz_port)
-
-    async def serve() -> None:
-        try:
-            async with asyncio.timeout(_HEALTH_PATIENCE_SECONDS):
-                await up.wait()
-        except TimeoutError:
-            pass
-        await asyncio.to_thread(importlib.import_module, "uvicorn")
-        await health.serve(listening, lambda: status)
-
-    tasks.create_task(serve())
+        tasks.create_task(health.serve(health.bind(str(options.healthz_ip), options.healthz_port), status))
 
 
 def start_cni(options: Options, tasks: asyncio.TaskGroup, held: ExitStack, status: Status) -> None:

@@ -10,6 +10,7 @@ a claim, found through an index, never by walking over everybody.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from weft.desired.harm import Judge, Ours, macs_in
 from weft.model.errors import Problem
@@ -17,6 +18,7 @@ from weft.model.lease import Lease
 from weft.model.net import Ip, Mac
 
 _Claim = Ip | Mac
+_K = TypeVar("_K", Ip | Mac, tuple[int, int, int])
 _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 
 
@@ -24,8 +26,17 @@ _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 class _Entry:
     lease: Lease
     macs: tuple[Mac, ...]
-    claims: tuple[_Claim, ...]  # what only one node can have
-    bases: tuple[_Base, ...]
+
+    @property
+    def claims(self) -> tuple[_Claim, ...]:
+        """What only one node can have: its public addresses and its VTEPs' MACs."""
+        public = (self.lease.attrs.public_ip, self.lease.attrs.public_ipv6)
+        return (*(ip for ip in public if ip is not None), *self.macs)
+
+    @property
+    def bases(self) -> list[_Base]:
+        """The subnets, as the index has them."""
+        return [(net.version, net.prefixlen, int(net.network_address)) for net in self.lease.subnets]
 
 
 class Roster:
@@ -37,8 +48,9 @@ class Roster:
         self._entries: dict[str, _Entry] = {}
         self._believed: dict[str, Lease] = {}
         self._refused: dict[str, Problem] = {}
-        self._claims: defaultdict[_Claim, set[str]] = defaultdict(set)
-        self._bases: defaultdict[_Base, set[str]] = defaultdict(set)
+        # Tuples, because nearly all have one id, and a set takes four times the room.
+        self._claims: defaultdict[_Claim, tuple[str, ...]] = defaultdict(tuple)
+        self._bases: defaultdict[_Base, tuple[str, ...]] = defaultdict(tuple)
         self._lengths: Counter[tuple[int, int]] = Counter()
 
     @property
@@ -116,10 +128,10 @@ class Roster:
         rivals: set[str] = set()
         for claim in entry.claims:
             if len(self._claims[claim]) > 1:
-                rivals |= self._claims[claim]
+                rivals.update(self._claims[claim])
         for base in entry.bases:
             if len(self._bases[base]) > 1:
-                rivals |= self._bases[base]
+                rivals.update(self._bases[base])
             if len(self._lengths) > 1:
                 rivals.update(self._overlapping(base))
         rivals.discard(entry.lease.id)
@@ -143,31 +155,28 @@ class Roster:
                         yield from ids
 
     def _learn(self, lease: Lease) -> None:
-        macs = macs_in(lease)
-        public = (lease.attrs.public_ip, lease.attrs.public_ipv6)
-        entry = _Entry(
-            lease,
-            macs,
-            (*(ip for ip in public if ip is not None), *macs),
-            tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets),
-        )
+        entry = _Entry(lease, macs_in(lease))
         self._entries[lease.id] = entry
         for claim in entry.claims:
-            self._claims[claim].add(lease.id)
+            self._claims[claim] += (lease.id,)
         for base in entry.bases:
-            self._bases[base].add(lease.id)
+            self._bases[base] += (lease.id,)
             self._lengths[base[:2]] += 1
 
     def _forget(self, lease_id: str) -> None:
         entry = self._entries.pop(lease_id)
         for claim in entry.claims:
-            self._claims[claim].discard(lease_id)
-            if not self._claims[claim]:
-                del self._claims[claim]
+            _drop(self._claims, claim, lease_id)
         for base in entry.bases:
-            self._bases[base].discard(lease_id)
-            if not self._bases[base]:
-                del self._bases[base]
+            _drop(self._bases, base, lease_id)
             self._lengths[base[:2]] -= 1
             if not self._lengths[base[:2]]:
                 del self._lengths[base[:2]]
+
+
+def _drop(index: dict[_K, tuple[str, ...]], key: _K, lease_id: str) -> None:
+    rest = tuple(other for other in index[key] if other != lease_id)
+    if rest:
+        index[key] = rest
+    else:
+        del index[key]

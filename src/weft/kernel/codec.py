@@ -147,7 +147,7 @@ def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
         table=table,
         priority=priority,
     )
-    return ("route", table, dst, prefixlen, priority), thing
+    return thing.key, thing
 
 
 def decode_any_route(body: bytes, names: Names) -> tuple[Key, Route | None]:

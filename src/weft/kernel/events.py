@@ -22,10 +22,20 @@ from weft.kernel import addr, codec, link, neigh, nexthop, route
 from weft.kernel.attributes import Malformed, fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply, messages_in
 from weft.kernel.observe import is_ours
+from weft.kernel.ownfilter import drop_own
 from weft.kernel.rtnl import Rtnl
 from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object
 from weft.model.snapshot import LinkInfo
 
+# Of these we know all when we caused them. Not of an address: with it go routes that nobody deleted.
+_SPARED: Final = (
+    route.RTM_NEWROUTE,
+    route.RTM_DELROUTE,
+    neigh.RTM_NEWNEIGH,
+    neigh.RTM_DELNEIGH,
+    nexthop.RTM_NEWNEXTHOP,
+    nexthop.RTM_DELNEXTHOP,
+)
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _SO_RCVBUFFORCE: Final = 33
@@ -74,7 +84,7 @@ class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
     `devices` are the names of links that are ours whatever their alias, `uplinks` those that carry traffic
-    between nodes, `ports` the netlink ports of our own sockets. All three are read anew with each notice.
+    between nodes, `ports` the netlink ports of our own sockets. The first two are read anew with each notice.
     """
 
     def __init__(
@@ -110,6 +120,7 @@ class Monitor:
         if sock.getsockname()[0] == 0:
             # Without a port it would get nothing, and binding it later would take it out of the groups.
             sock.bind((0, 0))
+        drop_own(sock, ports=ports, kinds=_SPARED)
         for group in _GROUPS:
             sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
         # From here on notices are kept for us, so that nothing falls between the list and the first of them.
@@ -233,8 +244,6 @@ class Monitor:
             yield UplinkChanged(on.name)
 
     def _route(self, message: Reply) -> Iterator[Notice]:
-        if message.port in self._ports:
-            return
         body = message.body
         gone = message.kind == route.RTM_DELROUTE
         _, prefixlen, _, _, _, protocol, _, _, flags = fixed(route.RTMSG, body)
@@ -253,8 +262,6 @@ class Monitor:
             yield UplinkChanged(on.name if on is not None else "")
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
-        if message.port in self._ports:
-            return
         family, index = neigh.family_and_index(message.body)
         on = self._links.get(index)
         if on is None or not is_ours(on, self._devices):
@@ -266,7 +273,7 @@ class Monitor:
     def _nexthop_gone(self, message: Reply) -> Iterator[Notice]:
         """A deleted next-hop object takes its routes along without a notice for them."""
         _, protocol, index = nexthop.parse_nexthop(message.body)
-        if protocol == PROTOCOL and message.port not in self._ports:
+        if protocol == PROTOCOL:
             yield Lost(self._names.get(index, ""), index)
 
     def _watched(self, info: LinkInfo) -> bool:

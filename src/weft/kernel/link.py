@@ -167,14 +167,14 @@ def set_vxlan_learning(index: int, *, vni: int, learning: bool) -> Message:
 def set_link(
     index: int,
     *,
-    up: bool | None,
-    mtu: int | None,
-    master: int | None,
-    name: str | None,
-    mac: Mac | None,
-    alias: str | None,
-    promisc: bool | None,
-    netns_fd: int | None,
+    up: bool | None = None,
+    mtu: int | None = None,
+    master: int | None = None,
+    name: str | None = None,
+    mac: Mac | None = None,
+    alias: str | None = None,
+    promisc: bool | None = None,
+    netns_fd: int | None = None,
 ) -> Message:
     """Change what is not None. `master` 0 takes the link off its bridge, an empty `alias` removes the alias."""
     flags = change = 0

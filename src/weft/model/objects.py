@@ -3,10 +3,13 @@
 An object has a `key`, which says which one it is, and fields, which say what it should look like. Two
 objects with one key are two states of the same thing: `plan.diff` needs no more. Devices are named, not
 numbered, because a device that is recreated keeps its name and gets another index.
+
+The key is made once and kept: thousands of objects are looked up by it, and what is wanted and what is there
+share it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from weft.model.net import Ip, Mac, Net
@@ -35,10 +38,10 @@ class VxlanLink:
     mtu: int
     learning: bool = False
     gbp: bool = False
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("link", self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("link", self.name))
 
     def changes_in_place(self, have: "VxlanLink") -> bool:
         """Tell whether `have` can become this without being deleted (drivers/net/vxlan: changelink)."""
@@ -58,10 +61,10 @@ class Address:
     dev: str
     ip: Ip
     prefixlen: int
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("address", self.dev, self.ip.packed, self.prefixlen)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +81,12 @@ class Route:
     blackhole: bool = False
     table: int = MAIN_TABLE
     priority: int = 0
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("route", self.table, self.dst.network_address.packed, self.dst.prefixlen, self.priority)
+    def __post_init__(self) -> None:
+        dst = self.dst
+        key = ("route", self.table, dst.network_address.packed, dst.prefixlen, self.priority)
+        object.__setattr__(self, "key", key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +97,10 @@ class UnusedNexthop:
     """
 
     number: int
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("nexthop", self.number)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("nexthop", self.number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +110,10 @@ class Neighbour:
     dev: str
     ip: Ip
     mac: Mac
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("neighbour", self.dev, self.ip.packed)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("neighbour", self.dev, self.ip.packed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +123,10 @@ class FdbEntry:
     dev: str
     mac: Mac
     remote: Ip
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("fdb", self.dev, self.mac)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("fdb", self.dev, self.mac))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +135,10 @@ class Sysctl:
 
     name: str
     value: str
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("sysctl", self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("sysctl", self.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +165,10 @@ class RuleSet:
     kind: str
     family: int
     chains: tuple[Chain, ...] = ()
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return ("ruleset", self.kind, self.family)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
 
 
 Object = VxlanLink | Address | Route | UnusedNexthop | Neighbour | FdbEntry | Sysctl | RuleSet

@@ -1,15 +1,24 @@
 """`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back.
 
-The socket is bound at the start, so that a busy port is noticed at once; the server behind it is imported
-and started later, and connections wait in the backlog until then.
+Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010).
+The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once.
 """
 
-import contextlib
+import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import h11
 
 from weft.model.errors import ConfigError, Problem
 from weft.model.status import Status
+
+_PATIENCE_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 3.0
+_CHUNK: Final = 4096
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -28,29 +37,66 @@ def bind(host: str, port: int) -> socket.socket:
         ) from error
 
 
-async def serve(listening: socket.socket, status: Callable[[], Status]) -> None:
+async def serve(listening: socket.socket, status: Status) -> None:
     """Answer until cancelled, then give open requests three seconds."""
-    import uvicorn  # late: 28 ms that the first packet does not need
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse
-    from starlette.routing import Route
+    open_requests: set[asyncio.Task[None]] = set()
 
-    async def healthz(_: Request) -> PlainTextResponse:
-        return PlainTextResponse("flanneld is running")
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            open_requests.add(task)
+            task.add_done_callback(open_requests.discard)
+        with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await _converse(reader, writer, partial(_answer, status))
+        writer.close()
 
-    async def readyz(_: Request) -> PlainTextResponse:
-        if status().ready:
-            return PlainTextResponse("flanneld is ready")
-        return PlainTextResponse("flanneld is not ready yet", status_code=503)
+    server = await asyncio.start_server(accept, sock=listening)
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        server.close()
+        if open_requests:
+            await asyncio.wait(open_requests, timeout=_GRACE_SECONDS)
 
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield  # signals belong to the daemon
 
-    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    app = Starlette(routes=[Route("/healthz", healthz, methods=methods), Route("/readyz", readyz, methods=methods)])
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", http="h11", ws="none")
-    config.timeout_graceful_shutdown = 3
-    await Server(config).serve(sockets=[listening])
+def _answer(status: Status, path: str) -> tuple[int, str]:
+    match path.partition("?")[0]:
+        case "/healthz":
+            return 200, "flanneld is running"
+        case "/readyz":
+            return (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
+        case _:
+            return 404, "not found"
+
+
+async def _converse(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Callable[[str], tuple[int, str]]
+) -> None:
+    """Answer request after request, until the client closes or asks us to. Any method will do."""
+    connection = h11.Connection(h11.SERVER)
+    request = None
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_CHUNK))
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.EndOfMessage) and request is not None:
+            writer.write(_response(connection, request, *answer(request.target.decode("ascii", "replace"))))
+            await writer.drain()
+            if connection.our_state is h11.MUST_CLOSE:
+                return
+            connection.start_next_cycle()
+        elif isinstance(event, h11.ConnectionClosed):
+            return
+
+
+def _response(connection: h11.Connection, request: h11.Request, code: int, text: str) -> bytes:
+    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text)))]
+    parts = (
+        connection.send(h11.Response(status_code=code, headers=headers)),
+        connection.send(h11.Data(data=b"" if request.method == b"HEAD" else text.encode())),
+        connection.send(h11.EndOfMessage()),
+    )
+    return b"".join(part for part in parts if part)
