@@ -20,7 +20,9 @@ def test_everything_that_a_daemon_wants_is_its_own(thing: Object):
     assert Realm.of(vxlan, builders.inputs(1, family="46")).holds(thing)
 
 
-@pytest.mark.parametrize("thing", [thing for thing in OTHER.values() if not isinstance(thing, (Route, Sysctl))], ids=str)
+@pytest.mark.parametrize(
+    "thing", [thing for thing in OTHER.values() if not isinstance(thing, (Route, Sysctl))], ids=str
+)
 def test_another_daemons_device_and_what_sits_on_it_are_not(thing: Object):
     assert not Realm.of(vxlan, builders.inputs(1)).holds(thing)
 
