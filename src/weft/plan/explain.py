@@ -1,5 +1,7 @@
 """Objects and steps as text, in the words of `ip`, `bridge` and `sysctl`, for `weft plan` and the log."""
 
+from typing import assert_never
+
 from weft.model.objects import (
     MAIN_TABLE,
     Address,
@@ -42,6 +44,8 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
         case RuleSet():
             chains = ", ".join(f"{chain.name} ({len(chain.rules)})" for chain in thing.chains)
             return f"ruleset {thing.kind} IPv{thing.family}: {chains or 'none'}"
+        case _:
+            assert_never(thing)
 
 
 def explain(step: Step, present: Object | None) -> str:

@@ -194,6 +194,18 @@ def test_a_changed_next_hop_is_the_same_route():
     assert before.isdisjoint(after)
 
 
+def test_hostgw_leaves_out_a_family_that_the_peer_lacks():
+    own = builders.inputs(1, family="46", backend="host-gw")
+    assert len(hostgw.peer(own, builders.lease(2, hostgw, family="4"))) == 1
+    assert hostgw.peer(own, builders.lease(2, hostgw, public_ip=None)) == frozenset()
+    assert hostgw.devices(own) == {}
+
+
+def test_a_backend_takes_its_own_options_only():
+    with pytest.raises(TypeError, match="HostGwOptions"):
+        vxlan.mtu(builders.inputs(1, backend="host-gw"))
+
+
 def test_hostgw_ignores_peers_it_cannot_reach_and_other_backends():
     own = builders.inputs(1, backend="host-gw")
     with pytest.raises(PeerError, match="not on a segment of eth0"):

@@ -105,6 +105,23 @@ def test_a_refused_lease_takes_nobody_along():
     assert peers.believed.keys() == {first.id, third.id}  # the second lost already: it refuses nobody
 
 
+def test_a_refusal_is_news_once_and_again_for_another_reason():
+    peers = roster()
+    peers.changed(put=[peer(2, public_ip=IPv4Address("127.0.0.9")), peer(3)])
+    assert [problem.where for problem in peers.news()] == ["lease 10.5.2.0-24"]
+    assert peers.news() == []
+    peers.changed(put=[peer(2, public_ip=IPv4Address("224.0.0.9"))])
+    assert len(peers.news()) == 1
+    assert {lease.id for lease in peers.leases} == {"10.5.2.0-24", "10.5.3.0-24"}
+
+
+def test_a_mac_for_ipv6_alone_counts_too():
+    attrs = LeaseAttrs(public_ip=builders.public_v4(2), data_v6=data(builders.mac(1)))
+    peers = roster()
+    peers.changed(put=[replace(peer(2), attrs=attrs)])
+    assert "clone" in peers.refused["10.5.2.0-24"].seen
+
+
 def test_only_what_a_change_touches_is_returned():
     peers = roster()
     peers.listed([peer(node) for node in range(2, 50)])
