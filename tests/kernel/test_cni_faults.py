@@ -141,14 +141,14 @@ def fail_everywhere(site, pod, plugin, conf, *, after):
 def test_bridge_leaves_nothing_when_a_call_is_refused(site, pod):
     calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=False)
     assert calls > 30
-    assert {"container.rtnl.add_veth", "files.write_new", "container.rtnl.add_route", "rtnl.add_address"} <= failed
+    assert {"container.rtnl.add_veth", "files.write_new", "container.rtnl.batch", "rtnl.batch"} <= failed
 
 
 @pytest.mark.spec("cni.md B18")
 def test_bridge_leaves_nothing_when_a_call_works_and_its_answer_is_lost(site, pod):
     calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=True)
     assert calls > 30
-    assert {"files.rewrite", "container.rtnl.set_link", "state.replace"} <= failed
+    assert {"files.rewrite", "container.rtnl.batch", "state.replace"} <= failed
 
 
 def flannel_config(site, directory):

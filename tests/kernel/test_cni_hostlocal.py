@@ -364,5 +364,5 @@ def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):
         assert delete(site, conf, f"killed{step}").exit == 0
         owners = list(site.reservations("net").values())
         assert f"killed{step}\r\neth0".encode() not in owners
-    assert step > 20
+    assert step > 15
     assert not [path for path in (site.store / "net").iterdir() if path.name.startswith(".weft-")]

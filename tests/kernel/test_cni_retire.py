@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni.opened import RETIRED
+from weft.cni.host import RETIRED
 from weft.cni.retire import Retirement
 
 

@@ -17,9 +17,8 @@ from typing import Any
 from tests.support.netns import SECONDS, Netns
 from weft.cni import plugins
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
-from weft.cni.host import Done, Host, Ran, Request
+from weft.cni.host import RETIRED, Done, Host, Ran, Request
 from weft.cni.opened import SETTINGS, Node, OpenedHost
-from weft.cni.retire import RETIRED
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 
@@ -177,6 +176,7 @@ class Site:
 
     def _run(self, request: Request, container: Netns | None) -> Done:
         with ExitStack() as stack:
+            stack.callback(self.node.close)
             host = stack.enter_context(closing(self.open_host(request.env, container, stack)))
             return plugins.run(request, self.wrap(host))
 

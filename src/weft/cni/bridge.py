@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from weft.cni import delegate, interface, masq, record
-from weft.cni.host import ClientGone, Container
+from weft.cni.host import RETIRED, ClientGone, Container
 from weft.cni.interface import reason, set_quietly
 from weft.cni.record import Record
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod
+from weft.kernel.link import set_link, set_port
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf, Cidr, Interface, Result
 from weft.model.net import Mac
@@ -69,7 +70,7 @@ def _add(call: Call) -> bytes:
             record.write(call, replace(known, addresses=addresses))
             masq.add(call, masq_kind, addresses)
         host_end = interface.wait_until_up(call.host.rtnl, link.link)
-        output = cniresult.render(_with_macs(call, result, host_end), call.version)
+        output = cniresult.render(_with_macs(call, result, bridge, host_end), call.version)
         undo.pop_all()
     return output
 
@@ -148,11 +149,10 @@ def _unmake_veth(call: Call, name: str) -> None:
 
 def _attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{name}/accept_ra", "0")
-    try:
-        call.host.rtnl.set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call))
-        if conf.hairpin:
-            call.host.rtnl.set_port(host_end, hairpin=True)
-    except NetlinkError as error:
+    messages = [set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call))]
+    if conf.hairpin:
+        messages.append(set_port(host_end, hairpin=True, isolated=None))
+    for error in call.host.rtnl.batch(messages).values():
         raise failure(f'failed to connect "{name}" to bridge {conf.bridge}: {reason(error)}') from error
 
 
@@ -216,9 +216,9 @@ def _pin_mac(call: Call, index: int) -> None:
     call.host.rtnl.set_link(index, mac=mac)
 
 
-def _with_macs(call: Call, result: Result, host_end: LinkInfo) -> Result:
-    """Name the MACs as they are at the end: a udev rule may have changed them meanwhile."""
-    bridge = call.host.rtnl.link(host_end.master)
+def _with_macs(call: Call, result: Result, seen: LinkInfo, host_end: LinkInfo) -> Result:
+    """Name the MACs as they are at the end: a udev rule may have changed them meanwhile, but never our bridge's."""
+    bridge = seen if seen.alias.startswith(ALIAS) else call.host.rtnl.link(host_end.master)
     first, second, *others = result.interfaces
     return replace(
         result,
@@ -237,9 +237,10 @@ def _delete(call: Call) -> None:
     known = record.read(call)
     container = call.host.container
     link = container.rtnl.link(call.ifname) if container is not None else None
-    addresses = _addresses(call, link, known)
+    masquerades = conf.ip_masq and bool(conf.ipam_type)
+    addresses = _addresses(call, link, known) if masquerades else ()
     interface.disable(call, link, _host_end(call, link, known))
-    if conf.ip_masq and conf.ipam_type:
+    if masquerades:
         _remove_masquerade(call, known.masq if known else "", addresses)
     if conf.ipam_type:
         delegate.delete_addresses(call, conf.ipam_type)
@@ -281,7 +282,7 @@ def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
             return peer.index
     elif link is None and known is not None:
         peer = rtnl.link(known.index)
-        if peer is not None and peer.name == known.veth and peer.alias == record.alias_of(call):
+        if peer is not None and peer.name == known.veth and peer.alias in (record.alias_of(call), RETIRED):
             return peer.index
     return 0
 

@@ -11,10 +11,14 @@ All calls are synchronous. `weft.cni.plugins.run` is called in a worker thread, 
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from weft.kernel.rtnl import Rtnl
 from weft.model.net import Ip
+from weft.model.objects import ALIAS
+
+# The alias of a link that is to be deleted: what a crash leaves is found by it.
+RETIRED: Final = f"{ALIAS}retired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +209,7 @@ class Host(Protocol):
         ...
 
     def retire(self, index: int) -> None:
-        """Delete a link of the host's namespace later, by index. It is down and off its bridge already."""
+        """Delete a link of the host's namespace later, by index. It is down, off its bridge and marked `RETIRED`."""
         ...
 
     def lease_problem(self) -> str:

@@ -7,11 +7,14 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.host import Container, Sysctls
+from weft.cni.host import RETIRED, Container, Sysctls
 from weft.cni.skel import Call
 from weft.desired import pod
 from weft.desired.pod import PodRoute
-from weft.kernel.netlink import NetlinkError
+from weft.kernel import addr
+from weft.kernel.link import set_link
+from weft.kernel.netlink import Message, NetlinkError
+from weft.kernel.route import add_route
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result
 from weft.model.objects import MAIN_TABLE
@@ -42,14 +45,13 @@ def configure(call: Call, container: Container, link: LinkInfo, result: Result) 
         raise failure(str(error)) from error
     if any(address.version == 6 for address in addresses):
         _allow_ipv6(call, container.sysctls, link.name)
-    for address in addresses:
-        try:
-            add_address(container.rtnl, link.index, address)
-        except NetlinkError as error:
-            raise failure(f'failed to add IP addr {address} to "{link.name}": {reason(error)}') from error
-    container.rtnl.set_link(link.index, up=True)
-    for route in pod.routes_of(result):
-        _add_route(container.rtnl, link, route)
+    steps = [(f'failed to add IP addr {one} to "{link.name}"', _address(link.index, one)) for one in addresses]
+    steps.append((f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
+    steps += [(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
+    # In one go: the kernel takes them in order, and nobody else has this socket.
+    refused = container.rtnl.batch([message for _, message in steps])
+    for position, refusal in sorted(refused.items()):
+        raise failure(f"{steps[position][0]}: {reason(refusal)}") from refusal
 
 
 def addresses_on(rtnl: Rtnl, index: int) -> tuple[Cidr, ...]:
@@ -58,13 +60,17 @@ def addresses_on(rtnl: Rtnl, index: int) -> tuple[Cidr, ...]:
 
 
 def add_address(rtnl: Rtnl, index: int, address: Cidr) -> None:
-    """Add an address with the broadcast address that its prefix implies.
+    """Add an address with the broadcast address that its prefix implies."""
+    for error in rtnl.batch([_address(index, address)]).values():
+        raise error
 
-    Without duplicate detection: the address is ours alone by its reservation, and detection costs a second or two.
-    """
-    # A /31 or /32 has no broadcast address (RFC 3021).
-    broadcast = address.network.broadcast_address if address.version == 4 and address.network.prefixlen < 31 else None
-    rtnl.add_address(index, address.ip, address.network.prefixlen, nodad=True, broadcast=broadcast)
+
+def _address(index: int, address: Cidr) -> Message:
+    # A /31 or /32 has no broadcast address (RFC 3021). No duplicate detection: the address is ours alone by its
+    # reservation, and detection costs a second or two.
+    length = address.network.prefixlen
+    broadcast = address.network.broadcast_address if address.version == 4 and length < 31 else None
+    return addr.add_address(index, address.ip, length, replace=False, nodad=True, broadcast=broadcast)
 
 
 def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:
@@ -80,23 +86,24 @@ def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:
     sysctls.write(f"net/ipv6/conf/{ifname}/keep_addr_on_down", "1")
 
 
-def _add_route(rtnl: Rtnl, link: LinkInfo, route: PodRoute) -> None:
-    try:
-        rtnl.add_route(
-            route.dst,
-            via=route.via,
-            index=link.index,
-            table=MAIN_TABLE if route.table is None else route.table,
-            scope=route.scope,
-            mtu=route.mtu,
-            advmss=route.advmss,
-            priority=route.priority,
-            protocol=RTPROT_BOOT,
-            mode="append",
-        )
-    except NetlinkError as error:
-        via = f" via {route.via}" if route.via else ""
-        raise failure(f"failed to add route '{route.dst}{via} dev {link.name}': {reason(error)}") from error
+def _route(index: int, wanted: PodRoute) -> Message:
+    return add_route(
+        wanted.dst,
+        via=wanted.via,
+        index=index,
+        table=MAIN_TABLE if wanted.table is None else wanted.table,
+        scope=wanted.scope,
+        mtu=wanted.mtu,
+        advmss=wanted.advmss,
+        priority=wanted.priority,
+        protocol=RTPROT_BOOT,
+        mode="append",
+    )
+
+
+def _describe(route: PodRoute, ifname: str) -> str:
+    via = f" via {route.via}" if route.via else ""
+    return f"failed to add route '{route.dst}{via} dev {ifname}'"
 
 
 def wait_until_up(rtnl: Rtnl, index: int) -> LinkInfo:
@@ -130,20 +137,22 @@ def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:
     """
     if host_index:
         with _gone_is_fine():
-            call.host.rtnl.set_link(host_index, up=False, master=0)
+            # Marked at once: should this process die now, the next daemon deletes it.
+            call.host.rtnl.set_link(host_index, up=False, master=0, alias=RETIRED)
     if link is not None and call.host.container is not None:
-        _disable_container_end(call, call.host.container.rtnl, link, delete=not host_index)
+        with _gone_is_fine():
+            _disable_container_end(call, call.host.container.rtnl, link.index, delete=not host_index)
     if host_index:
         call.host.retire(host_index)
 
 
-def _disable_container_end(call: Call, rtnl: Rtnl, link: LinkInfo, *, delete: bool) -> None:
-    with _gone_is_fine():
-        # Two messages: renamed while up it keeps its default route, and before Linux 6.2 that is refused.
-        rtnl.set_link(link.index, up=False)
-        rtnl.set_link(link.index, name=f"weft{call.host.random(5).hex()}")
-        if delete:
-            rtnl.delete_link(link.index)
+def _disable_container_end(call: Call, rtnl: Rtnl, index: int, *, delete: bool) -> None:
+    # Two messages: renamed while up it keeps its default route, and before Linux 6.2 that is refused.
+    name = f"weft{call.host.random(5).hex()}"
+    for error in rtnl.batch([set_link(index, up=False), set_link(index, name=name)]).values():
+        raise error
+    if delete:
+        rtnl.delete_link(index)
 
 
 @contextmanager

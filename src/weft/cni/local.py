@@ -45,7 +45,7 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
     retired: list[int] = []
     try:
         node = open_node(state_dir, retire=retired.append, lease_problem=lambda: _NO_DAEMON)
-        with ContainerLocks(node.state).hold(variables) as turn, ExitStack() as opened:
+        with closing(node), ContainerLocks(node.state).hold(variables) as turn, ExitStack() as opened:
             found = _open_descriptors(variables.get("CNI_NETNS", ""), opened)
             host = opened.enter_context(
                 closing(

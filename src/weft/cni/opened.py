@@ -13,14 +13,10 @@ from typing import Final
 
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import Container, Ran, StoreViews
-from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
-from weft.model.objects import ALIAS
 from weft.wire import cni
 from weft.wire.cni import CniError
 
-# The alias of a link that is to be deleted: what a crash leaves is found by it.
-RETIRED: Final = f"{ALIAS}retired"
 SETTINGS: Final = ("ipv4", "ipv6", "core")
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
 # asm-generic/socket.h: Python names neither.
@@ -46,6 +42,13 @@ class Node:
     retire: Callable[[int], None]
     lease_problem: Callable[[], str]
     stores: StoreViews = field(default_factory=dict)
+    # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
+    idle: list[Rtnl] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Close the idle sockets."""
+        while self.idle:
+            self.idle.pop().close()
 
 
 def open_node(state_dir: str, *, retire: Callable[[int], None], lease_problem: Callable[[], str]) -> Node:
@@ -142,9 +145,9 @@ class OpenedHost:
         return self._container
 
     def close(self) -> None:
-        """Close the sockets, the container's too."""
+        """Close the container's socket and give the host's back. Answers that still come to it are not waited for."""
         if self._rtnl is not None:
-            self._rtnl.close()
+            self._node.idle.append(self._rtnl)
             self._rtnl = None
         if self._container is not None:
             self._container.rtnl.close()
@@ -153,7 +156,11 @@ class OpenedHost:
     @property
     def rtnl(self) -> Rtnl:
         if self._rtnl is None:
-            self._rtnl = Rtnl.open()
+            # Other threads take and give back as well; both are one step of the interpreter.
+            try:
+                self._rtnl = self._node.idle.pop()
+            except IndexError:
+                self._rtnl = Rtnl.open()
         return self._rtnl
 
     @property
@@ -184,10 +191,6 @@ class OpenedHost:
         return os.urandom(count)
 
     def retire(self, index: int) -> None:
-        try:
-            self.rtnl.set_link(index, alias=RETIRED)
-        except NetlinkError:
-            return  # gone already, with the container's end
         self._node.retire(index)
 
     def lease_problem(self) -> str:

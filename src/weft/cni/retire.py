@@ -12,7 +12,7 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from weft.cni.opened import RETIRED
+from weft.cni.host import RETIRED
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
 

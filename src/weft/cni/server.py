@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS) -> None:
-    """Serve clients until cancelled; then finish what runs, and close the endpoint.
+    """Serve clients until cancelled; then finish what runs, and close endpoint and node.
 
     `run` is called in worker threads, for one container at a time and for different containers at once.
     """
@@ -92,6 +92,7 @@ class _Server:
                 session.cut_off("weftd is stopping")
             await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS)
         turns.close()
+        self._service.node.close()
 
     def _accept(self) -> None:
         while True:

@@ -83,6 +83,23 @@ def parse(data: bytes, offset: int = 0) -> Attributes:
     return found
 
 
+def find(data: bytes, wanted: int) -> bytes | None:
+    """Return the first attribute of this number, None if there is none: for nests of which little is wanted.
+
+    Raises `Malformed`.
+    """
+    unpack = _HEADER.unpack_from
+    offset, end = 0, len(data)
+    while end - offset >= 4:
+        length, kind = unpack(data, offset)
+        if length < 4 or offset + length > end:
+            raise Malformed(f"attribute of {length} bytes where {end - offset} are left")
+        if kind & _TYPE_MASK == wanted:
+            return data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return None
+
+
 def parse_list(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
     """Like `parse`, one by one and in order, for nests that repeat an attribute. Raises `Malformed`."""
     end = len(data)

@@ -3,7 +3,7 @@
 from struct import Struct
 from typing import Final
 
-from weft.kernel.attributes import Attributes, attribute, be16, fixed, nest, parse, text, u8, u32
+from weft.kernel.attributes import Attributes, attribute, be16, find, fixed, nest, parse, text, u8, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
 from weft.model.net import Ip, Mac
 from weft.model.snapshot import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
@@ -70,7 +70,7 @@ def parse_link(body: bytes) -> LinkInfo:
     attrs = parse(body, _IFINFOMSG.size)
     info = attrs.nest(IFLA_LINKINFO)
     kind = info.text(IFLA_INFO_KIND)
-    data = info.nest(IFLA_INFO_DATA) if kind in ("vxlan", "bridge", "tun") else Attributes()
+    data = info.nest(IFLA_INFO_DATA) if kind in ("vxlan", "tun") else Attributes()
     peer_netns = attrs.number(IFLA_LINK_NETNSID)
     return LinkInfo(
         index=index,
@@ -90,7 +90,9 @@ def parse_link(body: bytes) -> LinkInfo:
         queue_length=attrs.number(IFLA_TXQLEN) or 0,
         alias=attrs.text(IFLA_IFALIAS),
         vxlan=_vxlan(data) if kind == "vxlan" else None,
-        bridge=BridgeInfo(vlan_filtering=bool(data.number(IFLA_BR_VLAN_FILTERING))) if kind == "bridge" else None,
+        bridge=BridgeInfo(vlan_filtering=_flag(info, IFLA_INFO_DATA, IFLA_BR_VLAN_FILTERING))
+        if kind == "bridge"
+        else None,
         tun=_tun(data) if kind == "tun" else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
     )
@@ -264,5 +266,12 @@ def _tun(data: Attributes) -> TunInfo:
 
 
 def _port(info: Attributes) -> PortInfo:
-    data = info.nest(IFLA_INFO_SLAVE_DATA)
-    return PortInfo(hairpin=bool(data.number(IFLA_BRPORT_MODE)), isolated=bool(data.number(IFLA_BRPORT_ISOLATED)))
+    return PortInfo(
+        hairpin=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_MODE),
+        isolated=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_ISOLATED),
+    )
+
+
+def _flag(info: Attributes, nest: int, kind: int) -> bool:
+    """Return one flag of a bridge or a port. Each has some forty attributes, of which we want one or two."""
+    return any(find(info.get(nest, b""), kind) or b"")

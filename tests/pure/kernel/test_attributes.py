@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.kernel import addr, codec, link, neigh, netlink, route, rule
-from weft.kernel.attributes import Attributes, Malformed, attribute, be16, nest, parse, parse_list, text, u8, u16, u32
+from weft.kernel.attributes import (
+    Attributes,
+    Malformed,
+    attribute,
+    be16,
+    find,
+    nest,
+    parse,
+    parse_list,
+    text,
+    u8,
+    u16,
+    u32,
+)
 from weft.model.net import Mac
 from weft.model.objects import Route
 
@@ -24,6 +37,7 @@ def test_what_is_encoded_is_read_back(wanted: dict[int, bytes]) -> None:
     assert parse(b"head" + data, 4) == wanted
     assert list(parse_list(data)) == list(wanted.items())
     assert parse(nest(7, data)).nest(7) == wanted
+    assert all(find(data, kind) == wanted.get(kind) for kind in (*wanted, 1))
 
 
 @given(kinds, st.integers(0, 0xFF), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
