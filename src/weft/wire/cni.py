@@ -23,6 +23,7 @@ TRY_AGAIN: Final = 11
 INTERNAL: Final = 999
 
 _MAX_IFNAME = 15
+_plain: Final = json.JSONEncoder(ensure_ascii=False).encode
 _VERSION_PARTS = 3
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 
@@ -68,7 +69,18 @@ def encode(value: object) -> bytes:
 
     Text that is no Unicode (a lone surrogate of a hostile input) is replaced, because an answer must be readable.
     """
-    return json.dumps(value, indent=4, ensure_ascii=False).encode("utf-8", "replace")
+    return _indented(value, "\n").encode("utf-8", "replace")
+
+
+def _indented(value: object, newline: str) -> str:
+    """As `json.dumps(value, indent=4, ensure_ascii=False)`, which takes three times as long: it is not in C."""
+    inner = f"{newline}    "
+    if value and isinstance(value, dict):
+        members = [f"{_plain(key)}: {_indented(item, inner)}" for key, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(members)}{newline}}}"
+    if value and isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join([_indented(item, inner) for item in value])}{newline}]"
+    return _plain(value)
 
 
 def parse_version(text: str) -> tuple[int, int, int]:

@@ -6,9 +6,10 @@ default; a known key with another type is an error, a `JsonError`, which names t
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from math import isinf
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
@@ -17,6 +18,8 @@ Object = dict[str, Any]
 
 T = TypeVar("T")
 
+# A node's pods have few networks, gateways and shapes of configuration, and a chain names an address over and over.
+_REMEMBERED: Final = 256
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer", float: "a number"}
 
 
@@ -44,10 +47,13 @@ def _number(text: str) -> float:
     return number
 
 
+_decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=_no_constant, parse_float=_number).decode
+
+
 def load(data: bytes) -> Object:
     """Read one JSON object; `null` is an empty one."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_ordered, parse_constant=_no_constant, parse_float=_number)
+        value = _decode(data.decode())
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
@@ -66,10 +72,19 @@ def _is(value: Any, kind: type[T], where: str) -> T:
 def value_of(obj: Object, key: str) -> Any:
     """Return the value of a key in any letter case, None if it is absent or null."""
     found = None
-    folded = key.lower()
-    for name, value in obj.items():
-        if name.lower() == folded and value is not None:
+    for name in _spellings(tuple(obj)).get(key.lower(), ()):
+        value = obj[name]
+        if value is not None:
             found = value
+    return found
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _spellings(keys: tuple[str, ...]) -> dict[str, list[str]]:
+    """Map each key in lower case to its spellings, in their order. The same objects come again with every pod."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(key.lower(), []).append(key)
     return found
 
 
@@ -124,6 +139,7 @@ def as_list(value: Any, where: str) -> list[Any]:
     return [] if value is None else _is(value, list, where)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_ip(address: str) -> Ip:
     """Read a dotted quad without leading zeros, or IPv6 without a zone; an IPv4-mapped address is IPv4."""
     try:
@@ -137,6 +153,7 @@ def parse_ip(address: str) -> Ip:
     return found.ipv4_mapped or found
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_cidr(cidr: str) -> Cidr:
     """Read `address/prefix length`; the address keeps its host bits."""
     address, slash, length = cidr.partition("/")

@@ -1,7 +1,6 @@
 """host-local's configuration: ranges of addresses, checked (cni.md §4.1, §4.2). Texts of errors are upstream's."""
 
 from collections.abc import Callable, Iterator
-from ipaddress import ip_network
 from itertools import combinations
 from typing import Any, Final
 
@@ -116,7 +115,7 @@ def _inside(subnet: Net) -> Callable[[Ip], bool]:
 
 def _subnet(text: str) -> Net:
     cidr = cnijson.parse_cidr(text)
-    subnet = ip_network(cidr.network)
+    subnet = cidr.network
     if subnet.max_prefixlen - subnet.prefixlen < _MIN_HOST_BITS:
         raise failure(f"Network {cidr} too small to allocate from")
     if cidr.ip != subnet.network_address:

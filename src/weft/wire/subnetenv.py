@@ -7,6 +7,7 @@ plugin does (strict: an error that the kubelet will show). Opening files is not 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_network
 from typing import Final, TypeVar
 
@@ -126,10 +127,12 @@ class PluginEnv:
     ip_masq: bool
 
 
+@lru_cache(maxsize=8)
 def parse_for_cni(text: str, path: str) -> PluginEnv:
     """Read the file as the flannel plugin does (§10.3): split at the first `=`, nothing trimmed, no quotes.
 
-    Raises `ConfigError` that names `path` and every key that is missing or unreadable.
+    Raises `ConfigError` that names `path` and every key that is missing or unreadable. Every ADD reads the same text
+    again, so the last ones are remembered.
     """
     values, problems = _plugin_values(text, path)
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -102,3 +104,12 @@ def test_only_an_error_without_a_code_gets_words_before_it():
 def test_an_interface_without_a_name():
     with pytest.raises(CniError, match=r"^interface name is empty$"):
         cni.check_ifname("")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(SCALARS, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=20)
+
+
+@given(VALUES)
+def test_json_is_indented_as_the_standard_library_does_it(value):
+    assert cni.encode(value) == json.dumps(value, indent=4, ensure_ascii=False).encode("utf-8", "replace")
