@@ -1,0 +1,130 @@
+"""`weft plan` says what a round would do and does nothing; `weft cleanup` removes what is ours and nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon
+
+# Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
+FOREIGN = """
+ip link add foreign type vxlan id 77 dstport 4789 dev eth0; ip link set foreign up
+ip route add 198.51.100.0/24 via 172.31.0.254
+nft add table ip foreign
+for program in iptables ip6tables; do
+    $program -t nat -N FOREIGN
+    $program -t nat -A POSTROUTING -j FOREIGN
+    $program -A FORWARD -j ACCEPT
+done
+"""
+LOOK = "ip -d link show type vxlan; ip route; ip -6 route; ip nexthop; bridge fdb; iptables-save; nft list ruleset"
+WEFT = Path(sys.executable).with_name("weft")
+
+
+def weft(node: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command on a node."""
+    return subprocess.run(
+        ["nsenter", f"--net={node.netns.path}", "--", str(WEFT), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def plan(node: Daemon, *options: str) -> subprocess.CompletedProcess[str]:
+    flags = [flag for flag in node.command()[3:] if not flag.startswith(("--healthz", "--cni"))]
+    return weft(node, "plan", *options, "--", *flags)
+
+
+def state(node: Daemon) -> str:
+    """Everything in the kernel that weft could have changed."""
+    return node.netns.run(f"{{ {LOOK}; }}" r" | grep -v '^#' | sed 's/expires [0-9]*sec//; s/\[[0-9:]*\]//'")
+
+
+def test_before_the_first_start_everything_is_to_be_done_and_nothing_is(cluster: Cluster):
+    cluster.configure()
+    cluster.node(1).start()
+    node = cluster.node(2)
+    before = state(node)
+    shown = plan(node)
+    assert shown.returncode == 3
+    for line in ("+ link flannel.1 vxlan id 1", "+ route 10.5.", "+ ruleset iptables IPv4", "we have no lease"):
+        assert line in shown.stdout
+    assert state(node) == before
+    assert not list(node.folder.iterdir())
+
+
+def test_on_a_node_in_order_there_is_nothing_to_do(cluster: Cluster):
+    cluster.configure()
+    cluster.node(1).start()
+    node = cluster.node(2).start()
+    shown = plan(node)
+    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, "# nothing to do")
+
+
+@pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+def test_what_is_missing_and_what_is_too_much_are_shown_apart(cluster: Cluster, config: dict[str, object]):
+    cluster.configure(config)
+    peer = cluster.node(1).start()
+    node = cluster.node(2).start()
+    node.stop()
+    node.netns.run(f"ip route del {peer.v4}; ip route add 10.5.250.0/24 via {peer.public_v4} proto 165")
+    before = state(node)
+    shown = json.loads(plan(node, "-o", "json").stdout)
+    done = {(step["do"], step["text"].partition(" via")[0]) for step in shown["steps"]}
+    assert {("put", f"+ route {peer.v4}"), ("delete", "- route 10.5.250.0/24")} <= done
+    assert state(node) == before
+
+
+def test_without_the_store_the_plan_rests_on_what_is_remembered(own_cluster: Cluster):
+    own_cluster.configure()
+    own_cluster.node(1).start()
+    node = own_cluster.node(2).start()
+    node.stop()
+    own_cluster.underlay.etcd.kill()
+    shown = plan(node)
+    assert "# leases from memory: the store does not answer" in shown.stdout
+    assert "# nothing to do" in shown.stdout
+
+
+def test_without_the_store_and_without_memory_the_plan_says_so(own_cluster: Cluster):
+    own_cluster.underlay.etcd.kill()
+    shown = plan(own_cluster.node(1))
+    assert shown.returncode == 1
+    assert "STORE-001" in shown.stderr
+
+
+@pytest.mark.parametrize("config", [VXLAN, HOST_GW, {**VXLAN, **ONLY_V6}, {**VXLAN, "EnableNFTables": True}])
+def test_cleanup_removes_exactly_what_is_ours_and_proves_it(cluster: Cluster, config: dict[str, object]):
+    node = cluster.node(1)
+    node.netns.run(FOREIGN)
+    before = state(node)
+    cluster.configure(config)
+    cluster.node(2).start("--ip-masq")
+    node.start("--ip-masq")
+    assert state(node) != before
+    node.stop()
+    listed = weft(node, "cleanup", "--dry-run", f"--subnet-file={node.subnet_file}")
+    assert state(node) != before
+    removed = weft(node, "cleanup", f"--subnet-file={node.subnet_file}")
+    assert (removed.returncode, removed.stderr) == (0, "")
+    assert state(node) == before
+    assert listed.stdout.count("would remove") == removed.stdout.count("removed ")
+    assert not node.subnet_file.exists()
+    again = json.loads(weft(node, "cleanup", "-o", "json", f"--subnet-file={node.subnet_file}").stdout)
+    assert again == {"dry_run": False, "found": [], "left": []}
+
+
+@pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+def test_cleanup_is_refused_beside_a_daemon(cluster: Cluster, config: dict[str, object]):
+    cluster.configure(config)
+    cluster.node(2).start()
+    node = cluster.node(1).start()
+    before = state(node)
+    refused = weft(node, "cleanup", f"--subnet-file={node.subnet_file}")
+    assert refused.returncode == 2
+    assert "INST-001" in refused.stderr
+    assert state(node) == before
