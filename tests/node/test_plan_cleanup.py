@@ -41,7 +41,7 @@ def plan(node: Daemon, *options: str) -> subprocess.CompletedProcess[str]:
 
 def state(node: Daemon) -> str:
     """Everything in the kernel that weft could have changed."""
-    return node.netns.run(f"{{ {LOOK}; }}" r" | grep -v '^#' | sed 's/expires [0-9]*sec//; s/\[[0-9:]*\]//'")
+    return node.netns.run(f"{{ {LOOK}; }} | grep -v '^#' | sed -E 's/expires [0-9]+sec//; s/.[0-9]+:[0-9]+.$//'")
 
 
 def test_before_the_first_start_everything_is_to_be_done_and_nothing_is(cluster: Cluster):

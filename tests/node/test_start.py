@@ -71,12 +71,12 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
 def test_a_node_that_cannot_be_served_ends_with_1_and_says_why(cluster: Cluster, config, flags, problems):
     cluster.configure(config)
     node = cluster.node(1)
-    before = node.ip("address; ip route; ip link")
+    before = node.ip("-br address; ip route; ip -br link")
     assert node.spawn(*flags).wait() == 1
     for problem in problems:
         node.says(problem)
     assert "Traceback" not in node.log
-    assert node.ip("address; ip route; ip link") == before, "nothing changed"
+    assert node.ip("-br address; ip route; ip -br link") == before, "nothing changed"
     assert cluster.leases() == {}
     assert not node.subnet_file.exists()
 

@@ -6,7 +6,8 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,8 @@ class Leasing:
         self._now = now
         self._listing: Listing | None = None
         self._changed = asyncio.Event()
+        self._leases: Callable[[], Iterable[Lease]] = lambda: self.remembered
+        self._writing = threading.Lock()
 
     @property
     def remembered(self) -> tuple[Lease, ...]:
@@ -99,11 +102,15 @@ class Leasing:
         self.own = own
         return True
 
-    def not_ours(self, listing: Listing) -> list[Lease]:
-        """The leases in `listing` but for the one that an earlier run took and nobody has changed since."""
+    def elders(self, listing: Listing) -> list[Lease]:
+        """The leases in `listing` that were there before ours; all of them, unless ours is there still.
+
+        Ours is what an earlier run took and nobody has changed since. Whoever came after it is the copy.
+        """
         own = self._memory.own
-        ours = None if own is None else (own.lease.id, own.mod_revision)
-        return [entry.lease for entry in listing.entries if (entry.lease.id, entry.mod_revision) != ours]
+        known = None if own is None else (own.lease.id, own.mod_revision)
+        ours = next((each.lease for each in listing.entries if (each.lease.id, each.mod_revision) == known), None)
+        return [each.lease for each in listing.entries if ours is None or each.lease.created < ours.created]
 
     async def acquire_again(self, attrs: Callable[[], LeaseAttrs]) -> OwnLease:
         """Take a lease however long it takes; the subnet that we had is asked for first.
@@ -143,9 +150,13 @@ class Leasing:
         listing, self._listing = self._listing, None
         return self._store.watch(listing)
 
-    def saw(self, leases: list[Lease]) -> None:
-        """Remember the leases of others, which are complete."""
-        self._memory = replace(self._memory, leases=tuple(leases))
+    def reconnect(self) -> None:
+        """Drop the connection to the store, which may hang on an address that is gone; the next call makes another."""
+        self._store.close()
+
+    def saw(self, leases: Callable[[], list[Lease]]) -> None:
+        """Remember the leases of others; they are asked for when they are written, and complete from now on."""
+        self._leases = leases
         self._changed.set()
 
     async def remember(self) -> None:
@@ -154,9 +165,11 @@ class Leasing:
             while True:
                 await self._changed.wait()
                 await asyncio.sleep(_SAVE_SECONDS)
+                self._gather()
                 await asyncio.to_thread(self._save)
         finally:
             if self._changed.is_set():
+                self._gather()
                 self._save()
 
     def _took(self, own: OwnLease) -> None:
@@ -165,9 +178,13 @@ class Leasing:
             self._memory = replace(self._memory, own=own)
             self._save()
 
-    def _save(self) -> None:
+    def _gather(self) -> None:
         self._changed.clear()
+        self._memory = replace(self._memory, leases=tuple(self._leases()))
+
+    def _save(self) -> None:
         try:
-            memory.save(self._directory, self._memory)
+            with self._writing:
+                memory.save(self._directory, self._memory)
         except OSError as error:
             log.warning("%s: what is known of the cluster could not be written: %s", self._directory, error)

@@ -34,13 +34,16 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Network:
-    """Keeps the kernel and subnet.env as the inputs and the leases of others say."""
+    """Keeps the kernel and subnet.env as the inputs and the leases of others say.
+
+    `rules` is None when another daemon keeps the rules in this network namespace: two would fight.
+    """
 
     def __init__(
         self,
         kernel: NodeKernel,
         backend: Backend,
-        rules: RuleKeeper,
+        rules: RuleKeeper | None,
         *,
         inputs: Inputs,
         snapshot: Snapshot,
@@ -75,9 +78,11 @@ class Network:
         self._snapshot = snapshot or self._snapshot
         roster = Roster(ours(inputs, self._snapshot))
         roster.listed(self._loop.roster.leases)
+        self._tell(set(roster.news()).difference(self._loop.roster.refused.values()))
         self._loop.decide_from(inputs, roster)
         self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
-        self.rules.want(rule_sets(inputs))
+        if self.rules is not None:
+            self.rules.want(rule_sets(inputs))
 
     def take(self, event: StoreEvent) -> None:
         """Take what the store says."""
@@ -97,11 +102,14 @@ class Network:
             touched = roster.changed(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
         for entry in event.malformed:
             log.warning("ADDR-002 lease %s is ignored: %s", entry.id, entry.reason)
-        for lease_id in touched & roster.refused.keys():
-            log.warning("%s; the lease is ignored", roster.refused[lease_id])
+        self._tell(roster.news())
         self._status.peers, self._status.peers_refused = len(roster.believed), len(roster.refused)
         if touched:
             self._loop.wake.peers(touched)
+
+    def _tell(self, refused: Iterable[Problem]) -> None:
+        for problem in refused:
+            log.warning("%s; the lease is ignored", problem)
 
     def _store_lost(self, reason: str) -> None:
         if self._status.store_down is None:
@@ -109,9 +117,14 @@ class Network:
         hint = "Pods keep their network; new nodes are not seen until the store answers"
         self._status.store_down = Problem(code="STORE-001", where="store", seen=reason, hint=hint)
 
+    def leases(self) -> list[Lease]:
+        """All leases of others, believed or not."""
+        return self._loop.roster.leases
+
     def recall(self, leases: Iterable[Lease]) -> None:
         """Serve the peers of an earlier run until the store answers; nothing is removed on such knowledge."""
         self._loop.roster.listed(leases)
+        self._tell(self._loop.roster.news())
         self._status.peers = len(self._loop.roster.believed)
 
     def notice(self, notice: Notice) -> None:
@@ -133,7 +146,8 @@ class Network:
         self._loop.wake.take()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._loop.round(Dirty(everything=True, inputs=True)))
-            tasks.create_task(self.rules.install())
+            if self.rules is not None:
+                tasks.create_task(self.rules.install())
         self._status.peers_failing = len(self._loop.tally.failing)
         await self.write_subnet_file()
 

@@ -32,7 +32,7 @@ from weft.kernel.firewall import Firewall, Tooling
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.tools import Tools
-from weft.model.errors import Problem, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.wire.etcd import Subnets
@@ -95,7 +95,7 @@ class Node:
         network = Network(
             kernel,
             backend,
-            RuleKeeper(firewall, clock=self._world.monotonic),
+            RuleKeeper(firewall, clock=self._world.monotonic) if self._claim_rules(held) else None,
             inputs=replace(inputs, v4=lease.v4, v6=lease.v6),
             snapshot=snapshot,
             subnet_file=Path(options.subnet_file),
@@ -111,19 +111,21 @@ class Node:
         async with aclosing(leasing.watch()) as events:
             if leasing.confirmed:
                 network.take(await anext(events))
-                leasing.saw(network.loop.roster.leases)
+                leasing.saw(network.leases)
             else:
                 network.recall(leasing.remembered)
             await network.bring_up()
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
             sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
-            for work in (network.loop.run(), network.listen(monitor), network.rules.run(rule_monitor, sweep=sweep)):
+            if network.rules is not None:
+                tasks.create_task(network.rules.run(rule_monitor, sweep=sweep))
+            for work in (network.loop.run(), network.listen(monitor)):
                 tasks.create_task(work)
             upkeep.start(tasks)
             async for event in events:
                 network.take(event)
-                leasing.saw(network.loop.roster.leases)
+                leasing.saw(network.leases)
 
     async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
@@ -137,7 +139,7 @@ class Node:
             leasing.disown()
         listing = await leasing.listing()
         if listing is not None:
-            own = start.without_clones(own, leasing.not_ours(listing), self._directory, self._world, facts=facts)
+            own = start.without_clones(own, leasing.elders(listing), self._directory, self._world, facts=facts)
         return start.make_inputs(self._options, netconf, facts, own)
 
     async def _firewall(self, inputs: Inputs, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor]:
@@ -153,6 +155,16 @@ class Node:
         for problem in tooling.warnings:
             log.warning("%s", problem)
         return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
+
+    def _claim_rules(self, held: ExitStack) -> bool:
+        """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""
+        try:
+            for claimed in instance.claim(["rules"]):
+                held.callback(claimed.close)
+        except ConfigError as error:
+            log.warning("INST-001 firewall rules: %s; this network has none here", error.problems[0].seen)
+            return False
+        return True
 
     async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> None:
         """Take a lease, for as long as it takes; while the store is away, the one of an earlier run will do."""

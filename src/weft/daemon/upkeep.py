@@ -111,6 +111,8 @@ class Upkeep:
         BACKENDS[inputs.netconf.backend].check(changed)
         self._network.set_inputs(changed, snapshot)
         await self._network.write_subnet_file()
+        if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
+            self._leasing.reconnect()
         while self._attrs() != before:
             try:
                 await self._leasing.publish(self._attrs())

@@ -82,6 +82,10 @@ class Judge:
         for low, high, family, _ in subnets:
             if family == public.version and low <= number <= high:
                 yield f"public IP {public} lies inside the lease's own subnet"
+        for low, high, family, network in self._networks:
+            if family == public.version and low <= number <= high:
+                # The tunnel's packets would go into the tunnel.
+                yield f"public IP {public} lies inside the cluster's network {network}"
 
 
 def macs_in(lease: Lease) -> tuple[Mac, ...]:

@@ -48,6 +48,7 @@ class Roster:
         self._entries: dict[str, _Entry] = {}
         self._believed: dict[str, Lease] = {}
         self._refused: dict[str, Problem] = {}
+        self._news: list[Problem] = []
         # Tuples, because nearly all have one id, and a set takes four times the room.
         self._claims: defaultdict[_Claim, tuple[str, ...]] = defaultdict(tuple)
         self._bases: defaultdict[_Base, tuple[str, ...]] = defaultdict(tuple)
@@ -62,6 +63,11 @@ class Roster:
     def refused(self) -> Mapping[str, Problem]:
         """Why each other lease is not served, by id."""
         return self._refused
+
+    def news(self) -> list[Problem]:
+        """What was refused, or for another reason than before, since the last call."""
+        news, self._news = self._news, []
+        return news
 
     @property
     def leases(self) -> list[Lease]:
@@ -94,8 +100,7 @@ class Roster:
     def _judge_again(self, ids: set[str]) -> set[str]:
         """Judge `ids`, oldest first. With each lease they hold all those it shares a claim with."""
         before = {lease_id: self._believed.pop(lease_id, None) for lease_id in ids}
-        for lease_id in ids:
-            self._refused.pop(lease_id, None)
+        reasons = {lease_id: self._refused.pop(lease_id, None) for lease_id in ids}
         present = [self._entries[lease_id] for lease_id in ids if lease_id in self._entries]
         for entry in sorted(present, key=lambda entry: (entry.lease.created, entry.lease.id)):
             lease = entry.lease
@@ -104,6 +109,8 @@ class Roster:
                 self._believed[lease.id] = lease
             else:
                 self._refused[lease.id] = problem
+                if problem != reasons[lease.id]:
+                    self._news.append(problem)
         return {lease_id for lease_id in ids if self._believed.get(lease_id) != before[lease_id]}
 
     def _older_claim(self, entry: _Entry) -> Problem | None:

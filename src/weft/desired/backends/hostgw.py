@@ -60,7 +60,7 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
             Problem(
                 code="ADDR-002",
                 where=f"lease {lease.id}",
-                seen=f"backend {attrs.backend!r}",
+                seen=f"backend {attrs.backend!r:.60}",
                 expected="host-gw, as on this node",
             )
         )

@@ -74,7 +74,7 @@ def shared(inputs: Inputs) -> KernelState:
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """The way to one peer: neighbour, FDB entry and route per family, or one direct route."""
     if lease.attrs.backend != "vxlan":
-        raise PeerError(_unusable(lease, f"backend {lease.attrs.backend!r}", "vxlan, as on this node"))
+        raise PeerError(_unusable(lease, f"backend {lease.attrs.backend!r:.60}", "vxlan, as on this node"))
     state: KernelState = frozenset()
     attrs = lease.attrs
     if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
@@ -92,7 +92,7 @@ def vtep_mac(lease: Lease, data: Any) -> Mac:
     except ValueError:
         mac = Mac()
     if not mac.is_unicast:
-        raise PeerError(_unusable(lease, f"VtepMAC {text!r}", "a unicast MAC address"))
+        raise PeerError(_unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address"))
     return mac
 
 

@@ -1,0 +1,32 @@
+"""What is refused is told once, and again when the reason is another."""
+
+from ipaddress import IPv4Address
+
+from tests.support import builders
+from weft.desired.backends import vxlan
+from weft.desired.harm import Ours
+from weft.desired.roster import Roster
+
+OURS = Ours(networks=(builders.NETWORK_V4,), addresses=frozenset({builders.public_v4(9)}))
+
+
+def test_a_refusal_is_news_once_and_again_for_another_reason():
+    roster = Roster(OURS)
+    roster.listed([builders.lease(2, vxlan), builders.lease(3, vxlan, public_ip=builders.public_v4(9))])
+    [news] = roster.news()
+    assert (news.where, news.seen) == ("lease 10.5.3.0-24", "public IP 192.168.0.9 is an address of this node")
+    assert roster.news() == []
+    roster.changed(put=[builders.lease(4, vxlan)])
+    assert roster.news() == []
+    roster.changed(put=[builders.lease(3, vxlan, public_ip=IPv4Address("224.0.0.1"))])
+    assert [problem.seen for problem in roster.news()] == ["public IP 224.0.0.1 cannot be a node's"]
+    roster.changed(put=[builders.lease(3, vxlan)])
+    assert roster.news() == []
+    assert not roster.refused
+
+
+def test_a_public_address_inside_the_network_is_refused():
+    roster = Roster(OURS)
+    roster.listed([builders.lease(2, vxlan, public_ip=builders.subnet_v4(7)[3])])
+    [news] = roster.news()
+    assert news.seen == "public IP 10.5.7.3 lies inside the cluster's network 10.5.0.0/16"
