@@ -1,6 +1,7 @@
 """`weft plan` says what a round would do and does nothing; `weft cleanup` removes what is ours and nothing else."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,10 @@ def plan(node: Daemon, *options: str) -> subprocess.CompletedProcess[str]:
     return weft(node, "plan", *options, "--", *flags)
 
 
-def state(node: Daemon) -> str:
-    """Everything in the kernel that weft could have changed."""
-    return node.netns.run(f"{{ {LOOK}; }} | grep -v '^#' | sed -E 's/expires [0-9]+sec//; s/.[0-9]+:[0-9]+.$//'")
+def state(node: Daemon) -> list[str]:
+    """Everything in the kernel that weft could have changed, but for times and counters."""
+    lines = node.netns.run(LOOK).splitlines()
+    return [re.sub(r"expires \d+sec|packets \d+ bytes \d+|\[\d+:\d+\]", "", line) for line in lines if line[:1] != "#"]
 
 
 def test_before_the_first_start_everything_is_to_be_done_and_nothing_is(cluster: Cluster):
