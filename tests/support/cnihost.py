@@ -71,16 +71,21 @@ class Site:
 
         def opened() -> Node:
             own = Path("/proc/thread-self/ns/net").stat()
+            settings, state = open_settings(), open_root(str(self.directory / "state"))
+            for descriptor in (*settings.values(), state):
+                self.host.closing.callback(os.close, descriptor)
             return Node(
                 namespace=(own.st_dev, own.st_ino),
-                settings=Settings(open_settings()),
-                state=RootedFiles(open_root(str(self.directory / "state"))),
+                settings=Settings(settings),
+                state=RootedFiles(state),
                 boot_id="boot-1",
                 retire=self.retired.append,
                 lease_problem=lambda: self.lease_problem,
             )
 
-        return self.host.call(opened)
+        node = self.host.call(opened)
+        self.host.closing.callback(node.close)
+        return node
 
     @property
     def store(self) -> Path:

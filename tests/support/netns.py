@@ -32,6 +32,7 @@ class Netns:
         self.fd = namespaces.create()
         self.rtnl: Rtnl = namespaces.rtnl_in(self.fd)
         self._children: list[subprocess.Popen[Any]] = []
+        self.closing = ExitStack()  # what ends with the namespace: closing.callback(os.close, descriptor)
         self.rtnl.set_link(1, up=True)
 
     def __enter__(self) -> Self:
@@ -99,6 +100,7 @@ class Netns:
         """End what was started inside, and the namespace with it."""
         for child in self._children:
             _end(child)
+        self.closing.close()
         self.rtnl.close()
         os.close(self.fd)
 
