@@ -22,11 +22,15 @@ def shared(backend: Backend, inputs: Inputs) -> KernelState:
 
 
 class Wanted:
-    """The objects wanted now, by key, and which part each belongs to."""
+    """The objects wanted now, by key, and which part each belongs to.
+
+    While a node moves to another subnet, its old lease and its new one want the same FDB entry: whoever was set last
+    has it, and the other's end does not take it along.
+    """
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
-        self._keys: dict[str, tuple[Key, ...]] = {}
+        self._parts: dict[str, tuple[Object, ...]] = {}
 
     @property
     def objects(self) -> Objects:
@@ -36,15 +40,16 @@ class Wanted:
     @property
     def parts(self) -> frozenset[str]:
         """The names of the parts that hold anything."""
-        return frozenset(self._keys)
+        return frozenset(self._parts)
 
     def set(self, part: str, state: KernelState) -> set[Key]:
         """Make `part` hold exactly `state`. Returns the keys it held and the keys it holds."""
-        touched = set(self._keys.pop(part, ()))
-        for key in touched:
-            del self._objects[key]
-        new = {thing.key: thing for thing in state}
+        former = self._parts.pop(part, ())
+        for thing in former:
+            if self._objects.get(thing.key) is thing:
+                del self._objects[thing.key]
+        new = tuple(state)
         if new:
-            self._keys[part] = tuple(new)
-            self._objects.update(new)
-        return touched | new.keys()
+            self._parts[part] = new
+            self._objects.update((thing.key, thing) for thing in new)
+        return {thing.key for thing in (*former, *new)}

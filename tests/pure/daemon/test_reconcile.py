@@ -281,3 +281,19 @@ async def test_the_loop_runs_until_cancelled():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
+    node = await Node().start()
+    old = builders.lease(2, vxlan)
+    new = replace(old, id="10.5.77.0-24", v4=builders.subnet_v4(77))
+    touched = node.loop.roster.changed(put=[new], gone=[old.id])
+    assert touched == {old.id, new.id}
+    in_order = [old.id, new.id] if first == "old" else [new.id, old.id]
+    await node.loop.round(SimpleNamespace(everything=False, sweep=False, inputs=False, keys=set(), peers=in_order))
+    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state["fdb", "flannel.1", builders.mac(2)]
+    node.loop.wake.peers(node.loop.roster.changed(gone=[new.id]))
+    await node.settle()
+    assert len(node.kernel.state) == 3 + 2 * 3

@@ -36,6 +36,16 @@ def test_a_part_holds_exactly_what_it_was_set_to():
     assert wanted.parts == frozenset()
 
 
+def test_what_two_parts_want_is_the_last_ones_and_stays_when_the_other_goes():
+    wanted, before, after = Wanted(), Route(dst=subnet_v4(2), dev="eth0"), Route(dst=subnet_v4(2), dev="eth0")
+    wanted.set("old", frozenset({before}))
+    wanted.set("new", frozenset({after}))
+    assert wanted.set("old", frozenset()) == {after.key}
+    assert wanted.objects == {after.key: after}
+    assert wanted.set("new", frozenset()) == {after.key}
+    assert wanted.objects == {}
+
+
 def test_a_node_is_ready_when_it_waits_for_nothing():
     assert Status().ready
     assert not Status(waiting=Problem(code="LEASE-001", where="weftd", seen="starting")).ready
