@@ -33,6 +33,7 @@ HOST_GW: Final = {"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw"}}
 DUAL: Final = {"EnableIPv6": True, "IPv6Network": "fd05::/48"}
 ONLY_V6: Final = {"EnableIPv4": False, **DUAL}
 HEALTH_PORT: Final = 8090
+_UP: Final = 6  # IF_OPER_UP (linux/if.h)
 _numbers = count(1)
 
 
@@ -43,6 +44,11 @@ def eventually(look: Callable[[], T], *, seconds: float = 5.0) -> T:
         assert time.monotonic() < deadline, f"not within {seconds} s, last seen {answer!r}"
         time.sleep(0.005)
     return answer
+
+
+def carrying(netns: Netns, name: str) -> None:
+    """Wait until the kernel uses a link that was just joined: it looks at that once a second, or later when busy."""
+    eventually(lambda: getattr(netns.rtnl.link(name), "operstate", 0) == _UP, seconds=10)
 
 
 def public_v4(number: int, segment: int = 0) -> str:
@@ -110,6 +116,8 @@ class Underlay:
         port = f"p{next(_numbers)}"
         at, _ = wire(self.switch, node, names=(port, "eth0"))
         self.switch.rtnl.set_link(at, master=self.switch.rtnl.link(f"br{segment}").index)
+        carrying(self.switch, port)
+        carrying(node, "eth0")
         # One MAC per address, whichever test it is: what the switch has learnt stays true.
         node.run(
             f"""ip link set eth0 address {mac(number, segment)}
@@ -353,6 +361,8 @@ class Daemon:
         self.pods.append(pod)
         at, _ = wire(self.netns, pod, names=(f"pod{len(self.pods)}", "eth0"))
         self.netns.rtnl.set_link(at, master=self.netns.rtnl.link("cni0").index)
+        carrying(self.netns, f"pod{len(self.pods)}")
+        carrying(pod, "eth0")
         pod.configure(mtu=int(self.env["FLANNEL_MTU"]))
         return pod
 
