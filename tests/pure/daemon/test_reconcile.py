@@ -197,6 +197,7 @@ async def test_a_notice_during_apply_is_newer_than_our_step():
     assert node.kernel.state == node.loop.wanted
 
 
+@pytest.mark.spec("flannel.md §6.3/no-dumps-per-add")
 async def test_one_event_computes_one_peer(monkeypatch):
     computed: list[str] = []
     node = Node(peers=200)
@@ -209,9 +210,11 @@ async def test_one_event_computes_one_peer(monkeypatch):
     await node.start()
     assert len(computed) == 200
     computed.clear()
+    looks = node.kernel.looks
     node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
     await node.settle()
     assert computed == ["10.5.7.0-24"]
+    assert node.kernel.looks == looks
     assert [step.object.key[0] for step in node.kernel.applied] == ["fdb"]
 
 
