@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
-#   pure    no root, no kernel; with the branch coverage of the pure half
-#   system  stores, kernel objects and the daemon; two at a time, in a network namespace of their own, so that not
-#           even a faulty test can reach the machine's
-#   lab     several real nodes, and the commands of the docs; one at a time
+#   pure      no root, no kernel; with the branch coverage of the pure half
+#   system    stores, kernel objects and the daemon; two at a time, in a network namespace of their own, so that not
+#             even a faulty test can reach the machine's
+#   campaign  kill -9 at seeded points, for minutes at most; it prints its seed and how often each point was hit
+#   lab       several real nodes, and the commands of the docs; one at a time
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -28,6 +29,7 @@ stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage 'system tests' 900 unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
     $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
+stage 'kill -9 at named points' 300 $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' 10 sh -c 'test -z "$(git status --porcelain | tee /dev/stderr)"'
