@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import CniDaemon, wait_for
-from tests.support.cniframes import call, descriptors, exchange, read_done
+from tests.support.cniframes import call, decode_done, descriptors, exchange, read_done
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
@@ -173,7 +173,7 @@ class TestRefusals:
         )
         frame = frames.Reader().feed(done.stdout)
         assert frame
-        refusal = json.loads(frames.decode_done(frame).stdout)
+        refusal = json.loads(decode_done(frame).stdout)
         assert "only root" in refusal["msg"]
         assert own_daemon.journal() == []
 

@@ -1,4 +1,4 @@
-"""A CNI client that does not keep to the rules, and a server that does not either."""
+"""The client's side of the protocol, which the product has in C alone; for clients that break its rules, too."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def read_done(sock: socket.socket) -> frames.Done | None:
         while data := sock.recv(1 << 16):
             frame = reader.feed(data)
             if frame is not None:
-                return frames.decode_done(frame)
+                return decode_done(frame)
     except ConnectionResetError:
         pass
     return None
@@ -59,6 +59,43 @@ def call(
     env: Mapping[str, str], named: Mapping[str, int], *, stdin: bytes = b"{}", version: int = frames.VERSION
 ) -> bytes:
     """A frame that names these descriptors."""
-    return frames.encode_call(
-        frames.Call(plugin="bridge", stdin=stdin, env=env, descriptors=tuple(named)), version=version
+    return encode_call(frames.Call(plugin="bridge", stdin=stdin, env=env, descriptors=tuple(named)), version=version)
+
+
+def encode_call(call: frames.Call, *, version: int = frames.VERSION) -> bytes:
+    """Return the frame of a call, as the client sends it."""
+    texts = (call.plugin, " ".join(call.descriptors), call.netns_problem, call.stdin_error)
+    variables = (f"{name}={value}".encode() for name, value in call.env.items())
+    return frames.encode(
+        frames.Frame(
+            kind=frames.Kind.CALL, version=version, fields=(*(text.encode() for text in texts), call.stdin, *variables)
+        )
     )
+
+
+def decode_run(frame: frames.Frame) -> frames.Run:
+    """Read what a client is asked to run. `FrameError` if the frame does not say so."""
+    if frame.kind != frames.Kind.RUN or len(frame.fields) < 2:
+        raise frames.FrameError(
+            f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no order to run something"
+        )
+    name, stdin, *changes = frame.fields
+    wanted: dict[str, str | None] = {}
+    for change in changes:
+        variable, equals, value = frames._text(change, "a change of the environment").partition("=")
+        wanted[variable] = value if equals else None
+    return frames.Run(name=frames._text(name, "the delegate's name"), stdin=stdin, changes=wanted)
+
+
+def encode_ran(ran: frames.Ran) -> bytes:
+    """Return the client's frame after a delegate's end."""
+    status = b"missing" if ran.exit is None else str(ran.exit).encode()
+    return frames.encode(frames.Frame(kind=frames.Kind.RAN, fields=(status, ran.stdout, ran.stderr)))
+
+
+def decode_done(frame: frames.Frame) -> frames.Done:
+    """Read the daemon's answer. `FrameError` if the frame is none."""
+    if frame.kind != frames.Kind.DONE or len(frame.fields) != 3:
+        raise frames.FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no answer")
+    status, stdout, stderr = frame.fields
+    return frames.Done(exit=frames._exit(status), stdout=stdout, stderr=stderr)

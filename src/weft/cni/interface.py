@@ -10,13 +10,12 @@ from typing import Final
 from weft.cni.host import RETIRED, Container, Sysctls
 from weft.cni.skel import Call
 from weft.desired import pod
-from weft.desired.pod import PodRoute
 from weft.kernel import addr
 from weft.kernel.link import set_link
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.route import add_route
 from weft.kernel.rtnl import Rtnl
-from weft.model.attachment import Cidr, Result
+from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.objects import MAIN_TABLE
 from weft.model.snapshot import LinkInfo
 from weft.wire.cni import failure
@@ -86,10 +85,10 @@ def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:
     sysctls.write(f"net/ipv6/conf/{ifname}/keep_addr_on_down", "1")
 
 
-def _route(index: int, wanted: PodRoute) -> Message:
+def _route(index: int, wanted: RouteConfig) -> Message:
     return add_route(
-        wanted.dst,
-        via=wanted.via,
+        wanted.dst.network,
+        via=wanted.gw,
         index=index,
         table=MAIN_TABLE if wanted.table is None else wanted.table,
         scope=wanted.scope,
@@ -101,9 +100,9 @@ def _route(index: int, wanted: PodRoute) -> Message:
     )
 
 
-def _describe(route: PodRoute, ifname: str) -> str:
-    via = f" via {route.via}" if route.via else ""
-    return f"failed to add route '{route.dst}{via} dev {ifname}'"
+def _describe(route: RouteConfig, ifname: str) -> str:
+    via = f" via {route.gw}" if route.gw else ""
+    return f"failed to add route '{route.dst.network}{via} dev {ifname}'"
 
 
 def wait_until_up(rtnl: Rtnl, index: int) -> LinkInfo:

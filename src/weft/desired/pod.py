@@ -9,7 +9,6 @@ from ipaddress import ip_interface, ip_network
 from typing import Final
 
 from weft.model.attachment import BridgeConf, Cidr, IpConfig, Result, RouteConfig
-from weft.model.net import Ip, Net
 
 # The container's interface is the third of the result: bridge, the host's end, the container's end.
 CONTAINER_INDEX: Final = 2
@@ -19,19 +18,6 @@ _DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 class Unfit(Exception):
     """A result that cannot be applied, or an address that is in the way: the text is for people, as upstream's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRoute:
-    """A route in the container, its gateway found."""
-
-    dst: Net
-    via: Ip | None
-    mtu: int = 0
-    advmss: int = 0
-    priority: int = 0
-    table: int | None = None
-    scope: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,23 +70,14 @@ def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
     return tuple(found)
 
 
-def routes_of(result: Result) -> tuple[PodRoute, ...]:
+def routes_of(result: Result) -> tuple[RouteConfig, ...]:
     """Return the container's routes in order; one without a gateway takes the first of its family (§3.3)."""
     first = {
         family: next((ip.gateway for ip in result.ips if ip.gateway is not None and ip.gateway.version == family), None)
         for family in _DEFAULTS
     }
     return tuple(
-        PodRoute(
-            dst=route.dst.network,
-            via=route.gw if route.gw is not None else first[route.dst.version],
-            mtu=route.mtu,
-            advmss=route.advmss,
-            priority=route.priority,
-            table=route.table,
-            scope=route.scope,
-        )
-        for route in result.routes
+        route if route.gw is not None else replace(route, gw=first[route.dst.version]) for route in result.routes
     )
 
 

@@ -30,7 +30,6 @@ HEADER_SIZE: Final = 8
 _HEADER: Final = Struct(">IHH")
 _SIZE: Final = Struct(">I")
 _CALL_FIELDS: Final = 5
-_RUN_FIELDS: Final = 2
 _ANSWER_FIELDS: Final = 3
 _MISSING: Final = b"missing"
 _MAX_EXIT: Final = 255
@@ -169,15 +168,6 @@ def _fields(payload: bytes) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def encode_call(call: Call, *, version: int = VERSION) -> bytes:
-    """Return the frame of a call, as the client sends it."""
-    texts = (call.plugin, " ".join(call.descriptors), call.netns_problem, call.stdin_error)
-    variables = (f"{name}={value}".encode() for name, value in call.env.items())
-    return encode(
-        Frame(kind=Kind.CALL, version=version, fields=(*(text.encode() for text in texts), call.stdin, *variables))
-    )
-
-
 def decode_call(frame: Frame) -> Call:
     """Read a call. `FrameError` if the frame is none."""
     if frame.kind != Kind.CALL or len(frame.fields) < _CALL_FIELDS:
@@ -206,24 +196,6 @@ def encode_run(run: Run, *, version: int = VERSION) -> bytes:
     return encode(Frame(kind=Kind.RUN, version=version, fields=fields))
 
 
-def decode_run(frame: Frame) -> Run:
-    """Read what a client is asked to run. `FrameError` if the frame does not say so."""
-    if frame.kind != Kind.RUN or len(frame.fields) < _RUN_FIELDS:
-        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no order to run something")
-    name, stdin, *changes = frame.fields
-    wanted: dict[str, str | None] = {}
-    for change in changes:
-        variable, equals, value = _text(change, "a change of the environment").partition("=")
-        wanted[variable] = value if equals else None
-    return Run(name=_text(name, "the delegate's name"), stdin=stdin, changes=wanted)
-
-
-def encode_ran(ran: Ran) -> bytes:
-    """Return the client's frame after a delegate's end."""
-    status = _MISSING if ran.exit is None else str(ran.exit).encode()
-    return encode(Frame(kind=Kind.RAN, fields=(status, ran.stdout, ran.stderr)))
-
-
 def decode_ran(frame: Frame) -> Ran:
     """Read what a delegate did. `FrameError` if the frame does not say so."""
     if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
@@ -237,14 +209,6 @@ def encode_done(done: Done, *, version: int = VERSION) -> bytes:
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
     log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]
     return encode(Frame(kind=Kind.DONE, version=version, fields=(str(done.exit).encode(), done.stdout, log)))
-
-
-def decode_done(frame: Frame) -> Done:
-    """Read the daemon's answer. `FrameError` if the frame is none."""
-    if frame.kind != Kind.DONE or len(frame.fields) != _ANSWER_FIELDS:
-        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no answer")
-    status, stdout, stderr = frame.fields
-    return Done(exit=_exit(status), stdout=stdout, stderr=stderr)
 
 
 def _exit(text: bytes) -> int:

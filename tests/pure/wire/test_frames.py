@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cniframes import decode_done, decode_run, encode_call, encode_ran
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VersionError
 
@@ -32,24 +33,24 @@ def decode(data: bytes) -> Frame:
     )
 )
 def test_a_call_comes_back_as_it_was(call: Call):
-    assert frames.decode_call(decode(frames.encode_call(call))) == call
+    assert frames.decode_call(decode(encode_call(call))) == call
 
 
 @given(st.builds(Run, name=words, stdin=st.binary(max_size=200), changes=st.dictionaries(names, st.none() | words)))
 def test_an_order_to_run_comes_back_as_it_was(run: Run):
-    assert frames.decode_run(decode(frames.encode_run(run))) == run
+    assert decode_run(decode(frames.encode_run(run))) == run
 
 
 @given(st.none() | st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
 def test_the_end_of_a_delegate_comes_back_as_it_was(status: int | None, stdout: bytes, stderr: bytes):
     ran = Ran(exit=status, stdout=stdout, stderr=stderr)
-    assert frames.decode_ran(decode(frames.encode_ran(ran))) == ran
+    assert frames.decode_ran(decode(encode_ran(ran))) == ran
 
 
 @given(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
 def test_an_answer_comes_back_as_it_was(status: int, stdout: bytes, stderr: bytes):
     done = Done(exit=status, stdout=stdout, stderr=stderr)
-    assert frames.decode_done(decode(frames.encode_done(done))) == done
+    assert decode_done(decode(frames.encode_done(done))) == done
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
@@ -68,7 +69,7 @@ def test_pieces_make_the_same_frame_as_the_whole(fields: list[bytes], data: st.D
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_a_frame_or_an_error(data: bytes):
-    for decoder in (frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done):
+    for decoder in (frames.decode_call, decode_run, frames.decode_ran, decode_done):
         try:
             frame = Reader().feed(data)
             if frame is not None:
@@ -80,7 +81,7 @@ def test_random_bytes_are_a_frame_or_an_error(data: bytes):
 @given(st.integers(0, 5), st.lists(st.binary(max_size=12), max_size=8))
 def test_random_fields_are_a_message_or_an_error(kind: int, fields: list[bytes]):
     frame = Frame(kind=kind, fields=tuple(fields))
-    for decoder in (frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done):
+    for decoder in (frames.decode_call, decode_run, frames.decode_ran, decode_done):
         with contextlib.suppress(FrameError):
             decoder(frame)
 
@@ -88,7 +89,7 @@ def test_random_fields_are_a_message_or_an_error(kind: int, fields: list[bytes])
 @pytest.mark.parametrize("version", [frames.VERSION - 1, frames.VERSION])
 def test_the_own_and_the_previous_version_are_accepted(version: int):
     call = Call(plugin="bridge", stdin=b"{}", env={})
-    assert decode(frames.encode_call(call, version=version)).version == version
+    assert decode(encode_call(call, version=version)).version == version
 
 
 @pytest.mark.parametrize("version", [frames.VERSION + 1, 0xFFFF])
@@ -132,7 +133,7 @@ def test_the_largest_frame_fits_and_one_byte_more_does_not():
 
 def test_of_a_long_log_the_end_is_kept():
     done = decode(frames.encode_done(Done(exit=1, stdout=b"{}", stderr=bytes(frames.MAX_PAYLOAD) + b"why")))
-    assert frames.decode_done(done).stderr.endswith(b"why")
+    assert decode_done(done).stderr.endswith(b"why")
     with pytest.raises(FrameError, match="do not fit"):
         frames.encode_done(Done(exit=0, stdout=bytes(frames.MAX_PAYLOAD), stderr=b"log"))
 
@@ -140,7 +141,7 @@ def test_of_a_long_log_the_end_is_kept():
 @pytest.mark.parametrize("status", [b"", b"-1", b"256", b"0000", b"one", b"missing"])
 def test_an_exit_status_is_a_number_up_to_255(status: bytes):
     with pytest.raises(FrameError, match="no exit status"):
-        frames.decode_done(Frame(kind=Kind.DONE, fields=(status, b"", b"")))
+        decode_done(Frame(kind=Kind.DONE, fields=(status, b"", b"")))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_call_carries_cni_variables_in_utf_8_alone(variable: bytes, reason: st
         frames.decode_call(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"{}", variable)))
 
 
-@pytest.mark.parametrize("decoder", [frames.decode_call, frames.decode_run, frames.decode_ran, frames.decode_done])
+@pytest.mark.parametrize("decoder", [frames.decode_call, decode_run, frames.decode_ran, decode_done])
 def test_a_message_of_another_kind_is_refused(decoder):
     with pytest.raises(FrameError, match="kind 9"):
         decoder(Frame(kind=9, fields=(b"",) * 5))
