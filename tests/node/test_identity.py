@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
 
 def copy_disk(source: Daemon, target: Daemon, *, subnet_file: bool = False) -> None:
@@ -83,6 +83,26 @@ def test_a_disk_that_moves_to_another_machine_takes_its_subnet_along(cluster: Cl
     three.start()
     assert (three.v4, three.macs) == (subnet, macs)
     assert len(cluster.leases()) == 1
+
+
+@pytest.mark.parametrize("change", ["another public address", "another uplink", "a family less"])
+def test_an_address_that_is_still_this_machines_makes_no_copy(cluster: Cluster, change):
+    """What the old lease names answers, because it is us: subnet and MACs stay, and so do the pods."""
+    cluster.configure(VXLAN, DUAL)
+    node = cluster.node(1).start()
+    subnet, macs = node.v4, node.macs
+    node.stop()
+    flags = []
+    if change == "another public address":
+        flags = ["--public-ip=192.0.2.9"]
+    elif change == "another uplink":
+        node.netns.bridge("other", "172.31.9.1/24", "fd31:0:0:9::1/64")
+        flags = ["--iface=other"]
+    else:
+        cluster.configure()
+    node.start(*flags)
+    assert node.lines("copy|cloned") == []
+    assert (node.v4, node.macs) == (subnet, macs)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class Node:
         for problem in overlaps(netconf, facts):
             log.warning("%s", problem)
         own = start.settle_identity(self._directory, self._world, snapshot, netconf, facts)
-        if await start.is_a_copy(leasing.recorded, facts, kernel):
+        if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):
             log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
             leasing.disown()
         listing = await leasing.listing()

@@ -121,16 +121,18 @@ def settle_identity(directory: Path, world: World, snapshot: Snapshot, netconf: 
     return new
 
 
-async def is_a_copy(recorded: Lease | None, facts: Facts, kernel: NodeKernel) -> bool:
+async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:
     """Tell whether the node that took the recorded lease still lives elsewhere: this disk is a copy of its disk.
 
     A node whose own address changed has left the old one, so nobody answers there; if somebody else has taken
-    that address over, the lease is left alone and this node takes another.
+    that address over, the lease is left alone and this node takes another. An address that is still this machine's
+    (another uplink, another --public-ip, a family less) says nothing.
     """
     if recorded is None:
         return False
-    for then, now in ((recorded.attrs.public_ip, facts.public_v4), (recorded.attrs.public_ipv6, facts.public_v6)):
-        if then is not None and then != now and await kernel.answers(then, within=_ANSWER_SECONDS):
+    ours = {facts.public_v4, facts.public_v6, *(address.ip for address in snapshot.addresses)}
+    for then in (recorded.attrs.public_ip, recorded.attrs.public_ipv6):
+        if then is not None and then not in ours and await kernel.answers(then, within=_ANSWER_SECONDS):
             return True
     return False
 
