@@ -3,11 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from ipaddress import IPv4Address, ip_address, ip_network
 
 import pytest
 
 from tests.support.netns import Netns
+from tests.support.weftd import eventually
 from weft.kernel.apply import apply
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.events import Lost, Monitor, Notice, Resync, Seen, UplinkChanged
@@ -206,6 +208,23 @@ def test_routes_lost_with_the_uplink(watched: Watched) -> None:
     eth0 = watched.netns.rtnl.link("eth0")
     assert eth0 is not None
     assert Lost("eth0", eth0.index) in watched.after("ip link set eth0 down")
+
+
+def test_routes_lost_with_the_carrier_of_the_uplink(netns: Netns) -> None:
+    """The kernel drops next-hop objects then, and the routes that name them, without a notice for either."""
+    netns.run("ip link add eth0 type veth peer name far0; ip link set far0 up; ip link set eth0 up")
+    netns.run("ip addr add 10.0.0.1/24 dev eth0")
+    eth0 = netns.rtnl.link("eth0")
+    assert eth0 is not None
+    made = netns.call(lambda: Monitor.open(netns.rtnl, devices=set(), uplinks={"eth0"}, ports={netns.rtnl.port}))
+    with closing(made) as monitor:
+        route = Route(dst=ip_network("10.1.3.0/24"), via=ip_address("10.0.0.9"), dev="eth0")
+        assert apply(netns.rtnl, [Put(route)]) == []
+        for state in ("down", "up"):
+            monitor.read()
+            netns.run(f"ip link set far0 {state}")
+            eventually(lambda: Lost("eth0", eth0.index) in monitor.read())  # the kernel says so some time later
+            assert netns.rtnl.routes(protocol=PROTOCOL) == []
 
 
 def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:

@@ -6,6 +6,7 @@ from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
 BACKENDS = pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+DIRECT = {"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "DirectRouting": True}}
 NEW = "172.31.0.11"
 
 
@@ -111,3 +112,18 @@ def test_the_other_node_of_a_changed_pair_needs_no_restart(cluster: Cluster):
     for node, new in ((one, "172.31.0.22"), (two, "172.31.0.21")):
         node.sees("bridge fdb show", new)
     assert reaches(here, there.ips[0])
+
+
+@pytest.mark.parametrize("backend", [HOST_GW, DIRECT], ids=["host-gw", "direct"])
+def test_routes_outlive_a_cable_that_is_pulled_for_a_moment(cluster: Cluster, backend):
+    """The kernel drops next-hop objects with the carrier, and their routes with them, without a notice."""
+    cluster.configure(backend)
+    cluster.peer(50, BackendType=backend["Backend"]["Type"])
+    node = cluster.node(1).start()
+    assert "10.5.50.0/24" in node.ip("route")
+    plugged = cluster.underlay.switch
+    for _ in range(2):
+        plugged.run(f"ip link set {node.port} down")
+        node.sees("ip link show eth0", "NO-CARRIER")
+        plugged.run(f"ip link set {node.port} up")
+        node.sees("ip route", "10.5.50.0/24")

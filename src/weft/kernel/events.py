@@ -1,9 +1,10 @@
 """rtnetlink's notices, in the terms of the model: what someone else changed.
 
 Notices do not announce everything. When a link goes down or loses an IPv4 address, the kernel takes the IPv4
-routes on it along without one RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all
-neighbours, with a notice each. When the socket overflows, notices are gone for good: that is `Resync`, and the
-monitor goes on. It keeps no picture of the network beyond the names of links.
+routes on it along without one RTM_DELROUTE (IPv6 routes get theirs); when its carrier goes, the next-hop objects on
+it and the routes that name them (nh_netdev_event): that is `Lost`. A new MAC drops all neighbours, with a notice
+each. When the socket overflows, notices are gone for good: that is `Resync`, and the monitor goes on. It keeps no
+picture of the network beyond the names of links.
 
 Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
 forwarding entries and removed neighbours come with port 0 whoever changed them. They say what we have just
@@ -59,7 +60,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address."""
+    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address.
+
+    Or its carrier went, or is back: then what could not be put back meanwhile can be.
+    """
 
     dev: str
     index: int
@@ -205,7 +209,7 @@ class Monitor:
         before = self._links.get(now.index)
         self._links[now.index] = now
         self._names[now.index] = now.name
-        if before is not None and (before.name != now.name or (before.up and not now.up)) and self._watched(before):
+        if before is not None and _is_shaken(before, now) and self._watched(before):
             yield Lost(before.name, now.index)
         if before is not None and before.name != now.name and is_ours(before, self._devices):
             yield Seen(("link", before.name), None)
@@ -282,6 +286,11 @@ class Monitor:
     def _list_links(self) -> None:
         self._links = {info.index: info for info in self._rtnl.links()}
         self._names = {index: info.name for index, info in self._links.items()}
+
+
+def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
+    """Tell whether what sat on a link may have gone without a notice."""
+    return before.name != now.name or (before.up and not now.up) or before.running != now.running
 
 
 def _facts(info: LinkInfo) -> tuple[object, ...]:
