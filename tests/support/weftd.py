@@ -127,7 +127,7 @@ class Underlay:
             ip route add default via {public_v4(254, segment)}
             ip route add default via {public_v6(254, segment)}
             # The kernel's table of neighbours is shared by all namespaces, and somebody may fill it.
-            ip neighbour add {public_v4(254, segment)} lladdr {mac(254, segment)} dev eth0 nud permanent"""
+            ip neighbour replace {public_v4(254, segment)} lladdr {mac(254, segment)} dev eth0 nud permanent"""
         )
         self.switch.run(
             f"ip neighbour replace {public_v4(number, segment)} lladdr {mac(number, segment)}"
