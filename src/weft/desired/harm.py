@@ -18,7 +18,8 @@ class Ours:
     """What a peer's lease must keep clear of.
 
     `networks` are the cluster's networks, `subnets` our own leases, `addresses` every address of this node,
-    `prefixes` what the node reaches without a gateway, and `macs` our VTEPs'.
+    `prefixes` what the node reaches without a gateway, and `macs` our VTEPs'. A prefix that holds a whole network
+    (nodes in 10.0.0.0/8, pods in 10.244.0.0/16) is no obstacle: whoever chose the network gave it to the pods.
     """
 
     networks: tuple[Net, ...]
@@ -40,7 +41,11 @@ class Judge:
         self._networks = [_range(net, net) for net in ours.networks]
         self._obstacles = [
             *(_range(net, f"our subnet {net}") for net in ours.subnets),
-            *(_range(net, f"a prefix on this node's link, {net}") for net in ours.prefixes),
+            *(
+                _range(net, f"a prefix on this node's link, {net}")
+                for net in ours.prefixes
+                if not any(_holds(net, network) for network in ours.networks)
+            ),
             *((int(ip), int(ip), ip.version, f"this node's address {ip}") for ip in ours.addresses),
         ]
 
@@ -104,6 +109,10 @@ def _mac(data: Any) -> Mac | None:
         return Mac.parse(text)
     except ValueError:
         return None
+
+
+def _holds(outer: Net, inner: Net) -> bool:
+    return outer.version == inner.version and outer.prefixlen < inner.prefixlen and inner.network_address in outer
 
 
 def _range(net: Net, what: object) -> _Range:

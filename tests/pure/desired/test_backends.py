@@ -82,6 +82,12 @@ def test_an_mtu_option_is_named_when_it_is_too_small():
         vxlan.check(own)
 
 
+def test_an_mtu_option_above_the_uplinks_is_refused():
+    vxlan.check(builders.inputs(1, uplink_mtu=1500, mtu=1500))
+    with pytest.raises(ConfigError, match=r"MTU-001 Backend\.MTU: 9000, while eth0 carries 1500 bytes"):
+        vxlan.check(builders.inputs(1, uplink_mtu=1500, mtu=9000))
+
+
 @pytest.mark.spec("flannel.md §6.2/lease-data", "flannel.md §6.1/attributes-once")
 def test_vxlan_advertises_vni_and_macs():
     attrs = vxlan.advertise(builders.inputs(1, family="46"))

@@ -45,6 +45,12 @@ def test_well_behaved_leases_are_believed_and_the_own_is_no_peer():
     assert not peers.refused
 
 
+def test_nodes_in_a_wide_network_that_holds_the_pods_too_reach_each_other():
+    """Nodes in 10.0.0.0/8 on one link, pods in 10.5.0.0/16."""
+    peers = Roster(replace(OURS, prefixes=(IPv4Network("10.0.0.0/8"), *OURS.prefixes)), own_ids=["10.5.1.0-24"])
+    assert peers.listed([peer(2), peer(201)]) == {"10.5.2.0-24"}
+
+
 @pytest.mark.parametrize(
     "changes,reason",
     [

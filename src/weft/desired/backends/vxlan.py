@@ -24,7 +24,18 @@ _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5: below it the kernel turns IPv6 off 
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` when the MTU left for pods is too small for a family that is on."""
+    """Raise `ConfigError` when the MTU is larger than the uplink's, or leaves too little for a family that is on."""
+    uplink = inputs.facts.uplink
+    if _base_mtu(inputs) > uplink.mtu:  # the kernel refuses such a device (drivers/net/vxlan: __vxlan_change_mtu)
+        raise ConfigError(
+            Problem(
+                code="MTU-001",
+                where="Backend.MTU",
+                seen=f"{_base_mtu(inputs)}, while {uplink.name} carries {uplink.mtu} bytes",
+                expected=f"0 (the uplink's) or at most {uplink.mtu}",
+                hint=f"Correct Backend.MTU in the network configuration, or raise the MTU of {uplink.name}",
+            )
+        )
     for family, least, left in _device_mtus(inputs):
         if left < least:
             raise ConfigError(
