@@ -35,10 +35,18 @@ def directory(state_dir: Path, subnet_file: str, etcd_prefix: str) -> Path:
 def take_directory(path: Path) -> int:
     """Make `path` (0700) and lock it for this process's life; returns the descriptor that holds the lock.
 
-    Raises `ConfigError` with INST-001 when another live daemon holds it.
+    Raises `ConfigError` with INST-001 when another live daemon holds it, with FLAG-001 when it cannot be made.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        seen = f"{error.filename or path}: {error.strerror}"
+        hint = "Run weftd as root, or give it another --state-dir" if error.errno in (errno.EACCES, errno.EPERM) else ""
+        expected = "a directory that weftd may write"
+        raise ConfigError(
+            Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected, hint=hint)
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -93,10 +101,10 @@ def refuse_beside_others() -> None:
     for line in _SOCKETS.read_text(errors="replace").splitlines():
         _, found, name = line.partition(f" @{_PREFIX}")
         if found:
-            _refuse(name)
+            _refuse(name, hint="Stop it first: it would put everything back")
 
 
-def _refuse(name: str) -> None:
+def _refuse(name: str, *, hint: str = "Stop the other daemon, or give this one another VNI") -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(f"\0{_PREFIX}{name}")
@@ -111,6 +119,6 @@ def _refuse(name: str) -> None:
             code="INST-001",
             where=name,
             seen=f"kept by another weftd (pid {pid}) in this network namespace",
-            hint="Stop the other daemon, or give this one another VNI",
+            hint=hint,
         )
     )

@@ -20,9 +20,9 @@ from weft.config.options import Options
 from weft.daemon import logs
 from weft.daemon.node import Node
 from weft.daemon.world import World
-from weft.model.errors import ConfigError
+from weft.model.errors import ConfigError, Problem
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
 
 
 def main() -> None:
@@ -83,7 +83,18 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
         for problem in _problems(group):
             log.error("%s", problem)  # noqa: TRY400 - the problem says all there is; a traceback would hide it
         status = 1
+    except* PermissionError as group:
+        log.error("%s", _forbidden(group))  # noqa: TRY400 - as above
+        status = 1
     return status
+
+
+def _forbidden(group: BaseExceptionGroup[PermissionError]) -> Problem:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    expected = "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN"
+    return Problem(code="HOST-002", where="weftd", seen=str(error), expected=expected, hint="Run weftd as root")
 
 
 def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
