@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from ipaddress import IPv4Address, ip_address, ip_network
@@ -64,6 +65,10 @@ class Watched:
 @pytest.fixture
 def watched(netns: Netns) -> Iterator[Watched]:
     made = Watched(netns)
+    # A busy kernel finishes an IPv6 address some time after it was added, and says so once more.
+    time.sleep(0.03)
+    while made.monitor.read():
+        time.sleep(0.03)
     yield made
     made.monitor.close()
 
