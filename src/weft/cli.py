@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from weft import __version__
-from weft.model.errors import ConfigError, WeftError
+from weft.model.errors import ConfigError, Problem, WeftError
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -107,14 +107,29 @@ def run(args: Sequence[str]) -> int:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False)
     except click.exceptions.Abort:  # Ctrl-C: whoever was running has cleaned up on the way here
         return INTERRUPTED
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "weft"
+        said = error.format_message()
+        stop = "" if said.endswith((".", "?")) else "."
+        click.echo(f"weft: FLAG-001 {where}: {said}{stop} '{where} --help' lists what there is.", err=True)
         return error.exit_code
     except WeftError as error:
         for problem in error.problems:
-            click.echo(f"weft: {problem}", err=True)
+            _complain(problem)
         return USAGE if isinstance(error, ConfigError) else FAILED
+    except OSError as error:  # what a command did not expect of this machine
+        where = str(error.filename or "this machine")
+        hint = "Try it as root." if isinstance(error, PermissionError) else ""
+        _complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint))
+        return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _complain(problem: Problem) -> None:
+    click.echo(f"weft: {problem}", err=True)
 
 
 def main() -> None:

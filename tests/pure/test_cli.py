@@ -69,6 +69,40 @@ def test_all_problems_of_an_input_are_printed_with_their_codes(monkeypatch, caps
     ]
 
 
+@pytest.mark.parametrize(
+    "args, seen",
+    [
+        (["lba"], "weft: FLAG-001 weft: There is no command 'lba'. Did you mean 'lab'? 'weft --help' lists"),
+        (["lab", "upp"], "weft: FLAG-001 weft lab: No such command 'upp'."),
+        (["lab", "up", "--nods", "3"], "weft: FLAG-001 weft lab up: No such option '--nods'."),
+        (["lab", "up", "--nodes", "x"], "weft: FLAG-001 weft lab up: Invalid value for '--nodes': 'x'"),
+        (["lab", "run", "web"], "weft: FLAG-001 weft lab run: Missing option '--node'. 'weft lab run --help' lists"),
+    ],
+)
+def test_a_wrong_command_line_has_a_code_too(capsys, args, seen):
+    assert cli.run(args) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(seen)
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (PermissionError(13, "Permission denied", "/x"), "weft: HOST-002 /x: Permission denied. Try it as root."),
+        (OSError(28, "No space left on device"), "weft: HOST-002 this machine: No space left on device"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_traceback(monkeypatch, capsys, error, said):
+    command(monkeypatch, error)
+    assert cli.run(["fails"]) == 1
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_examples_in_help_keep_their_lines(capsys):
+    assert cli.run(["plan", "--help"]) == 0
+    assert "\n    weft plan -- --iface=eth1 --ip-masq\n" in capsys.readouterr().out
+
+
 def test_what_is_unavailable_now_is_a_failure_and_not_wrong_input(monkeypatch):
     command(monkeypatch, Unavailable(Problem(code="STORE-001", where="etcd", seen="no answer")))
     assert cli.run(["fails"]) == 1

@@ -18,6 +18,7 @@ from weft.model.objects import ALIAS
 from weft.model.snapshot import LinkInfo, Snapshot
 from weft.plan.diff import Delete, diff
 from weft.plan.explain import describe
+from weft.wire import subnetenv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,16 @@ async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
     return Found(
         steps=tuple(step for step in steps if isinstance(step, Delete)),
         links=_once(links, snapshot),
-        files=tuple(path for path in (subnet_file,) if path.exists()),
+        files=tuple(path for path in (subnet_file,) if _is_subnet_file(path)),
     )
+
+
+def _is_subnet_file(path: Path) -> bool:
+    """Tell whether a daemon wrote it: a file that was named by mistake is nobody's to remove."""
+    if not path.is_file():
+        return False
+    found = subnetenv.parse(path.read_text(errors="replace"))
+    return found.subnet_v4 is not None or found.subnet_v6 is not None
 
 
 async def clean_up(subnet_file: Path, *, dry_run: bool) -> tuple[Found, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from weft.daemon import logs
 from weft.daemon.cleanup import clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import World
-from weft.model.errors import Problem
+from weft.model.errors import ConfigError, Problem
 from weft.plan.diff import Put
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -24,7 +24,7 @@ _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), de
 @_OUTPUT
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def plan(output: str, flags: tuple[str, ...]) -> int:
-    r"""Show what a round of the daemon would change now, and why; change nothing.
+    """Show what a round of the daemon would change now, and why; change nothing.
 
     FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there.
 
@@ -33,8 +33,9 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
       weft plan -o json -- --etcd-endpoints=http://10.0.0.1:2379
 
     Exits 0 when nothing would change, 3 when something would.
-    """
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
     options = parse_flags(flags, os.environ)
+    _need_root("weft plan")
     logs.quiet()
     shown = asyncio.run(preview(options, World(now=time.time, monotonic=time.monotonic, random=os.urandom)))
     if output == "json":
@@ -59,13 +60,14 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--subnet-file", default="/run/flannel/subnet.env", show_default=True, help="The daemon's subnet file.")
 def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT001 - click passes options by name
-    r"""Remove exactly what weft made in the kernel, and the subnet file; then look again to prove it.
+    """Remove exactly what weft made in the kernel, and the subnet file; then look again to prove it.
 
     Pods that are still attached lose their network. The state directory stays: it holds who this node is.
 
     \b
       weft cleanup --dry-run
-    """
+    """  # noqa: D301 - as above
+    _need_root("weft cleanup")
     found, left = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
     if output == "json":
         _print({"dry_run": dry_run, "found": found.lines, "left": left})
@@ -76,6 +78,13 @@ def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT00
             click.echo(f"CLEAN-001 {line}", err=True)
         click.echo("nothing of weft is left" if not left and not dry_run else f"{len(found.lines)} found")
     return 1 if left else 0
+
+
+def _need_root(command: str) -> None:
+    """Rules and the daemon's state are hidden from other users, to whom all would look clean."""
+    if os.geteuid() != 0:
+        seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
+        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))
 
 
 def _as_json(problem: Problem) -> dict[str, str]:
