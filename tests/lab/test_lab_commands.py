@@ -13,7 +13,7 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
-from tests.support.lab import WEFT, Lab, lab, new_name, weft
+from tests.support.lab import WEFT, Lab, lab, new_name, weft, write_file
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,10 @@ def test_exec_of_what_is_not_there(running):
     ran = running.weft("exec", "node9", "--", "true", check=False)
     assert ran.returncode == 2
     assert "no node or pod of this name; expected one of node1, node2, pod1-1" in ran.stderr
+
+
+def test_exec_without_dashes_leaves_the_commands_options_alone(running):
+    assert running.weft("exec", "node1", "ls", "-l", "/run/flannel").stdout.endswith("subnet.env\n")
 
 
 def test_exec_gives_signals_to_the_command(running):
@@ -259,6 +263,23 @@ def test_a_capture_of_a_link_that_is_not_there(running, tmp_path):
     assert ran.returncode == 2
     assert "LAB-002 node1: no link 'eth7'; expected one of lo, eth0" in ran.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_a_capture_into_a_file_that_cannot_be(running, tmp_path):
+    out = tmp_path / "none" / "x.pcapng"
+    ran = running.weft("capture", "node1", "--out", str(out), "--seconds", "1", check=False)
+    assert ran.returncode == 2
+    assert f"weft: LAB-002 --out {out}: No such file or directory; expected a file that can be written" in ran.stderr
+
+
+def test_a_daemon_that_refuses_its_configuration_ends_the_start_with_its_words(tmp_path):
+    path = write_file(tmp_path, nodes=1, network={"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "MTU": 9000}})
+    name = new_name()
+    ran = weft("lab", "up", "--name", name, path, check=False)
+    assert ran.returncode == 1
+    assert "LAB-002 weftd of node1: it ended with status 1:\n" in ran.stderr
+    assert "MTU-001 Backend.MTU: 9000, while eth0 carries 1500 bytes" in ran.stderr
+    assert name not in weft("lab", "list").stdout
 
 
 def test_nodes_have_names_for_ip_netns(running):

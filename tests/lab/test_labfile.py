@@ -97,6 +97,11 @@ MISTAKES = {
     "kind: Pod": "1: kind is 'Pod'; expected Lab",
     "apiVersion: v1": "1: apiVersion is 'v1'; expected weft.dev/v1",
     "nodes: [1\n": "2: expected ',' or ']'",
+    "nodes: 4\nnetwork: {Network: 10.244.0.0/24, Backend: {Type: vxlan}}\n": (
+        "2 network: Network 10.244.0.0/24 has 3 subnets (/26) for 4 nodes; expected a subnet for each node"
+    ),
+    "nodes: 256\npods: 0\n": "1 nodes: Network 10.244.0.0/16 has 255 subnets (/24) for 256 nodes",
+    "[" * 5000: "1: nested too deeply",
     "name: !!python/object:os.system x": "1: name: could not determine a constructor",
 }
 
@@ -110,6 +115,11 @@ def test_a_mistake_is_told_with_its_line(text, problem):
 def test_a_mistake_in_the_network_keeps_its_own_code_and_gets_the_line():
     [seen] = problems("name: a\nnetwork: {Network: 10.5.0.0/33, Backend: {Type: vxlan}}\n")
     assert seen.startswith('CONF-002 x.yaml:2 network: Network: "10.5.0.0/33"; expected an IPv4 network')
+
+
+def test_a_pod_network_on_top_of_the_labs_own_is_refused():
+    [seen] = problems("nodes: 2\nnetwork: {Network: 172.16.0.0/12, Backend: {Type: vxlan}}\n")
+    assert seen.startswith("ADDR-001 x.yaml:2 network: Network 172.16.0.0/12 overlaps 172.31.0.0/16")
 
 
 def test_all_mistakes_are_told_at_once():
@@ -139,7 +149,9 @@ def test_the_command_refuses_a_bad_file_and_starts_nothing(tmp_path):
     [
         (("--backend", "vxlam"), "CONF-002 --backend vxlam"),
         (("--name", "../x"), "LAB-001 --name: a lab named '../x'"),
-        (("--nodes", "0"), "Invalid value for '--nodes'"),
+        (("--nodes", "0"), "FLAG-001 weft lab up: Invalid value for '--nodes'"),
+        (("--nodes", "300"), "LAB-001 --nodes 300: Network 10.244.0.0/16 has 255 subnets (/24) for 300 nodes"),
+        (("no-such-file.yaml",), "FLAG-001 weft lab up: Invalid value for '[FILE]'"),
     ],
 )
 def test_bad_options(arguments, problem):

@@ -247,7 +247,16 @@ def remove(pod: str, lab: str, output: str) -> None:
     _next(output, "weft lab ps")
 
 
-@lab.command("exec", context_settings={"ignore_unknown_options": True})
+class _Exec(click.Command):
+    """Options end at `--`; without it, at NODE, so that `exec node1 ls -l` is what it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does."""
+        ctx.allow_interspersed_args = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@lab.command("exec", cls=_Exec, context_settings={"ignore_unknown_options": True})
 @_which
 @_output
 @click.argument("where", metavar="NODE|POD", shell_complete=_any)
@@ -338,7 +347,13 @@ def capture(
         call.close()
     if output == "text":
         click.echo(f"capturing on {link or 'all links'} of {where}; Ctrl-C ends it", err=True)
-    packets = record.record(descriptor, out, count=count, seconds=seconds)
+    try:
+        packets = record.record(descriptor, out, count=count, seconds=seconds)
+    except OSError as error:
+        expected = "a file that can be written"
+        raise ConfigError(
+            Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
+        ) from None
     _print(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
     _next(output, f"wireshark {out}", f"tcpdump -n -r {out}")
 

@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from weft.config.netconf import NetConf, parse_netconf
-from weft.lab import spec
+from weft.lab import spec, underlay
 from weft.model.errors import ConfigError, Problem
 
 T = TypeVar("T")
@@ -43,6 +43,9 @@ def read(text: str, where: str, *, name: str = "") -> spec.Lab:
         raise ConfigError(problem) from None
     except yaml.YAMLError as error:
         raise ConfigError(Problem(code="LAB-001", where=f"{where}:1", seen=str(error), expected="YAML")) from None
+    except RecursionError:
+        seen = "nested too deeply"
+        raise ConfigError(Problem(code="LAB-001", where=f"{where}:1", seen=seen, expected="a lab file")) from None
     lab = reader.lab(root, name)
     if reader.problems:
         raise ConfigError(*reader.problems)
@@ -54,8 +57,30 @@ def regular(
 ) -> spec.Lab:
     """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
-    parse_netconf(network, f"--backend {backend}")
+    if problems := _misfits(parse_netconf(network, f"--backend {backend}"), nodes, f"--nodes {nodes}"):
+        raise ConfigError(*problems)
     return spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
+
+
+def _misfits(network: NetConf, nodes: int, where: str) -> list[Problem]:
+    """Say what would keep nodes of this lab from a subnet, or from each other."""
+    problems = []
+    for name, pool in (("Network", network.v4), ("IPv6Network", network.v6)):
+        if pool is None:
+            continue
+        bits = pool.network.max_prefixlen - pool.subnet_len
+        subnets = (int(pool.last) - int(pool.first) >> bits) + 1
+        if subnets < nodes:
+            seen = f"{name} {pool.network} has {subnets} subnets (/{pool.subnet_len}) for {nodes} nodes"
+            hint = f"Write a lab file with a wider {name}, or with a larger SubnetLen."
+            problems.append(
+                Problem(code="LAB-001", where=where, seen=seen, expected="a subnet for each node", hint=hint)
+            )
+        below = underlay.address(4 if name == "Network" else 6).network
+        if pool.network.version == below.version and pool.network.overlaps(below):
+            seen = f"{name} {pool.network} overlaps {below}, where the lab's nodes are"
+            problems.append(Problem(code="ADDR-001", where=where, seen=seen, expected="a network of the pods' own"))
+    return problems
 
 
 def _families(network: NetConf) -> tuple[spec.Family, ...]:
@@ -84,27 +109,34 @@ class _Reader:
             if own is not None:
                 self._add(parts["name"], spec.name_problem("a lab", self._at(parts["name"]), own))
             name = name or own or ""
-        text, families_on = self._network(parts.get("network"))
+        network = parts.get("network")
+        text, checked = self._network(network)
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
-        return spec.Lab(name=name or "weft", network=text, families=families_on, nodes=nodes, pods=pods)
+        if checked is None:
+            return spec.Lab(name=name or "weft", network="", families=(), nodes=nodes, pods=pods)
+        place = network or parts.get("nodes")
+        self._add(place, _misfits(checked, len(nodes), f"{self._at(place)} {'network' if network else 'nodes'}"))
+        return spec.Lab(name=name or "weft", network=text, families=_families(checked), nodes=nodes, pods=pods)
 
     def _head(self, parts: dict[str, yaml.Node]) -> None:
         for key, only in (("apiVersion", _API), ("kind", "Lab")):
             if key in parts and (seen := self._value(parts[key], str, key)) not in (only, None):
                 self._problem(parts[key], f"{key} is {seen!r}", expected=only)
 
-    def _network(self, node: yaml.Node | None) -> tuple[str, tuple[spec.Family, ...]]:
+    def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
+        """Return the net-conf as text and checked, None if it is wrong."""
         if node is None:
-            return spec.net_conf(backend="vxlan", families=(4,), nft=False), (4,)
+            text = spec.net_conf(backend="vxlan", families=(4,), nft=False)
+            return text, parse_netconf(text)
         value = self._value(node, dict[str, Any], "network")
         if value is None:
-            return "", ()
+            return "", None
         text = json.dumps(value)
         try:
-            return text, _families(parse_netconf(text, f"{self._at(node)} network"))
+            return text, parse_netconf(text, f"{self._at(node)} network")
         except ConfigError as error:
             self._add(node, error.problems)
-            return "", ()
+            return "", None
 
     def _nodes(
         self, node: yaml.Node | None, pods: yaml.Node | None

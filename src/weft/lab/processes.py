@@ -29,11 +29,12 @@ class Processes:
             os.close(log)
 
     def last_words(self, name: str) -> str:
-        """Return the end of the log `name`."""
+        """Return the end of the log `name`, in whole lines if it has any."""
         log = os.open(f"{name}.log", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._logs)
         try:
             start = max(0, os.fstat(log).st_size - _TAIL)
-            return os.pread(log, _TAIL, start).decode(errors="replace").strip()
+            text = os.pread(log, _TAIL, start).decode(errors="replace").strip()
+            return text.partition("\n")[2] or text if start else text
         finally:
             os.close(log)
 

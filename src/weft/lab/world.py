@@ -6,6 +6,7 @@ It waits for things to be so (a file, a process, a route), never for time to pas
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from weft.lab.processes import Processes
 from weft.lab.report import LabReport, PodReport
 from weft.lab.watch import Arrivals
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Net
 
 _PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
 _PATIENCE_PER_NODE: Final = 1.0
@@ -141,6 +143,7 @@ class World:
 
     async def _start_daemons(self, note: Note) -> None:
         nodes = list(self.nodes.values())
+        subnets: set[Net] = set()
         for running in nodes:
             await node.start_daemon(running, self.processes, self.lab.families)
         try:
@@ -153,15 +156,17 @@ class World:
                     while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
                         await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
-            raise Unavailable(self._late()) from None
+            raise Unavailable(self._late(subnets)) from None
         note("every node has a route to every other")
 
-    def _late(self) -> Problem:
+    def _late(self, subnets: AbstractSet[Net]) -> Problem:
         for name, running in self.nodes.items():
             if not running.lease.is_set():
                 words = self.processes.last_words(name)
                 return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"no subnet.env in time:\n{words}")
-        return Problem(code="LAB-002", where="the daemons", seen="ready, but some routes to peers did not come")
+        name = next((name for name, running in self.nodes.items() if not running.knows(subnets)), "")
+        words = self.processes.last_words(name) if name else ""
+        return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"ready, but without a route to a peer:\n{words}")
 
     async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
         async with gate:
