@@ -32,5 +32,5 @@ stage 'system tests' 900 unshare --net sh -c 'ip link set lo up && exec "$@"' sh
 stage 'kill -9 at named points' 300 $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
-[ -z "${CI:-}" ] || stage 'the checkout is as it was' 10 sh -c 'test -z "$(git status --porcelain | tee /dev/stderr)"'
+[ -z "${CI:-}" ] || stage 'the checkout is as it was' 10 sh -c 'git status --short; test -z "$(git status --short)"'
 $bin/python -m tests.support.report $reports
