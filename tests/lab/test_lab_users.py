@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lab import lab, new_name, weft
+from tests.support.lab import lab, new_name, ordinary, weft
 
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+NOBODY = ordinary(65534)
 USERS = {"root of a user namespace": ("unshare", "-Ur"), "an ordinary user": NOBODY}
 
 
@@ -55,15 +55,7 @@ def test_a_directory_that_somebody_else_made_is_not_used():
     home = Path("/tmp/weft-lab-65533")
     home.mkdir(mode=0o777)
     try:
-        other = (
-            "setpriv",
-            "--reuid=65533",
-            "--regid=65533",
-            "--clear-groups",
-            "--inh-caps=-all",
-            "--bounding-set=-all",
-        )
-        ran = weft("lab", "list", user=other, check=False)
+        ran = weft("lab", "list", user=ordinary(65533), check=False)
         assert ran.returncode == 2
         assert f"HOST-002 {home}: owner 0, mode drwx" in ran.stderr
     finally:

@@ -29,6 +29,28 @@ _NETWORKS = {
 }
 
 
+_CHECKOUT = Path(__file__).parents[2]
+# In a mount namespace of its own, a tmpfs in place of directory $1 that holds nothing but the way to the checkout $2.
+_SHOW = """
+mount --bind "$2" /mnt
+mount -t tmpfs -o mode=755 tmpfs "$1"
+mkdir -p "$2"
+mount --bind /mnt "$2"
+umount /mnt
+shift 2
+exec "$@"
+"""
+
+
+def ordinary(uid: int) -> tuple[str, ...]:
+    """A command that runs another as a user without any rights, who can see the checkout, wherever it lies."""
+    user = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+    hidden = [place for place in _CHECKOUT.parents if not place.stat().st_mode & 0o001]
+    if not hidden:
+        return user
+    return ("unshare", "--mount", "sh", "-ec", _SHOW, "sh", str(hidden[-1]), str(_CHECKOUT), *user)
+
+
 def new_name() -> str:
     return f"t{os.getpid()}-{next(_numbers)}"
 
