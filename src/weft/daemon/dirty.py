@@ -5,6 +5,7 @@ A burst of marks while a round runs is the next round; the first mark of a quiet
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from weft.model.objects import Key
@@ -35,6 +36,7 @@ class Wake:
     def __init__(self) -> None:
         self._dirty = Dirty()
         self._event = asyncio.Event()
+        self._looked: float | None = None  # when everything was asked for last; None before the first wait
 
     def everything(self) -> None:
         """Ask for a full look."""
@@ -57,12 +59,16 @@ class Wake:
         self._event.set()
 
     async def next(self, *, at_most: float) -> Dirty:
-        """Wait for a mark and take all there are; after `at_most` seconds of quiet, ask for everything."""
-        try:
-            async with asyncio.timeout(at_most):
+        """Wait for a mark and take all there are; ask for everything when nobody has for `at_most` seconds."""
+        now = asyncio.get_running_loop().time
+        due = (now() if self._looked is None else self._looked) + at_most
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
                 await self._event.wait()
-        except TimeoutError:
+        if now() >= due and not self._dirty.everything:
             self._dirty.everything = self._dirty.sweep = True
+        if self._dirty.everything or self._looked is None:
+            self._looked = now()
         return self.take()
 
     def take(self) -> Dirty:

@@ -1,20 +1,23 @@
 """The loop: look, decide, act. The one owner of this node's links, routes, neighbours and FDB entries.
 
 A round costs what changed. The kept picture of the kernel (`_have`) moves forward by our own steps and by
-notices; a full look replaces it at the start, after anything that notices do not announce, and once a
-minute, when a difference that no notice announced is counted and logged.
+notices; a full look replaces it at the start, after anything that notices do not announce, and when there was
+none for a minute: then a difference that no notice announced is counted and logged.
 """
 
 import asyncio
 import errno
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
+from weft.daemon import repairs
 from weft.daemon.dirty import Dirty, Wake
+from weft.daemon.retries import FIRST_SECONDS, Retries
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.node import SHARED, Wanted, shared
 from weft.desired.realm import Realm
@@ -28,18 +31,9 @@ from weft.plan.fuse import Fuse
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 60.0
-_FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
+_LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 _PEERS_A_SLICE: Final = 128  # decided before the event loop gets a turn: about 3 ms
-_NAMED: Final = 10  # logged one by one; of what is beyond that, the number
-
-_REPAIR_CODES: Final[Mapping[str, str]] = {
-    "address": "VTEP-001",
-    "sysctl": "VTEP-003",
-    "neighbour": "FDB-001",
-    "fdb": "FDB-001",
-    "route": "ROUTE-001",
-}
 
 
 class Kernel(Protocol):
@@ -84,7 +78,7 @@ class Reconciler:
         self._have: dict[Key, Object] = {}
         self._seen_since: set[Key] | None = None  # what notices spoke of while the kernel was at work
         self._fuse = Fuse()
-        self._retries: dict[Key, float] = {}
+        self._retries = Retries(self.wake.keys)
         self._ignored: list[str] = []  # of this round, not logged yet
         self._started = False
 
@@ -123,9 +117,15 @@ class Reconciler:
             self.wake.keys(self.tally.failing)
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
+        """Reconcile until cancelled, whatever the kernel answers, or fails to."""
         while True:
-            await self.round(await self.wake.next(at_most=SWEEP_SECONDS))
+            try:
+                await self.round(await self.wake.next(at_most=SWEEP_SECONDS))
+            except OSError as error:  # lists that never held still, or answers that were lost
+                log.error("the kernel could not be asked: %s; trying again", error)  # noqa: TRY400 - it says all
+                await asyncio.sleep(FIRST_SECONDS)
+                self.wake.everything()
+                self.wake.inputs()
 
     async def round(self, dirty: Dirty) -> None:
         """Look at what is dirty, decide, act: while the kernel works on one slice, the next is decided.
@@ -136,14 +136,15 @@ class Reconciler:
         if dirty.everything:
             await self._look(None if not dirty.sweep else dirty.keys)
         decided: set[Key] = set()
-        repairs: list[tuple[str, Step]] = []
+        mended: list[repairs.Repair] = []
         removals: list[Step] = []
         acting: asyncio.Task[None] | None = None
         for keys in self._decide(dirty, decided):
             steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
+            self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
             if self._started:
                 steps = self._allowed(steps, decided)
-                repairs += [(self._code(step), step) for step in steps if self._repairs(step, decided)]
+                mended += [(self._code(step), step) for step in steps if self._repairs(step, decided)]
             removals += [step for step in steps if self._is_removal(step)]
             if acting is not None:
                 await acting
@@ -152,29 +153,36 @@ class Reconciler:
         if acting is not None:
             await acting
         await self._act(removals)
-        _say_some(log.warning, self._ignored)
+        repairs.say_some(log.warning, self._ignored)
         self._ignored.clear()
-        self._report([(code, step) for code, step in repairs if step.object.key not in self.tally.failing])
+        done = [(code, step) for code, step in mended if step.object.key not in self.tally.failing]
+        repairs.report(done)
+        self.tally.repairs.update(code for code, _ in done)
         self._started = True
 
     def _decide(self, dirty: Dirty, decided: set[Key]) -> Iterator[set[Key]]:
         """Decide part by part; yields the keys to compare and adds those whose wanted state was computed to `decided`.
 
-        The parts that were asked for come first; what is left are objects that someone else has changed.
+        The parts that were asked for come first; what is left are objects that someone else has changed. But for the
+        links: without them the kernel refuses the rest.
         """
         peers: Iterable[str] = dirty.peers
+        links: set[Key] = set()
         if dirty.inputs:
             touched = self._wanted.set(SHARED, shared(self._backend, self.inputs))
             decided |= touched
             yield touched
             peers = (self._wanted.parts - {SHARED}) | self.roster.believed.keys()
+        elif dirty.everything:
+            links = {key for key in self._wanted.objects if key[0] == "link"}
+            yield links
         waiting = iter(peers)
         while some := list(islice(waiting, _PEERS_A_SLICE)):
             touched = set[Key]().union(*(self._decide_peer(lease_id) for lease_id in some))
             decided |= touched
             yield touched
         if dirty.everything or dirty.inputs:
-            yield (self._wanted.objects.keys() | self._have.keys()) - decided
+            yield (self._wanted.objects.keys() | self._have.keys()) - decided - links
         elif dirty.keys:
             yield dirty.keys - decided
 
@@ -197,16 +205,20 @@ class Reconciler:
 
     async def _look(self, announced: set[Key] | None) -> None:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
-        seen = await self._kernel.look()
-        have = {key: thing for key, thing in seen.items() if self._realm.holds(thing)}
+        with self._listening() as newer:
+            seen = await self._kernel.look()
+        have = {key: thing for key, thing in seen.items() if self._realm.holds(thing) and key not in newer}
+        # The lists were read one after the other, and a notice has moved the kept picture on since.
+        have |= {key: self._have[key] for key in newer & self._have.keys()}
         # What is as wanted is kept once, not twice.
         have = {key: thing for key, thing in self._wanted.objects.items() if have.get(key) == thing} | {
             key: thing for key, thing in have.items() if self._wanted.objects.get(key) != thing
         }
         if announced is not None:
             changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
-            self.tally.unannounced += len(changed - announced)
-            for key in sorted(changed - announced, key=repr)[:_NAMED]:
+            changed -= announced
+            self.tally.unannounced += len(changed)
+            for key in sorted(changed, key=repr)[: repairs.NAMED]:
                 thing = have.get(key) or self._have[key]
                 log.warning("no notice announced that %s changed", describe(thing))
         self._have = have
@@ -216,21 +228,19 @@ class Reconciler:
         return step.object.key not in decided and (isinstance(step, Put) or self._is_removal(step))
 
     def _code(self, step: Step) -> str:
-        """The code of the problem that a repair answers to."""
         key = step.object.key
-        if key not in self._wanted.objects:
-            return "ROUTE-002"
-        if isinstance(step.object, VxlanLink):
-            return "VTEP-003" if key in self._have else "VTEP-004"
-        return _REPAIR_CODES[str(key[0])]
+        return repairs.code(step.object, wanted=key in self._wanted.objects, there=key in self._have)
 
     def _allowed(self, steps: Sequence[Step], decided: set[Key]) -> list[Step]:
-        """Leave out the repairs that have to wait; both steps of a link's re-creation or neither."""
+        """Leave out the repairs that have to wait; both steps of a link's re-creation or neither.
+
+        What the kernel refused waits for its own time, which has come: that it is not there is nobody's doing.
+        """
         verdicts: dict[Key, bool] = {}
         for step in steps:
             key = step.object.key
             if key not in verdicts:
-                verdicts[key] = key in decided or self._may_repair(step)
+                verdicts[key] = key in decided or key in self.tally.failing or self._may_repair(step)
         return [step for step in steps if verdicts[step.object.key]]
 
     def _may_repair(self, step: Step) -> bool:
@@ -241,15 +251,14 @@ class Reconciler:
         if self._fuse.announce(key):
             code = self._code(step)
             log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(step.object))
-        self._later(wait, key)
+        self._retries.later(wait, key)
         return False
 
     async def _act(self, steps: Sequence[Step]) -> None:
         if not steps:
             return
-        self._seen_since = newer = set[Key]()
-        failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
-        self._seen_since = None
+        with self._listening() as newer:
+            failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
         refused: list[str] = []
         for step in steps:
             key = step.object.key
@@ -258,51 +267,40 @@ class Reconciler:
                 refused += self._failed(step, failure)
                 continue
             if key in self.tally.failing:
-                del self.tally.failing[key], self._retries[key]
+                self._settle([key])
             if key in newer:
                 continue  # a notice is newer than our step
             if isinstance(step, Put):
                 self._have[key] = step.object
             else:
                 self._have.pop(key, None)
-        _say_some(log.error, refused)
+        repairs.say_some(log.error, refused)
 
     def _failed(self, step: Step, failure: Failure) -> list[str]:
         """See to it that a step is tried again; returns what there is to say that has not been said."""
         key = step.object.key
         said = self.tally.failing.get(key)
-        gone = failure.errno == errno.ENODEV and ("link", link_of(step.object)) in self._have
-        first = key not in self._retries
-        pause = self._retries.get(key, _FIRST_RETRY / 2) * 2
-        self._retries[key] = min(pause, _LAST_RETRY)
+        gone = failure.errno in _LINK_GONE and ("link", link_of(step.object)) in self._wanted.objects
         self.tally.failing[key] = failure.message
-        self._later(self._retries[key], key)
+        first = self._retries.refused(key)
         if gone and first:
-            self.wake.everything()  # the link went, and the notice of that comes after those of what was on it
+            self.wake.everything()  # the link went while we were at work, whether or not we have heard of it
             return []
         if failure.message == said:
             return []
         return [f"kernel refused {describe(step.object)}: {failure.message}; trying again"]
 
-    def _later(self, seconds: float, key: Key) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.wake.keys, [key])
+    def _settle(self, keys: Iterable[Key]) -> None:
+        """Forget refusals: what was refused is there now, or nobody wants it any more."""
+        for key in keys:
+            del self.tally.failing[key]
+            self._retries.settled(key)
 
-    def _report(self, repairs: Sequence[tuple[str, Step]]) -> None:
-        """Count and log what someone else had changed."""
-        by_code = Counter(code for code, _ in repairs)
-        if len(repairs) > _NAMED:
-            log.warning("repaired %s", ", ".join(f"{count} x {code}" for code, count in sorted(by_code.items())))
-        else:
-            for code, step in repairs:
-                log.warning(
-                    "%s: %s %s", code, "put back" if isinstance(step, Put) else "removed", describe(step.object)
-                )
-        self.tally.repairs += by_code
-
-
-def _say_some(say: Callable[[str], None], lines: Sequence[str]) -> None:
-    """Log the first lines of many that say the like, and how many there are: thousands of peers fail together."""
-    for line in lines[:_NAMED]:
-        say(line)
-    if len(lines) > _NAMED:
-        say(f"and {len(lines) - _NAMED} more like that")
+    @contextmanager
+    def _listening(self) -> Iterator[set[Key]]:
+        """Collect the keys that notices speak of meanwhile."""
+        self._seen_since = newer = set[Key]()
+        try:
+            yield newer
+        finally:
+            self._seen_since = None

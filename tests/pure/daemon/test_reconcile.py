@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import builders
 from tests.support.replay import remove, replay
-from weft.daemon.dirty import Dirty
+from weft.daemon.dirty import Dirty, Wake
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
 from weft.desired.harm import Ours
@@ -142,7 +142,7 @@ async def test_a_burst_of_marks_is_one_round():
 async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
     node = Node()
     later: list[tuple[float, Key]] = []
-    monkeypatch.setattr(node.loop, "_later", lambda seconds, key: later.append((seconds, key)))
+    monkeypatch.setattr(node.loop._retries, "later", lambda seconds, key: later.append((seconds, key)))
     node.kernel.refused = {ROUTE.key}
     await node.loop.round(ALL)
     assert node.kernel.state.keys() == node.loop.wanted.keys() - {ROUTE.key}
@@ -159,7 +159,7 @@ async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
 async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     node = await Node().start()
     later: list[float] = []
-    monkeypatch.setattr(node.loop, "_later", lambda seconds, _key: later.append(seconds))
+    monkeypatch.setattr(node.loop._retries, "later", lambda seconds, _key: later.append(seconds))
     for _ in range(50):
         node.delete(ROUTE.key)
         await node.settle()
@@ -173,7 +173,7 @@ async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
 
 async def test_a_device_that_someone_keeps_changing_is_never_left_deleted(monkeypatch):
     node = await Node().start()
-    monkeypatch.setattr(node.loop, "_later", lambda *_: None)
+    monkeypatch.setattr(node.loop._retries, "later", lambda *_: None)
     for _ in range(30):
         link = node.loop.wanted[LINK]
         remove(node.kernel.state, LINK)
@@ -300,3 +300,107 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     node.loop.wake.peers(node.loop.roster.changed(gone=[new.id]))
     await node.settle()
     assert len(node.kernel.state) == 3 + 2 * 3
+
+
+def alarms() -> int:
+    """How many alarms of the event loop wait."""
+    return sum(not timer.cancelled() for timer in asyncio.get_running_loop()._scheduled)
+
+
+async def test_other_reasons_to_try_again_add_no_alarms():
+    node = await Node().start()
+    node.kernel.refused = {ROUTE.key}
+    node.delete(ROUTE.key)
+    await node.settle()
+    waiting = alarms()
+    for _ in range(20):
+        node.loop.try_again()
+        await node.settle()
+    assert alarms() == waiting == 1
+
+
+async def test_a_refused_object_that_nobody_wants_any_more_is_forgotten():
+    node = await Node().start()
+    node.kernel.refused = {ROUTE.key}
+    node.delete(ROUTE.key)
+    await node.settle()
+    assert ROUTE.key in node.loop.tally.failing
+    node.loop.wake.peers(node.loop.roster.changed(gone=["10.5.2.0-24"]))
+    await node.settle()
+    assert not node.loop.tally.failing
+    assert alarms() == 0
+
+
+async def test_what_was_refused_for_long_is_put_back_at_the_first_chance():
+    node = await Node().start()
+    node.kernel.refused = {ROUTE.key}
+    node.delete(ROUTE.key)
+    await node.settle()
+    for _ in range(30):
+        node.now += 60
+        node.loop.try_again()
+        await node.settle()
+    node.kernel.refused = set()
+    node.loop.try_again()
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+
+
+async def test_a_notice_during_a_look_is_newer_than_the_lists():
+    """The list of routes has been read, that of something else has not, and somebody deletes a route."""
+    node = await Node().start()
+    look = node.kernel.look
+
+    async def looking() -> dict[Key, Object]:
+        seen = await look()
+        node.kernel.look = look
+        node.delete(ROUTE.key)
+        return seen
+
+    node.kernel.look = looking
+    node.loop.wake.everything()
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+    assert node.loop.tally.unannounced == 0
+
+
+async def test_a_device_comes_back_before_what_changes_at_the_same_time():
+    node = await Node().start()
+    remove(node.kernel.state, LINK)
+    node.loop.wake.everything()
+    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(9, vxlan)]))
+    await node.settle()
+    assert node.kernel.state == node.loop.wanted
+    assert len(node.kernel.applied) == len(node.kernel.state)
+
+
+async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, caplog):
+    monkeypatch.setattr("weft.daemon.reconcile.FIRST_SECONDS", 0.01)
+    node = await Node().start()
+    look = node.kernel.look
+
+    async def torn() -> dict[Key, Object]:
+        node.kernel.look = look
+        raise OSError(4, "the kernel's list kept changing while it was read")
+
+    node.kernel.look = torn
+    node.loop.wake.everything()
+    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(9, vxlan)]))
+    done = asyncio.Event()
+    node.kernel.during = done.set
+    task = asyncio.create_task(node.loop.run())
+    await asyncio.wait_for(done.wait(), 1)
+    task.cancel()
+    assert node.kernel.state == node.loop.wanted
+    assert len(node.kernel.state) == 15
+    assert "kept changing" in caplog.text
+
+
+async def test_a_sweep_comes_in_time_however_busy_the_node_is():
+    wake = Wake()
+    sweeps = 0
+    for _ in range(30):
+        wake.keys([ROUTE.key])
+        sweeps += (await wake.next(at_most=0.05)).sweep
+        await asyncio.sleep(0.01)
+    assert 3 <= sweeps <= 7

@@ -1,0 +1,48 @@
+"""When to look at an object again: after a refusal of the kernel later each time, or when someone fights us.
+
+One alarm for each object, so that whatever else leads to another try does not add to those that wait.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from weft.model.objects import Key
+
+FIRST_SECONDS: Final = 1.0
+_LAST_SECONDS: Final = 60.0
+
+
+class Retries:
+    """Alarms by key, and how long the next pause of each is; `wake` is called when one is due."""
+
+    def __init__(self, wake: Callable[[Iterable[Key]], None]) -> None:
+        self._wake = wake
+        self._pauses: dict[Key, float] = {}
+        self._alarms: dict[Key, asyncio.TimerHandle] = {}
+
+    def refused(self, key: Key) -> bool:
+        """Try again, later than the last time; True if this is the first refusal."""
+        first = key not in self._pauses
+        self._pauses[key] = FIRST_SECONDS if first else min(self._pauses[key] * 2, _LAST_SECONDS)
+        self.later(self._pauses[key], key)
+        return first
+
+    def settled(self, key: Key) -> None:
+        """Forget an object: it is as wanted, or wanted no more."""
+        self._pauses.pop(key, None)
+        self._disarm(key)
+
+    def later(self, seconds: float, key: Key) -> None:
+        """Look at `key` in so many seconds, in place of what was planned for it."""
+        self._disarm(key)
+        self._alarms[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
+
+    def _due(self, key: Key) -> None:
+        del self._alarms[key]
+        self._wake([key])
+
+    def _disarm(self, key: Key) -> None:
+        alarm = self._alarms.pop(key, None)
+        if alarm is not None:
+            alarm.cancel()
