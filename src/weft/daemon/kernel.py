@@ -20,7 +20,7 @@ _MANY: Final = 4 * CHUNK
 
 
 class NodeKernel:
-    """One rtnetlink socket.
+    """One rtnetlink socket, for one at a time: a thread's answers must not be read by somebody else.
 
     `devices` are the links that are ours by name, `sysctls` the settings to look at.
     """
@@ -29,17 +29,20 @@ class NodeKernel:
         self.rtnl = rtnl
         self.devices: frozenset[str] = frozenset()
         self.sysctls: tuple[str, ...] = ()
+        self._turn = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
         """Look at everything."""
-        return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
+        async with self._turn:
+            return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
 
-    def route_to(self, ip: Ip) -> RouteInfo | None:
+    async def route_to(self, ip: Ip) -> RouteInfo | None:
         """The kernel's route to `ip`, None if it has none."""
-        try:
-            return self.rtnl.route_to(ip)
-        except NetlinkError:
-            return None
+        async with self._turn:
+            try:
+                return self.rtnl.route_to(ip)
+            except NetlinkError:
+                return None
 
     async def answers(self, ip: Ip, *, within: float) -> bool:
         """Whether anybody answers for `ip`."""
@@ -51,6 +54,7 @@ class NodeKernel:
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:
         """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
-        if len(steps) <= _MANY:
-            return await in_turns(applying(self.rtnl, steps))
-        return await asyncio.to_thread(apply, self.rtnl, steps)
+        async with self._turn:
+            if len(steps) <= _MANY:
+                return await in_turns(applying(self.rtnl, steps))
+            return await asyncio.to_thread(apply, self.rtnl, steps)

@@ -129,7 +129,7 @@ class Node:
 
     async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
-        facts, why = start.look_around(self._options, netconf, kernel, snapshot)
+        facts, why = await start.look_around(self._options, netconf, kernel, snapshot)
         log.info("%s", why)
         for problem in overlaps(netconf, facts):
             log.warning("%s", problem)

@@ -52,7 +52,7 @@ async def preview(options: Options, world: World) -> Preview:
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
-        facts, why = start.look_around(options, netconf, kernel, snapshot)
+        facts, why = await start.look_around(options, netconf, kernel, snapshot)
         inputs = start.make_inputs(options, netconf, facts, _identity(directory, world, snapshot, netconf, facts))
         backend = BACKENDS[netconf.backend]
         own, note = _own(options, inputs, leases, remembered)

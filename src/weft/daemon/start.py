@@ -86,10 +86,10 @@ def understand(memory: Memory, options: Options) -> NetConf:
     return netconf
 
 
-def look_around(options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot) -> tuple[Facts, str]:
+async def look_around(options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot) -> tuple[Facts, str]:
     """Choose the uplink and say why. Raises `ConfigError` (IFACE-001)."""
     target = options.iface_can_reach
-    reach = None if target is None else kernel.route_to(target)
+    reach = None if target is None else await kernel.route_to(target)
     return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach)
 
 

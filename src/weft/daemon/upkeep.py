@@ -101,7 +101,7 @@ class Upkeep:
     async def _look_again(self) -> None:
         inputs = self._network.inputs
         snapshot = await self._kernel.snapshot()
-        facts, why = start.look_around(self._options, inputs.netconf, self._kernel, snapshot)
+        facts, why = await start.look_around(self._options, inputs.netconf, self._kernel, snapshot)
         if facts == inputs.facts:
             self._network.loop.try_again()
             return
