@@ -36,10 +36,10 @@ def _add(call: Call) -> bytes:
     conf = bridgeconf.parse(call.config, call.args)
     mac = _mac(conf.mac)
     masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
-    bridge = _ensure_bridge(call, conf)
     container = call.host.container
     if container is None:
         raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
+    bridge = _ensure_bridge(call, conf)
     with ExitStack() as undo:
         link, name = _make_veth(call, container, conf, mac)
         _on_failure(undo, call, lambda: interface.disable(call, link, link.link))
