@@ -7,7 +7,8 @@ The roster is changed by what the store says and judges nothing but the leases t
 a claim, found through an index, never by walking over everybody.
 """
 
-from collections import Counter, defaultdict
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -52,7 +53,8 @@ class Roster:
         # Tuples, because nearly all have one id, and a set takes four times the room.
         self._claims: defaultdict[_Claim, tuple[str, ...]] = defaultdict(tuple)
         self._bases: defaultdict[_Base, tuple[str, ...]] = defaultdict(tuple)
-        self._lengths: Counter[tuple[int, int]] = Counter()
+        # The first addresses in order, by family and prefix length: as a rule there is one length.
+        self._lengths: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
     @property
     def believed(self) -> Mapping[str, Lease]:
@@ -148,18 +150,16 @@ class Roster:
         """The leases of other prefix lengths that share addresses with `base`."""
         family, length, first = base
         bits = 32 if family == 4 else 128
-        for other_family, other_length in self._lengths:
+        for (other_family, other_length), firsts in self._lengths.items():
             if other_family != family or other_length == length:
                 continue
             if other_length < length:
                 shift = bits - other_length
                 yield from self._bases.get((family, other_length, first >> shift << shift), ())
-            else:  # narrower subnets inside a wide one: rare, so searched rather than indexed
-                shift = bits - length
-                for (some_family, some_length, some_first), ids in self._bases.items():
-                    same = (some_family, some_length) == (family, other_length)
-                    if same and some_first >> shift << shift == first:
-                        yield from ids
+            else:
+                inside = firsts[bisect_left(firsts, first) : bisect_left(firsts, first + (1 << bits - length))]
+                for other in inside:
+                    yield from self._bases[family, other_length, other]
 
     def _learn(self, lease: Lease) -> None:
         entry = _Entry(lease, macs_in(lease))
@@ -167,8 +167,9 @@ class Roster:
         for claim in entry.claims:
             self._claims[claim] += (lease.id,)
         for base in entry.bases:
+            if base not in self._bases:
+                insort(self._lengths[base[:2]], base[2])
             self._bases[base] += (lease.id,)
-            self._lengths[base[:2]] += 1
 
     def _forget(self, lease_id: str) -> None:
         entry = self._entries.pop(lease_id)
@@ -176,9 +177,14 @@ class Roster:
             _drop(self._claims, claim, lease_id)
         for base in entry.bases:
             _drop(self._bases, base, lease_id)
-            self._lengths[base[:2]] -= 1
-            if not self._lengths[base[:2]]:
-                del self._lengths[base[:2]]
+            if base not in self._bases:
+                self._forget_base(base)
+
+    def _forget_base(self, base: _Base) -> None:
+        firsts = self._lengths[base[:2]]
+        del firsts[bisect_left(firsts, base[2])]
+        if not firsts:
+            del self._lengths[base[:2]]
 
 
 def _drop(index: dict[_K, tuple[str, ...]], key: _K, lease_id: str) -> None:

@@ -1,5 +1,6 @@
 """Leases are data from strangers: what is believed, what is refused, and what a change touches."""
 
+import time
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from itertools import pairwise
@@ -214,3 +215,22 @@ def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[
     assert not moved._claims
     assert not moved._bases
     assert not moved._lengths
+
+
+def test_one_lease_of_another_length_does_not_make_thousands_dear():
+    """Each subnet would be compared with every other one: ten seconds in which the daemon does nothing else."""
+    many = [
+        replace(builders.lease(2, vxlan), id=str(node), v4=IPv4Network((0x0B000000 + (node << 8), 24)), created=node)
+        for node in range(3000)
+    ]
+    many = [replace(each, attrs=LeaseAttrs(public_ip=IPv4Address(0xAC100000 + each.created))) for each in many]
+    narrow = replace(peer(3), v4=IPv4Network("11.9.9.0/28"), created=9000)
+
+    def seconds(*more: Lease) -> float:
+        peers = Roster(Ours(networks=(IPv4Network("11.0.0.0/8"),)))
+        start = time.process_time()
+        peers.listed([*many, *more])
+        assert len(peers.believed) == 3000
+        return time.process_time() - start
+
+    assert seconds(narrow) < 5 * seconds()
