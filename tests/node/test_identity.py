@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+from weft.daemon import instance
 
 
 def copy_disk(source: Daemon, target: Daemon, *, subnet_file: bool = False) -> None:
@@ -15,13 +16,7 @@ def copy_disk(source: Daemon, target: Daemon, *, subnet_file: bool = False) -> N
     shutil.copytree(source.state_dir, target.state_dir)
     # An instance's directory is named for the paths it was started with, which on a real clone are the same.
     [old] = [path for path in target.state_dir.iterdir() if (path / "identity.json").exists()]
-    probe = target.spawn("--etcd-endpoints=http://127.0.0.1:1")
-    probe.says("waiting for the network configuration")
-    probe.kill()
-    [new] = [path for path in target.state_dir.iterdir() if path.name.startswith(old.name[:-12]) and path != old]
-    for path in old.iterdir():
-        shutil.copy(path, new)
-    shutil.rmtree(old)
+    old.rename(instance.directory(target.state_dir, str(target.subnet_file), target.prefix))
     if subnet_file:
         target.subnet_file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source.subnet_file, target.subnet_file)

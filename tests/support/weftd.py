@@ -284,7 +284,7 @@ class Daemon:
         """The log's lines that match."""
         return [line for line in self.log.splitlines() if re.search(pattern, line)]
 
-    def says(self, pattern: str, *, seconds: float = 5.0) -> str:
+    def says(self, pattern: str, *, seconds: float = 10.0) -> str:
         """Wait for a line that matches, and return it."""
         deadline = time.monotonic() + seconds
         while not (found := self.lines(pattern)):

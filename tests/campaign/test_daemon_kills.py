@@ -6,15 +6,27 @@ The seed is printed and another one each time; set WEFT_SEED to repeat a run.
 import json
 import os
 import random
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from tests.support import etcd
 from tests.support.kills import FLAGS, Killer
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import Cluster, Daemon, eventually, peer_mac
+from tests.support.weftd import Cluster, Daemon, Underlay, clusters, eventually, peer_mac
 
 PEERS = range(50, 60)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    underlay = Underlay(tmp_path / "etcd", etcd.wheel())
+    try:
+        yield from clusters(underlay, tmp_path)
+    finally:
+        underlay.close()
 
 
 def sound(cluster: Cluster, node: Daemon, two: Daemon) -> None:
@@ -89,11 +101,11 @@ def _some(chance: random.Random, names: list[str], count: int) -> list[str]:
     return chance.sample(names + rest, len(names) + len(rest))
 
 
-def test_a_daemon_killed_at_any_point_goes_on_where_it_was(own_cluster: Cluster):
-    torture(own_cluster, 20)
+def test_a_daemon_killed_at_any_point_goes_on_where_it_was(cluster: Cluster):
+    torture(cluster, 20)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_daemon_killed_two_hundred_times(own_cluster: Cluster):
-    torture(own_cluster, 240)
+def test_a_daemon_killed_two_hundred_times(cluster: Cluster):
+    torture(cluster, 240)
