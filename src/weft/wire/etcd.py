@@ -20,6 +20,7 @@ Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
 # Upstream's recogniser: open to the left, closed on the right, lower-case hex only.
 _ID: Final = re.compile(r"(\d+\.\d+\.\d+\.\d+)-(\d+)(?:&([a-f\d:]+)-(\d+))?\Z", re.ASCII)
+_LONGEST_ID: Final = 200
 # Every spelling of an octet that counts: no leading zeros, signs or blanks, which `int` would let pass.
 _OCTETS: Final = {str(octet): octet for octet in range(256)}
 _FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data")
@@ -51,7 +52,8 @@ def parse_id(text: str) -> Subnets:
 
     Raises `PeerError` for a key that names none at all, and for one with host bits, which no node can use.
     """
-    found = _ID.search(text)
+    # Far more than any subnet takes. The pattern, open to the left, would look at a million digits a million times.
+    found = _ID.search(text) if len(text) <= _LONGEST_ID else None
     if found is None:
         raise _unusable(text, "the key is no subnet", "A.B.C.D-LEN or A.B.C.D-LEN&IPV6-LEN")
     base, length, base6, length6 = found.groups()
@@ -146,7 +148,8 @@ def _public_v4(value: Any) -> IPv4Address | None:
 
 def _public_v6(value: Any) -> IPv6Address:
     try:
-        return IPv6Address(_text(value))
+        # A zone (`fe80::1%eth0`) names a link of whoever wrote it, and would make one address look like another.
+        return IPv6Address(_text(value).replace("%", " "))
     except ValueError:
         raise ValueError(f"PublicIPv6 is {_shown(value)}, not an IPv6 address") from None
 

@@ -1,6 +1,7 @@
 """Keys and values in etcd: flannel's bytes, and no stranger's bytes do harm."""
 
 import json
+import time
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
@@ -253,6 +254,7 @@ def test_value_is_read_as_upstream_reads_it(value, attrs):
         ('{"PublicIP":16909060}', "PublicIP is 16909060"),
         ('{"PublicIP":"1.2.3.4","PublicIPv6":"1.2.3.4"}', "PublicIPv6 is '1.2.3.4'"),
         ('{"PublicIP":"1.2.3.4","PublicIPv6":7}', "PublicIPv6 is 7"),
+        ('{"PublicIP":"1.2.3.4","PublicIPv6":"fd00::3%eth0"}', "PublicIPv6 is 'fd00::3%eth0'"),
         ('{"PublicIP":"1.2.3.4","BackendType":{}}', "BackendType is {}"),
         ("[]", "the value is a JSON list"),
         ('"text"', "the value is a JSON str"),
@@ -355,3 +357,10 @@ def test_quick_reading_of_ipv4_accepts_nothing_more(text):
             decode_attrs(json.dumps({"PublicIP": text}).encode())
     else:
         assert decode_attrs(json.dumps({"PublicIP": text}).encode()).public_ip == (address if int(address) else None)
+
+
+def test_a_key_of_a_million_digits_is_refused_at_once():
+    start = time.process_time()
+    with pytest.raises(PeerError, match="the key is no subnet"):
+        parse_id("1" * 1_000_000)
+    assert time.process_time() - start < 0.5
