@@ -18,14 +18,14 @@ CASES = (
 def measure() -> list[Figure]:
     figures = []
     for backend, peers, target, upstream in CASES:
-        ours, early = [], 0
-        for _ in range(ROUNDS):
+        ours, theirs, early = [], [], 0
+        for _ in range(ROUNDS):  # in turns, so that both see the machine as it is
             seconds, ready = cold_start(backend, peers)
             ours.append(seconds)
+            theirs.append(floor(backend, peers))
             early += ready < seconds
         if early:
             raise AssertionError(f"{backend}, {peers} leases: ready before every object was in, {early} times")
-        theirs = [floor(backend, peers) for _ in range(ROUNDS)]
         figures.append(
             Figure(
                 what=f"cold start, {peers} {backend} leases, all objects in",
