@@ -4,6 +4,7 @@ Sub-commands are imported when they are called, so that `weft --help` and comple
 sub-command does belongs elsewhere; here stands only where to find it.
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,4 +135,6 @@ def _complain(problem: Problem) -> None:
 
 def main() -> None:
     """Be the console script `weft`."""
+    # As Ctrl-C: whoever is running cleans up on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))

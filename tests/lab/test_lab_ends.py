@@ -124,7 +124,7 @@ def test_up_takes_the_place_of_a_dead_lab():
             assert len(netns_names(running.name)) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("after", ["nodes stand", "daemons are ready"])
 def test_an_interrupted_up_leaves_nothing(number, after):
     name = new_name()
@@ -138,8 +138,8 @@ def test_an_interrupted_up_leaves_nothing(number, after):
         child.send_signal(number)
         child.wait(15)
     gone(pid)
-    if number == signal.SIGINT:
-        assert child.returncode == 130
+    if number != signal.SIGKILL:
+        assert child.returncode == 128 + number
         assert not (PLACES / name).exists()
     else:  # nobody was there to remove the directory
         weft("lab", "clean", name)

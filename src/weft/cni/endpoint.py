@@ -46,7 +46,7 @@ class Endpoint:
             try:
                 sock.bind(fresh)
             except OSError as error:
-                raise _unusable(path, str(error)) from error
+                raise _unusable(path, error.strerror or str(error)) from error
             sock.listen(_BACKLOG)
             sock.settimeout(0)
             # A client that finds the name finds somebody listening, also while a daemon takes over.
@@ -64,7 +64,7 @@ def _private_directory(path: str, held: ExitStack) -> int:
         RootedFiles(_held_root("/", held)).makedirs(path, mode=0o700)
         fd = _held_root(path, held)
     except OSError as error:
-        raise _unusable(path, str(error)) from error
+        raise _unusable(path, error.strerror or str(error)) from error
     seen = os.fstat(fd)
     if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
         raise _unusable(path, f"a directory of uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
