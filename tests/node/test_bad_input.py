@@ -121,6 +121,13 @@ def test_a_network_configuration_that_cannot_be_ends_the_start(cluster: Cluster,
         ends(node, status=1, says=says)
 
 
+def test_a_misspelt_key_is_said(cluster: Cluster):
+    cluster.configure(conf(SubnetLn=25, Backend={"Type": "vxlan", "Prot": 3}))
+    node = cluster.node(1).start()
+    node.says(r"CONF-002 etcd key .*/config: SubnetLn is no known key and is ignored. Did you mean SubnetLen")
+    node.says(r"CONF-002 etcd key .*/config: Backend.Prot is no known key and is ignored. Did you mean Backend.Port")
+
+
 def test_pods_where_the_nodes_are_is_said(cluster: Cluster):
     """It is no error: only some subnets may be affected, and the lease may be taken elsewhere."""
     cluster.configure(conf(Network="172.16.0.0/12", SubnetMin="172.20.0.0"))
@@ -172,7 +179,7 @@ def test_a_variable_that_cannot_be_ends_the_start_and_a_misspelt_one_is_said(clu
         says = [r"FLAG-001 FLANNELD_IP_BLACKHOLE_ROUTE: 'perhaps'; expected true or false"]
         ends(node, status=2, says=says, env={"FLANNELD_IP_BLACKHOLE_ROUTE": "perhaps"})
     node.spawn(env={"FLANNELD_IFCAE": "eth0"}).wait_ready()
-    node.says(r"FLANNELD_IFCAE is the variable of no flag and is ignored. Did you mean FLANNELD_IFACE\?")
+    node.says(r"FLAG-001 FLANNELD_IFCAE is the variable of no flag and is ignored. Did you mean FLANNELD_IFACE\?")
 
 
 PLACES = {

@@ -50,7 +50,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     logs.set_up(options.v)
     log.info("weftd %s starts: %s", __version__, options)
     for warning in options.warnings:
-        log.warning("%s", warning)
+        log.warning("FLAG-001 %s", warning)
     # What start-up leaves is there to stay: the collector need not walk over it again and again.
     gc.disable()
     return asyncio.run(_serve(options, environ))

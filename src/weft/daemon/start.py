@@ -82,7 +82,7 @@ def understand(memory: Memory, options: Options) -> NetConf:
     """Check the network configuration. Raises `ConfigError` with all its problems."""
     netconf = parse_netconf(memory.net_conf, f"etcd key {options.etcd_prefix.rstrip('/')}/config")
     for warning in netconf.warnings:
-        log.warning("%s", warning)
+        log.warning("CONF-002 %s", warning)
     return netconf
 
 
