@@ -37,6 +37,29 @@ def test_any_method_will_do_and_no_other_path(cluster: Cluster):
             assert node.get(path, method)[0] == 404, path
 
 
+def test_a_tunnel_is_refused_and_leaves_nothing_open(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    descriptors = Path(f"/proc/{node.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    for _ in range(20):
+        assert node.get("/healthz", "CONNECT")[0] == 405
+    eventually(lambda: len(list(descriptors.iterdir())) <= before + 1)
+    assert "Traceback" not in node.log
+
+
+def test_a_connection_without_a_request_does_not_hold_up_the_end(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", node.health_port)))
+    with made as idle:
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert idle.recv(100).startswith(b"HTTP/1.1 200")
+        start = time.monotonic()
+        assert node.stop() == 0
+        assert time.monotonic() - start < 1
+
+
 @pytest.mark.spec("flannel.md §1.2/healthz-ip", "flannel.md §1.2/healthz-port")
 def test_health_listens_only_where_it_is_told(cluster: Cluster):
     cluster.configure()

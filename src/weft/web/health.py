@@ -38,30 +38,39 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(listening: socket.socket, status: Status) -> None:
-    """Answer until cancelled, then give open requests three seconds."""
-    open_requests: set[asyncio.Task[None]] = set()
+    """Answer until cancelled, then give open requests three seconds; connections without one end at once."""
+    connections: dict[asyncio.Task[None] | None, h11.Connection] = {}
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is not None:
-            open_requests.add(task)
-            task.add_done_callback(open_requests.discard)
-        with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await _converse(reader, writer, partial(_answer, status))
-        writer.close()
+        connection = connections[task] = h11.Connection(h11.SERVER)
+        try:
+            with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await _converse(connection, reader, writer, partial(_answer, status))
+        finally:
+            del connections[task]
+            writer.close()
 
     server = await asyncio.start_server(accept, sock=listening)
     try:
         await asyncio.get_running_loop().create_future()
     finally:
         server.close()
+        open_requests = [task for task, connection in connections.items() if task is not None and _is_busy(connection)]
         if open_requests:
             await asyncio.wait(open_requests, timeout=_GRACE_SECONDS)
 
 
-def _answer(status: Status, path: str) -> tuple[int, str]:
-    match path.partition("?")[0]:
+def _is_busy(connection: h11.Connection) -> bool:
+    """Tell whether part of a request has come."""
+    return connection.their_state is not h11.IDLE or bool(connection.trailing_data[0])
+
+
+def _answer(status: Status, request: h11.Request) -> tuple[int, str]:
+    if request.method == b"CONNECT":
+        return 405, "no tunnel here"  # 200 would begin one
+    match request.target.decode("ascii", "replace").partition("?")[0]:
         case "/healthz":
             return 200, "flanneld is running"
         case "/readyz":
@@ -71,10 +80,12 @@ def _answer(status: Status, path: str) -> tuple[int, str]:
 
 
 async def _converse(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Callable[[str], tuple[int, str]]
+    connection: h11.Connection,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    answer: Callable[[h11.Request], tuple[int, str]],
 ) -> None:
     """Answer request after request, until the client closes or asks us to. Any method will do."""
-    connection = h11.Connection(h11.SERVER)
     request = None
     while True:
         event = connection.next_event()
@@ -83,7 +94,7 @@ async def _converse(
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.EndOfMessage) and request is not None:
-            writer.write(_response(connection, request, *answer(request.target.decode("ascii", "replace"))))
+            writer.write(_response(connection, request, *answer(request)))
             await writer.drain()
             if connection.our_state is h11.MUST_CLOSE:
                 return
