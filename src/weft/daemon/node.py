@@ -52,6 +52,7 @@ class Node:
         self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
         waiting = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
         self._status = Status(waiting=waiting)
+        self._up = asyncio.Event()
 
     async def run(self) -> None:
         """Serve this node."""
@@ -59,7 +60,7 @@ class Node:
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
                 start_health(self._options, tasks, self._status)
-                start_cni(self._options, tasks, held, self._status)
+                start_cni(self._options, tasks, self._status, self._up)
                 await self._start(tasks, held)
 
     async def _start(self, tasks: asyncio.TaskGroup, held: ExitStack) -> None:
@@ -76,6 +77,7 @@ class Node:
             margin=options.subnet_lease_renew_margin * 60,
             now=self._world.now,
         )
+        rules = tasks.create_task(self._firewall(netconf, held))  # programs take their time; so does the store
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         snapshot = await kernel.snapshot()
         previous = host.previous_subnets(options)
@@ -88,9 +90,9 @@ class Node:
         for claimed in instance.claim(names):
             held.callback(claimed.close)
         kernel.devices = devices
-        firewall, tooling, rule_monitor = await self._firewall(inputs, held)
-        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         await self._acquire(leasing, inputs, (previous.subnet_v4, previous.subnet_v6))
+        firewall, tooling, rule_monitor = await rules
+        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         lease = leasing.lease
         network = Network(
             kernel,
@@ -142,14 +144,14 @@ class Node:
             own = start.without_clones(own, leasing.elders(listing), self._directory, self._world, facts=facts)
         return start.make_inputs(self._options, netconf, facts, own)
 
-    async def _firewall(self, inputs: Inputs, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor]:
+    async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor]:
         tools = Tools()
         firewall = Firewall(tools)
-        families = [family for family, pool in ((4, inputs.netconf.v4), (6, inputs.netconf.v6)) if pool is not None]
-        if not inputs.netconf.nftables:
+        families = [family for family, pool in ((4, netconf.v4), (6, netconf.v6)) if pool is not None]
+        if not netconf.nftables:
             for problem in await host.bridge_filter(tools, families):
                 log.warning("%s", problem)
-        tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", families)
+        tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", families)
         for problem in tooling.problems:
             log.error("%s", problem)
         for problem in tooling.warnings:
@@ -187,6 +189,7 @@ class Node:
 
     def _ready(self, network: Network) -> None:
         self._status.waiting = None
+        self._up.set()
         log.info(
             "ready: %d peers, %d refused, %d objects, %d not possible",
             self._status.peers,

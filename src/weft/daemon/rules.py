@@ -24,7 +24,10 @@ _RETRY_SECONDS: Final = 10.0
 
 
 class RuleKeeper:
-    """Keeps the rule sets as wanted: `want` says what that is, `install` makes it so, `run` keeps it so."""
+    """Keeps the rule sets as wanted: `want` says what that is, `install` makes it so, `run` keeps it so.
+
+    What is left of the other kind under our names goes when `run` begins: it delays no pod.
+    """
 
     def __init__(self, firewall: Firewall, *, clock: Callable[[], float]) -> None:
         self.repairs: Counter[str] = Counter()
@@ -41,10 +44,10 @@ class RuleKeeper:
         self._wake.inputs()
 
     async def install(self) -> None:
-        """Make the kernel hold what is wanted and nothing else under our names, whoever left it there."""
+        """Make the kernel hold what is wanted."""
         self._wake.take()
-        present = await self._firewall.present()
-        for key in self._want.keys() | present.keys():
+        present = await self._firewall.present(self._want.keys())
+        for key in self._want:
             step = self._step(key, present.get(key))
             if step is not None:
                 await self._act(step)
@@ -53,9 +56,20 @@ class RuleKeeper:
         """Put back what others change: at once when a notice says so, and every `sweep` seconds."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(monitor))
+            await self._remove_leftovers()
             while True:
                 dirty = await self._wake.next(at_most=sweep)
-                await (self.install() if dirty.inputs else self._repair(dirty))
+                if dirty.inputs:
+                    await self.install()
+                    await self._remove_leftovers()
+                else:
+                    await self._repair(dirty)
+
+    async def _remove_leftovers(self) -> None:
+        """Remove every rule set under our names that is not wanted, whoever left it there."""
+        for key, leftover in (await self._firewall.present()).items():
+            if key not in self._want:
+                await self._act(Delete(leftover))
 
     async def _listen(self, monitor: Monitor) -> None:
         async for wake in monitor.wakes():

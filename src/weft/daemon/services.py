@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from typing import Final
 
 from weft.config.options import Options
 from weft.model.errors import Unavailable
 from weft.model.status import Status
 
 log = logging.getLogger(__name__)
+
+# A start that takes longer than this is waiting for something.
+_PATIENCE_SECONDS: Final = 0.3
 
 
 def start_health(options: Options, tasks: asyncio.TaskGroup, status: Status) -> None:
@@ -19,8 +23,22 @@ def start_health(options: Options, tasks: asyncio.TaskGroup, status: Status) -> 
         tasks.create_task(health.serve(health.bind(str(options.healthz_ip), options.healthz_port), status))
 
 
-def start_cni(options: Options, tasks: asyncio.TaskGroup, held: ExitStack, status: Status) -> None:
-    """Serve CNI plugins, unless another daemon does: then say so, and do without."""
+def start_cni(options: Options, tasks: asyncio.TaskGroup, status: Status, up: asyncio.Event) -> None:
+    """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason."""
+
+    async def serve() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await up.wait()
+        with ExitStack() as held:
+            await _serve_cni(options, status, held)
+
+    tasks.create_task(serve())
+
+
+async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
+    """Serve plugins, unless another daemon does: then say so, and do without."""
+    # Late: 20 ms of imports that the network does not wait for.
     from weft.cni.endpoint import Endpoint
     from weft.cni.opened import open_node
     from weft.cni.plugins import run
@@ -40,4 +58,4 @@ def start_cni(options: Options, tasks: asyncio.TaskGroup, held: ExitStack, statu
         retire=retirement.retire,
         lease_problem=lambda: "" if status.waiting is None else str(status.waiting),
     )
-    tasks.create_task(serve(endpoint, node, run=run))
+    await serve(endpoint, node, run=run)
