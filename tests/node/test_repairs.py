@@ -190,8 +190,8 @@ def test_host_gw_routes_are_put_back_at_once(cluster: Cluster, family):
         before = one.ip(f"{version} route show {subnet}")
         for change in (f"route del {subnet}", f"route replace {subnet} dev cni0 proto 165"):
             one.ip(f"{version} {change}")
-            eventually(lambda v=version, s=subnet, b=before: one.ip(f"{v} route show {s}") == b, seconds=1)
-    assert len(one.lines("ROUTE-001: put back")) >= 2 * len(two.subnets)
+            eventually(lambda v=version, s=subnet, b=before: one.ip(f"{v} route show {s}") == b, seconds=2)
+    eventually(lambda: len(one.lines("ROUTE-001: put back")) >= 2 * len(two.subnets))
 
 
 @pytest.mark.spec("flannel.md §6.3/route-check")
