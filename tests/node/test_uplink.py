@@ -127,3 +127,28 @@ def test_routes_outlive_a_cable_that_is_pulled_for_a_moment(cluster: Cluster, ba
         node.sees("ip link show eth0", "NO-CARRIER")
         plugged.run(f"ip link set {node.port} up")
         node.sees("ip route", "10.5.50.0/24")
+
+
+def test_a_subnet_file_that_could_not_be_written_costs_readiness_only_until_it_can(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    node.subnet_file.unlink()
+    node.subnet_file.mkdir()
+    node.ip("link set eth0 mtu 1400")
+    eventually(lambda: not node.ready)
+    node.ip("link set eth0 mtu 1300")
+    node.subnet_file.rmdir()
+    eventually(lambda: node.ready)
+    eventually(lambda: node.env["FLANNEL_MTU"] == "1250")
+
+
+def test_the_uplink_is_watched_while_peers_cannot_be_told(own_cluster: Cluster):
+    own_cluster.configure()
+    node = own_cluster.node(1).start()
+    own_cluster.etcd.stop()
+    renumber(node)
+    node.says("peers cannot be told yet", seconds=20)
+    node.ip("link set eth0 mtu 1400")
+    node.sees("ip link show flannel.1", "mtu 1350", seconds=2)
+    own_cluster.etcd.start()
+    eventually(lambda: [kv for kv in own_cluster.leases().values() if NEW in kv.value], seconds=15)

@@ -152,19 +152,11 @@ class Network:
         await self.write_subnet_file()
 
     async def write_subnet_file(self) -> None:
-        """Write subnet.env, trying again until that works: without it no pod can start."""
-        inputs = self.inputs
-        env = SubnetEnv(
-            network_v4=inputs.netconf.v4.network if inputs.netconf.v4 else None,
-            subnet_v4=inputs.v4,
-            network_v6=inputs.netconf.v6.network if inputs.netconf.v6 else None,
-            subnet_v6=inputs.v6,
-            mtu=self._backend.mtu(inputs),
-            ip_masq=inputs.ip_masq,
-        )
+        """Write subnet.env as it is to be by then, trying again until that works: without it no pod can start."""
+        before, problem = self._status.waiting, None
         while True:
             try:
-                write_atomically(self._subnet_file, render(env).encode(), 0o644, sync=True)
+                write_atomically(self._subnet_file, render(self._subnet_env()).encode(), 0o644, sync=True)
             except OSError as error:
                 seen = f"cannot be written: {error.strerror}"
                 problem = Problem(code="LEASE-001", where=str(self._subnet_file), seen=seen, hint="Trying again")
@@ -173,7 +165,20 @@ class Network:
                 self._status.waiting = problem
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
+                if problem is not None and self._status.waiting == problem:
+                    self._status.waiting = before
                 return
+
+    def _subnet_env(self) -> SubnetEnv:
+        inputs = self.inputs
+        return SubnetEnv(
+            network_v4=inputs.netconf.v4.network if inputs.netconf.v4 else None,
+            subnet_v4=inputs.v4,
+            network_v6=inputs.netconf.v6.network if inputs.netconf.v6 else None,
+            subnet_v6=inputs.v6,
+            mtu=self._backend.mtu(inputs),
+            ip_masq=inputs.ip_masq,
+        )
 
     async def listen(self, monitor: Monitor) -> None:
         """Take notices until cancelled."""

@@ -41,11 +41,13 @@ class Upkeep:
         self._kernel = kernel
         self._status = status
         self._now = now
+        self._to_tell = asyncio.Event()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start all of it."""
-        for work in (self._keep_lease(), self._watch_expiry(), self._follow_uplink(), self._leasing.remember()):
+        for work in (self._keep_lease(), self._watch_expiry(), self._follow_uplink(), self._tell_peers()):
             tasks.create_task(work)
+        tasks.create_task(self._leasing.remember())
 
     def _attrs(self) -> LeaseAttrs:
         inputs = self._network.inputs
@@ -88,7 +90,7 @@ class Upkeep:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _follow_uplink(self) -> None:
-        """Notice a new address, MTU or segment of the uplink, decide anew and tell the peers (IFACE-002)."""
+        """Notice a new address, MTU or segment of the uplink, and decide anew (IFACE-002)."""
         while True:
             await self._network.uplink_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -97,27 +99,38 @@ class Upkeep:
                 await self._look_again()
             except ConfigError as error:
                 log.warning("IFACE-002 the uplink changed and cannot be used: %s; going on as before", error)
+            except OSError as error:  # the kernel's lists never held still, or its answers were lost
+                log.warning("IFACE-002 the uplink changed and cannot be looked at: %s; trying again", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._network.uplink_changed.set()
 
     async def _look_again(self) -> None:
-        inputs = self._network.inputs
         snapshot = await self._kernel.snapshot()
-        facts, why = await start.look_around(self._options, inputs.netconf, self._kernel, snapshot)
+        facts, why = await start.look_around(self._options, self._network.inputs.netconf, self._kernel, snapshot)
+        inputs = self._network.inputs  # as they are now: our subnet may be another since
         if facts == inputs.facts:
             self._network.loop.try_again()
             return
         log.info("IFACE-002 the uplink changed: %s", why)
-        before = self._attrs()
         changed = replace(inputs, facts=facts)
         BACKENDS[inputs.netconf.backend].check(changed)
         self._network.set_inputs(changed, snapshot)
         await self._network.write_subnet_file()
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
             self._leasing.reconnect()
-        while self._attrs() != before:
-            try:
-                await self._leasing.publish(self._attrs())
-            except Unavailable as error:
-                log.warning("peers cannot be told yet: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                return
+        self._to_tell.set()
+
+    async def _tell_peers(self) -> None:
+        """Have our lease say what is true now, however long that takes: the uplink is watched meanwhile."""
+        while True:
+            await self._to_tell.wait()
+            self._to_tell.clear()
+            said = ""
+            while (attrs := self._attrs()) != self._leasing.lease.attrs:
+                try:
+                    await self._leasing.publish(attrs)
+                except (Unavailable, ConfigError) as error:
+                    if str(error) != said:
+                        log.warning("peers cannot be told yet: %s", error)
+                    said = str(error)
+                    await asyncio.sleep(_RETRY_SECONDS)
