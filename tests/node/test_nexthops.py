@@ -1,0 +1,60 @@
+"""IPv4 routes name next-hop objects, and the kernel takes routes along with theirs, without a word."""
+
+import signal
+
+import pytest
+
+from tests.support.weftd import HOST_GW, VXLAN, Cluster, eventually
+
+BACKENDS = pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+
+
+@BACKENDS
+def test_a_route_that_went_while_the_daemon_was_away_comes_back_for_good(cluster: Cluster, backend):
+    """Its object is still there at the start, named by no route, and must not be removed as a leftover."""
+    cluster.configure(backend)
+    cluster.peers(range(50, 60), BackendType=backend["Backend"]["Type"])
+    node = cluster.node(1).start()
+    before = node.ip("route show proto 165")
+    node.kill()
+    for number in range(50, 60):
+        node.ip(f"route del 10.5.{number}.0/24")
+    cluster.etcd.delete(cluster.key("10.5.59.0-24"))
+    node.start()
+    node.sees("ip nexthop | wc -l", "^9$")
+    assert node.ip("route show proto 165") == "".join(
+        line for line in before.splitlines(keepends=True) if "10.5.59.0" not in line
+    )
+
+
+@BACKENDS
+def test_a_route_that_goes_with_others_comes_back_for_good(cluster: Cluster, backend):
+    """A full look finds the object that the route has left behind."""
+    cluster.configure(backend)
+    cluster.peer(50, BackendType=backend["Backend"]["Type"])
+    node = cluster.node(1).start()
+    before = node.ip("route show proto 165")
+    for _ in range(10):
+        # The address makes the daemon look at everything; the route is gone when it does.
+        node.ip(
+            "address add 172.31.0.77/24 dev eth0; ip address del 172.31.0.77/24 dev eth0; ip route del 10.5.50.0/24"
+        )
+        eventually(lambda: node.ip("route show proto 165") == before, seconds=2)
+    assert node.ip("route show proto 165") == before
+
+
+@BACKENDS
+def test_a_subnet_of_another_length_takes_over_the_base_of_one_that_goes(cluster: Cluster, backend):
+    cluster.configure(backend)
+    kind = backend["Backend"]["Type"]
+    node = cluster.node(1).start()
+    cluster.peer(50, BackendType=kind)
+    node.sees("ip route", "^10.5.50.0/24 ")
+    node.signal(signal.SIGSTOP)  # so that it hears of both at once
+    cluster.peer(50, lease="10.5.50.0-25", BackendType=kind)
+    cluster.etcd.delete(cluster.key("10.5.50.0-24"))
+    node.signal(signal.SIGCONT)
+    node.sees("ip route", "^10.5.50.0/25 ")
+    eventually(lambda: "10.5.50.0/24" not in node.ip("route"))
+    assert "10.5.50.0/25" in node.ip("route")
+    assert node.netns.run("ip nexthop | wc -l") == "1\n"
