@@ -87,10 +87,14 @@ class Judge:
         for low, high, family, _ in subnets:
             if family == public.version and low <= number <= high:
                 yield f"public IP {public} lies inside the lease's own subnet"
-        for low, high, family, network in self._networks:
-            if family == public.version and low <= number <= high:
-                # The tunnel's packets would go into the tunnel.
-                yield f"public IP {public} lies inside the cluster's network {network}"
+        for net in self._ours.subnets:
+            if public in net:
+                yield f"public IP {public} lies inside our subnet {net}"
+
+    def inside(self, public: Ip) -> bool:
+        """Tell whether a public address lies in the cluster's networks, where a subnet might come to cover it."""
+        number = int(public)
+        return any(family == public.version and low <= number <= high for low, high, family, _ in self._networks)
 
 
 def macs_in(lease: Lease) -> tuple[Mac, ...]:

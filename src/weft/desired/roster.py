@@ -27,6 +27,7 @@ _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 class _Entry:
     lease: Lease
     macs: tuple[Mac, ...]
+    inside: tuple[Ip, ...]  # public addresses that somebody's subnet might cover: the tunnel into the tunnel
 
     @property
     def claims(self) -> tuple[_Claim, ...]:
@@ -36,8 +37,9 @@ class _Entry:
 
     @property
     def bases(self) -> list[_Base]:
-        """The subnets, as the index has them."""
-        return [(net.version, net.prefixlen, int(net.network_address)) for net in self.lease.subnets]
+        """The subnets, and single addresses that no other's subnet may cover, as the index has them."""
+        subnets = ((net.version, net.prefixlen, int(net.network_address)) for net in self.lease.subnets)
+        return [*subnets, *((ip.version, ip.max_prefixlen, int(ip)) for ip in self.inside)]
 
 
 class Roster:
@@ -119,7 +121,7 @@ class Roster:
         for rival_id in sorted(self._rivals(entry)):
             if rival_id in self._believed:
                 shared = [str(claim) for claim in entry.claims if claim in self._entries[rival_id].claims]
-                seen = f"claims {', '.join(shared) or 'the subnet'} like the older lease {rival_id}"
+                seen = f"claims {', '.join(shared) or 'addresses'} like the older lease {rival_id}"
                 hint = "One of the two is a copy"
                 return Problem(code="ADDR-002", where=f"lease {entry.lease.id}", seen=seen, hint=hint)
         return None
@@ -162,7 +164,9 @@ class Roster:
                     yield from self._bases[family, other_length, other]
 
     def _learn(self, lease: Lease) -> None:
-        entry = _Entry(lease, macs_in(lease))
+        public = (lease.attrs.public_ip, lease.attrs.public_ipv6)
+        inside = tuple(ip for ip in public if ip is not None and self._judge.inside(ip))
+        entry = _Entry(lease, macs_in(lease), inside)
         self._entries[lease.id] = entry
         for claim in entry.claims:
             self._claims[claim] += (lease.id,)

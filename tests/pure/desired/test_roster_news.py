@@ -25,8 +25,20 @@ def test_a_refusal_is_news_once_and_again_for_another_reason():
     assert not roster.refused
 
 
-def test_a_public_address_inside_the_network_is_refused():
+def test_nodes_may_live_inside_the_network_where_no_subnet_covers_them():
     roster = Roster(OURS)
-    roster.listed([builders.lease(2, vxlan, public_ip=builders.subnet_v4(7)[3])])
+    old, new = builders.lease(2, vxlan, public_ip=builders.subnet_v4(7)[3]), builders.lease(7, vxlan)
+    roster.listed([old])
+    assert roster.believed.keys() == {old.id}
+    assert roster.changed(put=[new]) == set()
+    assert "like the older lease 10.5.2.0-24" in roster.refused[new.id].seen
+    assert roster.changed(gone=[old.id]) == {old.id, new.id}
+    assert roster.believed.keys() == {new.id}
+
+
+def test_a_public_address_inside_our_own_subnet_is_refused():
+    own = builders.subnet_v4(1)
+    roster = Roster(Ours(networks=(builders.NETWORK_V4,), subnets=(own,)))
+    roster.listed([builders.lease(2, vxlan, public_ip=own[3])])
     [news] = roster.news()
-    assert news.seen == "public IP 10.5.7.3 lies inside the cluster's network 10.5.0.0/16"
+    assert "lies inside our subnet" in news.seen
