@@ -152,3 +152,19 @@ def test_the_uplink_is_watched_while_peers_cannot_be_told(own_cluster: Cluster):
     node.sees("ip link show flannel.1", "mtu 1350", seconds=2)
     own_cluster.etcd.start()
     eventually(lambda: [kv for kv in own_cluster.leases().values() if NEW in kv.value], seconds=15)
+
+
+def test_another_uplink_is_watched_like_the_first(cluster: Cluster):
+    """The kernel does not say that routes go when their link goes down."""
+    cluster.configure(HOST_GW)
+    cluster.peer(50, BackendType="host-gw")
+    node = cluster.node(1)
+    node.run("ip link add eth1 type veth peer name far1; ip link set far1 up; ip link set eth1 up")
+    node.start("--iface=eth0", "--iface=eth1")
+    node.ip("address add 172.31.0.61/24 dev eth1")
+    node.ip(f"address del {node.public_v4}/24 dev eth0")
+    node.says("IFACE-002 the uplink changed: uplink eth1")
+    node.sees("ip route", "10.5.50.0/24.* dev eth1")
+    node.ip("link set eth1 down")
+    node.ip("link set eth1 up")
+    node.sees("ip route", "10.5.50.0/24.* dev eth1")

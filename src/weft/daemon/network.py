@@ -52,6 +52,7 @@ class Network:
         clock: Callable[[], float],
     ) -> None:
         self.uplink_changed = asyncio.Event()
+        self.uplinks: set[str] = set()  # the name of the uplink, for the monitor to read when a notice comes
         self.rules = rules
         self._backend = backend
         self._subnet_file = subnet_file
@@ -76,6 +77,8 @@ class Network:
     def set_inputs(self, inputs: Inputs, snapshot: Snapshot | None = None) -> None:
         """Decide from `inputs` from now on; `snapshot` is the machine as it is now, if that has changed."""
         self._snapshot = snapshot or self._snapshot
+        self.uplinks.clear()
+        self.uplinks.add(inputs.facts.uplink.name)
         roster = Roster(ours(inputs, self._snapshot))
         roster.listed(self._loop.roster.leases)
         self._tell(set(roster.news()).difference(self._loop.roster.refused.values()))

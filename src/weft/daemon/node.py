@@ -104,17 +104,17 @@ class Node:
             status=status,
             clock=self._world.monotonic,
         )
-        uplinks = frozenset({inputs.facts.uplink.name})
         ports = frozenset({kernel.rtnl.port})
         # A socket of its own: the loop's may be busy in a thread.
-        monitor = Monitor.open(held.enter_context(Rtnl.open()), devices=devices, uplinks=uplinks, ports=ports)
+        monitor = Monitor.open(held.enter_context(Rtnl.open()), devices=devices, uplinks=network.uplinks, ports=ports)
         held.callback(monitor.close)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         async with aclosing(leasing.watch()) as events:
             if leasing.confirmed:
                 network.take(await anext(events))
+            if network.loop.complete:
                 leasing.saw(network.leases)
-            else:
+            else:  # the store is away, or went between our lease and the list
                 network.recall(leasing.remembered)
             await network.bring_up()
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
@@ -127,7 +127,8 @@ class Node:
             upkeep.start(tasks)
             async for event in events:
                 network.take(event)
-                leasing.saw(network.leases)
+                if network.loop.complete:
+                    leasing.saw(network.leases)
 
     async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
