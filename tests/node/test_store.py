@@ -55,6 +55,7 @@ def test_without_the_store_a_node_starts_with_what_it_knows(own_cluster: Cluster
     own_cluster.peer(52)
     node.sees("ip route", "10.5.52.0/24", seconds=10)
     eventually(lambda: "10.5.50.0" not in node.ip("route"))
+    assert not node.lines("the lease is ignored"), "its own lease is no stranger's"
     eventually(lambda: "10.5.60.0" not in node.ip("route"))
     assert node.ready
     assert list(own_cluster.leases()) == sorted(["10.5.51.0-24", "10.5.52.0-24", f"{subnet[0]}-24"])

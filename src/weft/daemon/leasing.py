@@ -100,6 +100,7 @@ class Leasing:
         if own is None or (own.expires is not None and own.expires <= self._now()):
             return False
         self.own = own
+        self._store.hold(own)
         return True
 
     def elders(self, listing: Listing) -> list[Lease]:

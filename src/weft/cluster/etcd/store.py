@@ -69,6 +69,10 @@ class EtcdStore:
         """
         return await self._key.acquire(netconf, attrs, previous=previous, recorded=recorded, listing=listing)
 
+    def hold(self, own: OwnLease) -> None:
+        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` shows it to nobody."""
+        self._key.hold(own)
+
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
         return await self._key.publish(own, attrs)
