@@ -167,7 +167,7 @@ def flannel_config(site, directory):
 
 def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
     calls, failed = fail_everywhere(site, pod, "flannel", flannel_config(site, tmp_path), after=False)
-    assert calls > 30
+    assert calls > 20
     assert "files.replace" in failed
 
 

@@ -115,8 +115,7 @@ def _owe(call: Call, ipam_type: str) -> None:
         "ifname": call.ifname,
         "stdin": call.request.stdin.decode("utf-8", "replace"),
     }
-    call.host.state.makedirs(_OWED, mode=0o700)
-    call.host.state.replace(f"{_OWED}/{record.key_of(call)}.json", json.dumps(debt).encode(), mode=0o600)
+    call.host.state.replace(f"{_OWED}/{record.key_of(call)}.json", json.dumps(debt).encode(), parents=0o700)
 
 
 def _pay(call: Call, ipam_type: str) -> None:

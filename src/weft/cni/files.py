@@ -137,14 +137,23 @@ class RootedFiles:
 
         self._beside(path, write)
 
-    def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new."""
+    def replace(self, path: str, data: bytes, *, mode: int = 0o600, parents: int | None = None) -> None:
+        """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new.
+
+        With `parents` directories on the way that are missing are made, with that mode.
+        """
 
         def write(parent: int, name: str) -> None:
             with _temporary(parent, data, mode) as temporary:
                 _put(parent, temporary, name)
 
-        self._beside(path, write)
+        try:
+            self._beside(path, write)
+        except FileNotFoundError:
+            if parents is None:
+                raise
+            self.makedirs(path.rpartition("/")[0], mode=parents)
+            self._beside(path, write)
 
     def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Write a file's new content over its old one; it is made if missing.

@@ -29,12 +29,11 @@ def _add(call: Call) -> bytes:
     conf = flannelconf.parse(call.config)
     made = flannelconf.delegate_config(conf, _read_env(call, conf))
     stdin = flannelconf.render(made)
-    path = _choose_state(call, conf)
+    path, before = _choose_state(call, conf)
     with ExitStack() as undo:
-        undo.callback(_restore_state, call, conf, path, _read(call, path))
+        undo.callback(_restore_state, call, conf, path, before)
         _hold(call, conf, path)
-        call.host.files.makedirs(conf.data_dir, mode=0o700)
-        call.host.files.replace(path, stdin, mode=0o600)
+        call.host.files.replace(path, stdin, parents=0o700)
         if call.find(made["type"]) is None:
             # One of ours leaves nothing when it fails; of another one something may be left for DEL to find.
             undo.pop_all()
@@ -91,20 +90,24 @@ def _own_path(call: Call, conf: FlannelConf) -> str:
     return f"{conf.data_dir}/{call.container_id}.{hashlib.sha256(attachment).hexdigest()[:16]}"
 
 
-def _choose_state(call: Call, conf: FlannelConf) -> str:
-    """Return where the state goes: upstream's file for the container's first attachment, else one of its own."""
+def _choose_state(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
+    """Return where the state goes, and what is there now.
+
+    It is upstream's file for the container's first attachment, one of its own for a further one.
+    """
     first = f"{conf.data_dir}/{call.container_id}"
-    if _holder(call, conf) == [call.network, call.ifname] or _read(call, first) is None:
-        return first
-    return _own_path(call, conf)
+    before = _read(call, first)
+    if before is None or _holder(call, conf) == [call.network, call.ifname]:
+        return first, before
+    own = _own_path(call, conf)
+    return own, _read(call, own)
 
 
 def _hold(call: Call, conf: FlannelConf, path: str) -> None:
     """Write down, before the file itself, whose the container's first state file is."""
     if path != _own_path(call, conf):
-        call.host.state.makedirs(_FIRST, mode=0o700)
         attachment = json.dumps([call.network, call.ifname]).encode()
-        call.host.state.replace(_holder_path(call, conf), attachment, mode=0o600)
+        call.host.state.replace(_holder_path(call, conf), attachment, parents=0o700)
 
 
 def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
@@ -137,7 +140,7 @@ def _restore_state(call: Call, conf: FlannelConf, path: str, before: bytes | Non
     if before is None:
         _drop_state(call, conf, path)
     else:
-        call.host.files.replace(path, before, mode=0o600)
+        call.host.files.replace(path, before)
 
 
 def _drop_state(call: Call, conf: FlannelConf, path: str) -> None:

@@ -67,8 +67,11 @@ class Files(Protocol):
         """
         ...
 
-    def replace(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new."""
+    def replace(self, path: str, data: bytes, *, mode: int = 0o600, parents: int | None = None) -> None:
+        """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new.
+
+        With `parents` directories on the way that are missing are made, with that mode.
+        """
         ...
 
     def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:

@@ -46,7 +46,6 @@ def alias_of(call: Call) -> str:
 
 def write(call: Call, record: Record) -> None:
     """Keep what is known of this attachment."""
-    call.host.state.makedirs(_DIRECTORY, mode=0o700)
     content = {
         "network": call.network,
         "container": call.container_id,
@@ -57,7 +56,8 @@ def write(call: Call, record: Record) -> None:
         "masq": record.masq,
         "addresses": _texts(record.addresses),
     }
-    call.host.state.replace(_path(call), json.dumps(content).encode("utf-8", "surrogateescape"), mode=0o600)
+    data = json.dumps(content).encode("utf-8", "surrogateescape")
+    call.host.state.replace(_path(call), data, parents=0o700)
 
 
 def read(call: Call) -> Record | None:

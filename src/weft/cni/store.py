@@ -44,10 +44,10 @@ class Store:
     def reserve(self, ip: Ip, owner: bytes, *, range_id: int) -> bool:
         """Take an address if nobody has it; remember it as the last one of its range set."""
         try:
-            self._files.write_new(self._path(str(ip)), owner, mode=0o600)
+            self._files.write_new(self._path(str(ip)), owner)
             self._remember(ip, owner)
             # A hint, which upstream writes in place as well: torn, it is none.
-            self._files.rewrite(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode(), mode=0o600)
+            self._files.rewrite(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode())
         except FileExistsError:
             self._remember(ip, self._owner(str(ip)) or b"")
             return False
