@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from weft.daemon.dirty import Dirty, Wake
+from weft.daemon.retries import Retries
 from weft.kernel.firewall import Firewall
 from weft.kernel.nfmonitor import Monitor, Resync
 from weft.model.objects import KernelState, Key, Objects, RuleSet
@@ -37,6 +38,7 @@ class RuleKeeper:
         self._want: Objects = {}
         self._wake = Wake()
         self._fuse = Fuse()
+        self._retries = Retries(self._wake.keys)
 
     def want(self, state: KernelState) -> None:
         """Replace what is wanted. Other rule sets with our names are leftovers of the other kind."""
@@ -84,11 +86,11 @@ class RuleKeeper:
             if isinstance(wanted, RuleSet) and await self._firewall.matches(wanted):
                 continue
             step = self._step(key, None if wanted else (await self._firewall.present({key})).get(key))
-            if step is not None and self._may_repair(step):
+            # What was refused before is nobody's doing.
+            if step is not None and (key in self.failing or self._may_repair(step)) and await self._act(step):
                 self.repairs[REPAIR_CODE] += 1
                 verb = "put back" if isinstance(step, Put) else "removed"
                 log.warning("%s: %s %s", REPAIR_CODE, verb, describe(step.object))
-                await self._act(step)
 
     def _step(self, key: Key, present: RuleSet | None) -> Step | None:
         wanted = self._want.get(key)
@@ -103,19 +105,19 @@ class RuleKeeper:
             return True
         if self._fuse.announce(key):
             log.warning("%s: someone keeps changing %s; repairing it less often", REPAIR_CODE, describe(step.object))
-        self._again(wait, key)
+        self._retries.later(wait, key)
         return False
 
-    async def _act(self, step: Step) -> None:
+    async def _act(self, step: Step) -> bool:
+        """Carry out a step; False if that was refused, which is tried again."""
         key = step.object.key
         failure = await self._firewall.apply(step)
         if failure is None:
             self.failing.pop(key, None)
-            return
+            self._retries.settled(key)
+            return True
         if self.failing.get(key) != failure.message:
             log.error("%s not possible: %s", describe(step.object), failure.message)
         self.failing[key] = failure.message
-        self._again(_RETRY_SECONDS, key)
-
-    def _again(self, seconds: float, key: Key) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._wake.keys, [key])
+        self._retries.later(_RETRY_SECONDS, key)
+        return False

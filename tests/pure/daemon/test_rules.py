@@ -1,0 +1,72 @@
+"""The loop over rule sets, on a firewall made of a dictionary."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from types import SimpleNamespace
+
+import pytest
+
+from weft.daemon import rules
+from weft.daemon.rules import RuleKeeper
+from weft.model.errors import Failure
+from weft.model.objects import Chain, Key, RuleSet
+from weft.plan.diff import Put, Step
+
+RULES = RuleSet(kind="nft", family=4, chains=(Chain(name="postrtg", rules=("return",)),))
+
+
+class FakeFirewall:
+    """Holds rule sets, and refuses all steps when it is told to."""
+
+    def __init__(self) -> None:
+        self.state: dict[Key, RuleSet] = {}
+        self.refuses = False
+        self.tries = 0
+
+    async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
+        return {key: thing for key, thing in self.state.items() if only is None or key in only}
+
+    async def matches(self, ruleset: RuleSet) -> bool:
+        return self.state.get(ruleset.key) == ruleset
+
+    async def apply(self, step: Step) -> Failure | None:
+        self.tries += 1
+        if self.refuses:
+            return Failure(step=step, errno=5, message="refused")
+        if isinstance(step, Put):
+            self.state[step.object.key] = step.object
+        else:
+            self.state.pop(step.object.key, None)
+        return None
+
+
+async def nothing_to_hear():
+    await asyncio.Event().wait()
+    yield
+
+
+async def test_a_refused_repair_is_no_repair_and_comes_about_at_the_first_chance(monkeypatch, caplog):
+    monkeypatch.setattr(rules, "_RETRY_SECONDS", 0.001)
+    firewall = FakeFirewall()
+    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
+    keeper.want(frozenset({RULES}))
+    await keeper.install()
+    firewall.state.clear()
+    firewall.refuses = True
+    keeper._wake.keys([RULES.key])
+    with caplog.at_level(logging.WARNING):
+        task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
+        await asyncio.sleep(0.3)
+        assert firewall.tries > 30
+        assert "put back" not in caplog.text
+        assert "someone keeps changing" not in caplog.text
+        assert caplog.text.count("refused") == 1
+        firewall.refuses = False
+        await asyncio.sleep(0.05)
+        assert firewall.state
+    assert caplog.text.count("put back") == 1
+    assert not keeper.failing
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
