@@ -239,3 +239,16 @@ def test_nothing_of_the_environment_is_needed(cluster: Cluster):
 def _without_times(text: str) -> list[str]:
     """What `iptables-save` says, without comments and counters."""
     return [line.split(" [")[0] for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_without_its_own_device_a_node_is_not_ready_and_says_why(cluster: Cluster):
+    cluster.configure(VXLAN)
+    node = cluster.node(1)
+    node.netns.run("ip link add foreign type vxlan id 1 dstport 8472 dev eth0 && ip link set foreign up")
+    node.spawn()
+    node.says(r"ERROR network: VTEP-002 link flannel.1 .*the kernel refuses it.*ip -d link show type vxlan")
+    assert not node.ready
+    assert not node.subnet_file.exists()
+    node.netns.run("ip link del foreign")
+    node.wait_ready()
+    assert len(node.lines("VTEP-002")) == 1

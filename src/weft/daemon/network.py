@@ -6,7 +6,7 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,10 @@ from weft.kernel.events import Monitor, Notice, Resync, Seen, UplinkChanged
 from weft.model.cluster import Listed, Lost, StoreEvent
 from weft.model.errors import Problem
 from weft.model.lease import Lease
+from weft.model.objects import Key
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
+from weft.plan.explain import describe
 from weft.wire.subnetenv import SubnetEnv, render
 
 log = logging.getLogger(__name__)
@@ -151,8 +153,25 @@ class Network:
             tasks.create_task(self._loop.round(Dirty(everything=True, inputs=True)))
             if self.rules is not None:
                 tasks.create_task(self.rules.install())
+        while failures := self._loop.own_failures():
+            self._wait_for_own(failures)
+            await asyncio.sleep(_RETRY_SECONDS)
+            await self._loop.round(Dirty(keys=set(failures)))
         self._status.peers_failing = len(self._loop.tally.failing)
         await self.write_subnet_file()
+
+    def _wait_for_own(self, failures: Mapping[Key, str]) -> None:
+        key, words = next(iter(failures.items()))
+        problem = Problem(
+            code="VTEP-002",
+            where=describe(self._loop.wanted[key]),
+            seen=f"the kernel refuses it: {words}",
+            hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`, and"
+            " remove it, or choose another Port or VNI for all nodes",
+        )
+        if self._status.waiting != problem:
+            log.error("%s", problem)
+        self._status.waiting = problem
 
     async def write_subnet_file(self) -> None:
         """Write subnet.env as it is to be by then, trying again until that works: without it no pod can start."""

@@ -23,7 +23,7 @@ from weft.desired.node import SHARED, Wanted, shared
 from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
-from weft.model.objects import MAIN_TABLE, Key, Object, Objects, Route, UnusedNexthop, VxlanLink, link_of
+from weft.model.objects import MAIN_TABLE, Address, Key, Object, Objects, Route, UnusedNexthop, VxlanLink, link_of
 from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
@@ -115,6 +115,11 @@ class Reconciler:
         """Do now what the kernel refused: something has changed that may have been the reason."""
         if self.tally.failing:
             self.wake.keys(self.tally.failing)
+
+    def own_failures(self) -> dict[Key, str]:
+        """What the kernel refuses of this node's own device and its addresses, without which no peer is reached."""
+        own = (thing.key for thing in self._wanted.part(SHARED) if isinstance(thing, VxlanLink | Address))
+        return {key: self.tally.failing[key] for key in own if key in self.tally.failing}
 
     async def run(self) -> None:
         """Reconcile until cancelled, whatever the kernel answers, or fails to."""

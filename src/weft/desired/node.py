@@ -42,6 +42,10 @@ class Wanted:
         """The names of the parts that hold anything."""
         return frozenset(self._parts)
 
+    def part(self, name: str) -> tuple[Object, ...]:
+        """The objects of one part."""
+        return self._parts.get(name, ())
+
     def set(self, part: str, state: KernelState) -> set[Key]:
         """Make `part` hold exactly `state`. Returns the keys it held and the keys it holds."""
         former = self._parts.pop(part, ())
