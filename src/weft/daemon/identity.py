@@ -36,7 +36,7 @@ def load(directory: Path) -> Identity | None:
         identity = Identity(mac_v4=Mac.parse(data["mac_v4"]), mac_v6=Mac.parse(data["mac_v6"]))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         log.warning("%s cannot be read (%s); making a new identity", path, error)
         return None
     return identity if identity.mac_v4.is_unicast and identity.mac_v6.is_unicast else None

@@ -6,9 +6,10 @@ leases. One file per instance, replaced as a whole: a JSON object, then a line p
 
 import json
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from weft.cluster.etcd.values import OwnLease
 from weft.daemon.files import write_atomically
@@ -19,6 +20,7 @@ from weft.wire.etcd import decode_lease, encode_attrs
 log = logging.getLogger(__name__)
 
 _FILE = "cluster.jsonl"
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, PeerError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +36,17 @@ def load(directory: Path) -> Memory | None:
     """Read what this instance remembers; None when that is nothing, or nothing that can be read."""
     path = directory / _FILE
     try:
-        head, *leases = path.read_bytes().splitlines()
+        head, *lines = path.read_bytes().splitlines()
         data: Any = json.loads(head)
         own = data["own"]
         return Memory(
             net_conf=str(data["net_conf"]),
             own=None if own is None else _own(own),
-            leases=tuple(_lease(json.loads(line)) for line in leases),
+            leases=tuple(_leases(path, lines)),
         )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, PeerError) as error:
+    except (*_UNREADABLE, OSError) as error:
         log.warning("%s cannot be read (%s): starting without it", path, error)
         return None
 
@@ -68,6 +70,15 @@ def save(directory: Path, memory: Memory) -> None:
         data += b"\n"
         data += json.dumps(_entry(lease)).encode()
     write_atomically(directory / _FILE, bytes(data), mode=0o600, sync=True)
+
+
+def _leases(path: Path, lines: Iterable[bytes]) -> Iterator[Lease]:
+    """The leases that can be read; one that cannot costs that peer alone."""
+    for number, line in enumerate(lines, 2):
+        try:
+            yield _lease(json.loads(line))
+        except _UNREADABLE as error:
+            log.warning("%s, line %d cannot be read (%s): starting without that peer", path, number, error)
 
 
 def _entry(lease: Lease) -> list[str | int]:

@@ -150,13 +150,13 @@ class Network:
         """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back."""
         self._loop.wake.take()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._loop.round(Dirty(everything=True, inputs=True)))
+            tasks.create_task(self._loop.surely(Dirty(everything=True, inputs=True)))
             if self.rules is not None:
                 tasks.create_task(self.rules.install())
         while failures := self._loop.own_failures():
             self._wait_for_own(failures)
             await asyncio.sleep(_RETRY_SECONDS)
-            await self._loop.round(Dirty(keys=set(failures)))
+            await self._loop.surely(Dirty(keys=set(failures)))
         self._status.peers_failing = len(self._loop.tally.failing)
         await self.write_subnet_file()
 

@@ -124,13 +124,19 @@ class Reconciler:
     async def run(self) -> None:
         """Reconcile until cancelled, whatever the kernel answers, or fails to."""
         while True:
+            await self.surely(await self.wake.next(at_most=SWEEP_SECONDS))
+
+    async def surely(self, dirty: Dirty) -> None:
+        """One round that is made again, with everything, until the kernel has answered."""
+        while True:
             try:
-                await self.round(await self.wake.next(at_most=SWEEP_SECONDS))
+                await self.round(dirty)
             except OSError as error:  # lists that never held still, or answers that were lost
                 log.error("the kernel could not be asked: %s; trying again", error)  # noqa: TRY400 - it says all
                 await asyncio.sleep(FIRST_SECONDS)
-                self.wake.everything()
-                self.wake.inputs()
+                dirty = Dirty(everything=True, inputs=True)
+            else:
+                return
 
     async def round(self, dirty: Dirty) -> None:
         """Look at what is dirty, decide, act: while the kernel works on one slice, the next is decided.

@@ -27,6 +27,8 @@ _FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "Backe
 _KNOWN: Final = frozenset(_FIELDS)
 _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
 # What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
+# What decodes may still be too deep to be compared. Lease data are two objects deep.
+_MOST_NESTED: Final = 64
 _ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 _DECODE: Final = msgspec.json.Decoder().decode
 
@@ -110,6 +112,8 @@ def decode_lease(lease_id: str, value: bytes, created: int) -> Lease:
 
 def _fields(value: bytes, where: str) -> dict[str, Any]:
     """The value's fields under their proper names."""
+    if value.count(b"[") + value.count(b"{") > _MOST_NESTED:
+        raise _unusable(where, "the value is not a lease: it is nested too deeply", "backend data of an object or two")
     try:
         fields = _DECODE(value)
         if isinstance(fields, dict) and not fields.keys() <= _KNOWN:

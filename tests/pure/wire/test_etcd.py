@@ -261,8 +261,9 @@ def test_value_is_read_as_upstream_reads_it(value, attrs):
         ("", "not JSON"),
         ('{"PublicIP":"1.2.3.4"} x', "not JSON"),
         ('{"PublicIP":"' + "9" * 5000 + '"}', "..."),
-        ("[" * 100_000, "not JSON"),
-        ('{"x":' * 100_000, "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"x":' * 100_000, "nested too deeply"),
+        ('{"BackendData":' + "[" * 65 + "]" * 65 + "}", "nested too deeply"),
     ],
 )
 def test_value_that_upstream_rejects_is_a_peer_error(value, seen):
