@@ -118,8 +118,10 @@ class Reconciler:
 
     def own_failures(self) -> dict[Key, str]:
         """What the kernel refuses of this node's own device and its addresses, without which no peer is reached."""
-        own = (thing.key for thing in self._wanted.part(SHARED) if isinstance(thing, VxlanLink | Address))
-        return {key: self.tally.failing[key] for key in own if key in self.tally.failing}
+        own = (thing for thing in self._wanted.part(SHARED) if isinstance(thing, VxlanLink | Address))
+        # The device first: without it nothing that sits on it can be.
+        keys = [thing.key for thing in sorted(own, key=lambda thing: isinstance(thing, Address))]
+        return {key: self.tally.failing[key] for key in keys if key in self.tally.failing}
 
     async def run(self) -> None:
         """Reconcile until cancelled, whatever the kernel answers, or fails to."""

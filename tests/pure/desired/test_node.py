@@ -49,3 +49,10 @@ def test_what_two_parts_want_is_the_last_ones_and_stays_when_the_other_goes():
 def test_a_node_is_ready_when_it_waits_for_nothing():
     assert Status().ready
     assert not Status(waiting=Problem(code="LEASE-001", where="weftd", seen="starting")).ready
+
+
+def test_a_part_can_be_asked_for():
+    wanted, one = Wanted(), Route(dst=subnet_v4(2), dev="eth0")
+    wanted.set("one", frozenset({one}))
+    assert wanted.part("one") == (one,)
+    assert wanted.part("other") == ()
