@@ -122,6 +122,8 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any] | str, dict[str, str | No
     ),
     "delegate of a wrong type": (("flannel",), {"delegate": 7}, {}, 999, "cannot use an integer as delegate"),
     "delegate with a name": (("flannel",), {"delegate": {"name": "x"}}, {}, 999, "must not have 'name'"),
+    "delegate that climbs": (("flannel",), {"delegate": {"type": "../x"}}, {}, 999, r"invalid plugin name: \.\./x"),
+    "delegate that is nowhere": (("flannel",), {"delegate": {"type": "nope"}}, {}, 999, 'find plugin "nope" in path'),
     "no subnet file": (("flannel",), {"subnetFile": "/nope"}, {}, 11, r"LEASE-001 /nope: .*look at the log of weftd"),
     "no previous result": (("portmap",), {}, {}, 999, "must be called as chained plugin"),
     "mappings": (

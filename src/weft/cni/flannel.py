@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from weft.cni import delegate
+from weft.cni.host import ClientGone, Done
 from weft.cni.interface import reason
 from weft.cni.skel import Call, Plugin, about
 from weft.model.errors import ConfigError
@@ -34,16 +35,27 @@ def _add(call: Call) -> bytes:
         undo.callback(_restore_state, call, conf, path, before)
         _hold(call, conf, path)
         call.host.files.replace(path, stdin, parents=0o700)
-        if call.find(made["type"]) is None:
-            # One of ours leaves nothing when it fails; of another one something may be left for DEL to find.
-            undo.pop_all()
-        done = delegate.run(call, made["type"], "ADD", stdin)
+        done = _run(call, made["type"], stdin, undo)
         _pass_on(call, done.stderr)
         if done.exit:
             call.note(f"flannel: the delegate was told {stdin.decode()}")
         delegate.check(done)
         undo.pop_all()
     return done.stdout
+
+
+def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Done:
+    """Run the delegate. One of ours leaves nothing when it fails; of another that ran something may be left for DEL."""
+    ours = call.find(plugin) is not None
+    try:
+        done = delegate.run(call, plugin, "ADD", stdin)
+    except ClientGone:
+        if not ours:
+            undo.pop_all()
+        raise
+    if not ours:
+        undo.pop_all()
+    return done
 
 
 def _delete(call: Call) -> None:
