@@ -289,8 +289,9 @@ class Monitor:
 
 
 def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
-    """Tell whether what sat on a link may have gone without a notice."""
-    return before.name != now.name or (before.up and not now.up) or before.running != now.running
+    """Tell whether what sat on a link may have gone without a notice; on one that just comes up nothing sat."""
+    carrier = before.up and now.up and before.running != now.running
+    return before.name != now.name or (before.up and not now.up) or carrier
 
 
 def _facts(info: LinkInfo) -> tuple[object, ...]:

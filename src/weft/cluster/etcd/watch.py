@@ -94,8 +94,11 @@ class Watcher:
 
     async def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
         """All events from now on; a given `listing` is the first and is not read again."""
+        if listing is not None:
+            self._listed(listing)
+        del listing  # this frame lives as long as the daemon, and thousands of entries with it
         # The pump has a task of its own so that what arrives while the consumer works is merged, not queued.
-        pump = asyncio.create_task(self._pump(listing))
+        pump = asyncio.create_task(self._pump())
         pump.add_done_callback(lambda _: self._mail.lost("the watch ended"))
         try:
             while True:
@@ -107,9 +110,7 @@ class Watcher:
             pump.cancel()
             await asyncio.wait((pump,))
 
-    async def _pump(self, listing: Listing | None) -> None:
-        if listing is not None:
-            self._listed(listing)
+    async def _pump(self) -> None:
         while True:
             try:
                 if self._mark is None:
