@@ -149,7 +149,7 @@ def _unmake_veth(call: Call, name: str) -> None:
 
 def _attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{name}/accept_ra", "0")
-    messages = [set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call))]
+    messages = [set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call.attachment))]
     if conf.hairpin:
         messages.append(set_port(host_end, hairpin=True, isolated=None))
     for error in call.host.rtnl.batch(messages).values():
@@ -282,7 +282,7 @@ def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
             return peer.index
     elif link is None and known is not None:
         peer = rtnl.link(known.index)
-        if peer is not None and peer.name == known.veth and peer.alias in (record.alias_of(call), RETIRED):
+        if peer is not None and peer.name == known.veth and peer.alias in (record.alias_of(call.attachment), RETIRED):
             return peer.index
     return 0
 

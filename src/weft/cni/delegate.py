@@ -87,7 +87,14 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
     _pass_on(call, done)
     check(done)
     with suppress(FileNotFoundError):
-        call.host.state.unlink(f"{_OWED}/{record.key_of(call)}.json")
+        call.host.state.unlink(f"{_OWED}/{record.key_of(call.attachment)}.json")
+
+
+def ask(call: Call, plugin: str, command: str) -> None:
+    """Have a delegate do CHECK, GC or STATUS with this call's own configuration. Raises the delegate's error."""
+    done = run(call, plugin, command, call.request.stdin)
+    _pass_on(call, done)
+    check(done)
 
 
 def _pass_on(call: Call, done: Done) -> None:
@@ -115,7 +122,7 @@ def _owe(call: Call, ipam_type: str) -> None:
         "ifname": call.ifname,
         "stdin": call.request.stdin.decode("utf-8", "replace"),
     }
-    call.host.state.replace(f"{_OWED}/{record.key_of(call)}.json", json.dumps(debt).encode(), parents=0o700)
+    call.host.state.replace(f"{_OWED}/{record.key_of(call.attachment)}.json", json.dumps(debt).encode(), parents=0o700)
 
 
 def _pay(call: Call, ipam_type: str) -> None:

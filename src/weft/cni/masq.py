@@ -1,23 +1,21 @@
 """ipMasq: what a pod sends beyond its subnet leaves with the node's address (cni.md §3.4).
 
 Names, rules and comments are upstream's, so that either can remove what the other has made. Each ADD and DEL reads
-once and commits once per family. Starts programs of the host, in the caller's namespace; nothing else here does.
+once and commits once per family.
 """
 
 import hashlib
 from collections.abc import Sequence
 from typing import Final
 
+from weft.cni import programs
+from weft.cni.programs import FAMILIES
 from weft.cni.skel import Call
 from weft.model.attachment import Cidr
-from weft.wire.cni import CniError, failure
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
 
-_SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TIMEOUT_SECONDS: Final = 55
-_PROGRAMS: Final = {4: "iptables", 6: "ip6tables"}
 _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
 _CHAIN_HEX: Final = 24
 _HASH_HEX: Final = 16
@@ -34,7 +32,7 @@ def choose(wanted: str) -> str:
     """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
     if wanted:
         return wanted
-    if not _works("iptables", "-t", "filter", "-S", "INPUT") and _works("nft", "list", "tables"):
+    if not programs.works("iptables", "-t", "filter", "-S", "INPUT") and programs.works("nft", "list", "tables"):
         return NFTABLES
     return IPTABLES
 
@@ -46,7 +44,7 @@ def add(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
         return
     for family, of_family in _by_family(addresses):
         chain, comment = chain_of(call.network, call.container_id), comment_of(call.network, call.container_id)
-        _restore(family, additions(_save(family), chain, comment, of_family))
+        programs.iptables_restore(family, additions(programs.iptables_save(family), chain, comment, of_family))
 
 
 def remove(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
@@ -58,10 +56,12 @@ def remove(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
     if kind == NFTABLES:
         _change_nft(call, ())
         return
-    for family in _PROGRAMS:
+    for family in FAMILIES:
         of_family = [address for address in addresses if address.version == family]
         if of_family or not addresses:
-            _restore(family, removals(_save(family), chain_of(call.network, call.container_id), of_family))
+            programs.iptables_restore(
+                family, removals(programs.iptables_save(family), chain_of(call.network, call.container_id), of_family)
+            )
 
 
 def chain_of(network: str, container_id: str) -> str:
@@ -91,7 +91,7 @@ def _sha512(text: str) -> str:
 
 
 def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
-    found = [(family, [address for address in addresses if address.version == family]) for family in _PROGRAMS]
+    found = [(family, [address for address in addresses if address.version == family]) for family in FAMILIES]
     return [(family, of_family) for family, of_family in found if of_family]
 
 
@@ -141,16 +141,6 @@ def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
 
-def _save(family: int) -> str:
-    return _run(f"{_PROGRAMS[family]}-save", "-t", "nat")
-
-
-def _restore(family: int, lines: Sequence[str]) -> None:
-    if lines:
-        text = "".join(f"{line}\n" for line in ("*nat", *lines, "COMMIT"))
-        _run(f"{_PROGRAMS[family]}-restore", "--wait", "--noflush", stdin=text)
-
-
 def _change_nft(call: Call, addresses: Sequence[Cidr]) -> None:
     """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
     comment, key = nft_comment_of(call.network, call.ifname, call.container_id)
@@ -159,7 +149,7 @@ def _change_nft(call: Call, addresses: Sequence[Cidr]) -> None:
     fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
     if stale or fresh:
         lines = (*(_nft_frame(text) if fresh else ()), *stale, *fresh)
-        _run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
+        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
 
 
 def nft_handles(text: str, key: str) -> list[str]:
@@ -192,34 +182,7 @@ def _nft_match(address: Cidr) -> str:
 
 def _list_nft() -> str:
     """Return our table as text, empty if it is not there."""
-    tables = _run("nft", "list", "tables")
+    tables = programs.run("nft", "list", "tables")
     if f"table {_TABLE}" not in tables.splitlines():
         return ""
-    return _run("nft", "-a", "list", "table", *_TABLE.split())
-
-
-def _works(*argv: str) -> bool:
-    try:
-        _run(*argv)
-    except CniError:
-        return False
-    return True
-
-
-def _run(program: str, *arguments: str, stdin: str = "") -> str:
-    # Late: most requests start no program, and the import costs a plugin's start.
-    import shutil
-    import subprocess
-
-    path = shutil.which(program, path=_SEARCH_PATH)
-    if path is None:
-        raise failure(f"{program}: program not found", f"HOST-002: not in {_SEARCH_PATH}")
-    try:
-        done = subprocess.run(
-            [path, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
-    if done.returncode:
-        raise failure(f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+    return programs.run("nft", "-a", "list", "table", *_TABLE.split())

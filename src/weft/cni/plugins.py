@@ -1,5 +1,6 @@
 """The plugins of this build by name, and the one way to call them: `run`. Each is imported when it is first needed."""
 
+from importlib import import_module
 from typing import Final
 
 from weft.cni import skel
@@ -7,7 +8,15 @@ from weft.cni.host import Done, Host, Request
 from weft.cni.skel import Plugin
 from weft.wire.cni import failure
 
-NAMES: Final = ("bridge", "flannel", "host-local", "loopback", "portmap")
+# Each module has its plugin as `PLUGIN`.
+_MODULES: Final = {
+    "bridge": "weft.cni.bridge",
+    "flannel": "weft.cni.flannel",
+    "host-local": "weft.cni.hostlocal",
+    "loopback": "weft.cni.loopback",
+    "portmap": "weft.cni.portmap",
+}
+NAMES: Final = tuple(_MODULES)
 
 
 def run(request: Request, host: Host) -> Done:
@@ -21,25 +30,8 @@ def run(request: Request, host: Host) -> Done:
 
 def find(name: str) -> Plugin | None:
     """Return a plugin of ours, None for a name that is not."""
-    match name:
-        case "bridge":
-            from weft.cni import bridge
-
-            return bridge.PLUGIN
-        case "flannel":
-            from weft.cni import flannel
-
-            return flannel.PLUGIN
-        case "host-local":
-            from weft.cni import hostlocal
-
-            return hostlocal.PLUGIN
-        case "loopback":
-            from weft.cni import loopback
-
-            return loopback.PLUGIN
-        case "portmap":
-            from weft.cni import portmap
-
-            return portmap.PLUGIN
-    return None
+    module = _MODULES.get(name)
+    if module is None:
+        return None
+    plugin: Plugin = import_module(module).PLUGIN
+    return plugin

@@ -1,23 +1,26 @@
 """What we know of an attachment beyond upstream's files, below the state directory (decisions.md §9).
 
-One small file for each attachment: the proof by which an address may one day be called leaked, and the way to the
-host's end when the container's namespace is gone. It lives as long as the attachment, at most as long as the boot;
-one that is torn, empty or of another boot says nothing.
+One small file for each attachment and subject: the proof by which an address may one day be called leaked, the way
+to the host's end when the container's namespace is gone, what a plugin must undo whatever the runtime remembers. It
+lives as long as the attachment, at most as long as the boot; one that is torn, empty or of another boot says nothing.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from weft.cni.host import Host
 from weft.cni.skel import Call
-from weft.model.attachment import Cidr
+from weft.model.attachment import Attachment, Cidr
 from weft.model.objects import ALIAS
 from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
 
-_DIRECTORY: Final = "/attachments"
+# The subject of `Record`.
+LINKS: Final = "attachments"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,58 +36,100 @@ class Record:
     addresses: tuple[Cidr, ...] = ()
 
 
-def key_of(call: Call) -> str:
-    """Name an attachment: what §1.1 identifies it by, and its network."""
-    parts = (call.network, call.container_id, call.ifname)
+def key_of(attachment: Attachment) -> str:
+    """Name an attachment in 32 hex digits."""
+    parts = (attachment.network, attachment.container_id, attachment.ifname)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def alias_of(call: Call) -> str:
+def alias_of(attachment: Attachment) -> str:
     """Return the alias of the attachment's host end."""
-    return f"{ALIAS}pod:{key_of(call)}"
+    return f"{ALIAS}pod:{key_of(attachment)}"
 
 
 def write(call: Call, record: Record) -> None:
-    """Keep what is known of this attachment."""
-    content = {
-        "network": call.network,
-        "container": call.container_id,
-        "ifname": call.ifname,
-        "boot": call.host.boot_id,
-        "veth": record.veth,
-        "index": record.index,
-        "masq": record.masq,
-        "addresses": _texts(record.addresses),
-    }
-    data = json.dumps(content).encode("utf-8", "surrogateescape")
-    call.host.state.replace(_path(call), data, parents=0o700)
+    """Keep what is known of this attachment's links."""
+    addresses = [str(address) for address in record.addresses]
+    keep(call, LINKS, {"veth": record.veth, "index": record.index, "masq": record.masq, "addresses": addresses})
 
 
 def read(call: Call) -> Record | None:
-    """Return what is known of this attachment in this boot."""
-    try:
-        content = cnijson.load(call.host.state.read(_path(call)))
-        if cnijson.text(content, "boot") != call.host.boot_id:
-            return None
-        return Record(
-            veth=cnijson.text(content, "veth"),
-            index=cnijson.integer(content, "index"),
-            masq=cnijson.text(content, "masq"),
-            addresses=tuple(map(cnijson.parse_cidr, cnijson.items(content, "addresses", cnijson.as_text))),
-        )
-    except (FileNotFoundError, ValueError):
-        return None
+    """Return what is known of this attachment's links in this boot."""
+    known = look_up(call.host, LINKS, call.attachment)
+    return None if known is None else parse(known)
 
 
 def remove(call: Call) -> None:
-    """Forget the attachment."""
+    """Forget the attachment's links."""
+    forget(call.host, LINKS, call.attachment)
+
+
+def parse(known: Object) -> Record | None:
+    """Read what `write` has kept; None if it is torn."""
+    try:
+        return Record(
+            veth=cnijson.text(known, "veth"),
+            index=cnijson.integer(known, "index"),
+            masq=cnijson.text(known, "masq"),
+            addresses=tuple(map(cnijson.parse_cidr, cnijson.items(known, "addresses", cnijson.as_text))),
+        )
+    except JsonError:
+        return None
+
+
+def keep(call: Call, subject: str, known: Object) -> None:
+    """Keep what a plugin knows of this attachment, instead of what it knew before."""
+    attachment = call.attachment
+    content = {
+        "network": attachment.network,
+        "container": attachment.container_id,
+        "ifname": attachment.ifname,
+        "boot": call.host.boot_id,
+        **known,
+    }
+    data = json.dumps(content).encode("utf-8", "surrogateescape")
+    call.host.state.replace(_path(subject, attachment), data, parents=0o700)
+
+
+def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
+    """Return what was kept of an attachment in this boot, None if nothing or if it cannot be read."""
+    found = _load(host, _path(subject, attachment))
+    return found if found is not None and found.get("boot") == host.boot_id else None
+
+
+def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
+    """Give all that is kept of a subject, that of earlier boots too: `boot` in it tells."""
+    names: Sequence[str] = ()
     with suppress(FileNotFoundError):
-        call.host.state.unlink(_path(call))
+        names = host.state.list(f"/{subject}")
+    for name in names:
+        known = _load(host, f"/{subject}/{name}") if name.endswith(".json") else None
+        if known is None:
+            continue
+        with suppress(JsonError):
+            yield _attachment(known), known
 
 
-def _texts(addresses: Sequence[Cidr]) -> list[str]:
-    return [str(address) for address in addresses]
+def forget(host: Host, subject: str, attachment: Attachment) -> None:
+    """Forget what was kept of an attachment."""
+    with suppress(FileNotFoundError):
+        host.state.unlink(_path(subject, attachment))
 
 
-def _path(call: Call) -> str:
-    return f"{_DIRECTORY}/{key_of(call)}.json"
+def _attachment(known: Object) -> Attachment:
+    return Attachment(
+        network=cnijson.text(known, "network"),
+        container_id=cnijson.text(known, "container"),
+        ifname=cnijson.text(known, "ifname"),
+    )
+
+
+def _load(host: Host, path: str) -> Object | None:
+    try:
+        return cnijson.load(host.state.read(path))
+    except (FileNotFoundError, JsonError):
+        return None
+
+
+def _path(subject: str, attachment: Attachment) -> str:
+    return f"/{subject}/{key_of(attachment)}.json"

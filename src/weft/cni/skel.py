@@ -11,6 +11,7 @@ from typing import Final
 
 from weft import __version__
 from weft.cni.host import ClientGone, Done, Host, Request
+from weft.model.attachment import Attachment
 from weft.wire import cni, cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -23,12 +24,16 @@ _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 class Plugin:
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
-    `about` is what a person who starts the program by hand is told.
+    A verb that is None has nothing to do and succeeds. `about` is what a person who starts the program by hand is
+    told.
     """
 
     name: str
     add: "Callable[[Call], bytes]"
     delete: "Callable[[Call], None]"
+    check: "Callable[[Call], None] | None" = None
+    gc: "Callable[[Call], None] | None" = None
+    status: "Callable[[Call], None] | None" = None
     versions: tuple[str, ...] = cni.VERSIONS
     about: str = ""
 
@@ -37,7 +42,8 @@ class Plugin:
 class Call:
     """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
 
-    `find` returns a plugin of ours by type, so that a delegate of ours runs here and not as a process.
+    `find` returns a plugin of ours by type, so that a delegate of ours runs here and not as a process. GC and STATUS
+    are about no attachment: `container_id`, `ifname` and `netns` are then empty.
     """
 
     host: Host
@@ -49,12 +55,16 @@ class Call:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def attachment(self) -> Attachment:
+        return Attachment(network=self.network, container_id=self.container_id, ifname=self.ifname)
+
+    @property
     def container_id(self) -> str:
-        return self.request.env["CNI_CONTAINERID"]
+        return self.request.env.get("CNI_CONTAINERID", "")
 
     @property
     def ifname(self) -> str:
-        return self.request.env["CNI_IFNAME"]
+        return self.request.env.get("CNI_IFNAME", "")
 
     @property
     def netns(self) -> str:
@@ -64,6 +74,12 @@ class Call:
     @property
     def args(self) -> str:
         return self.request.env.get("CNI_ARGS", "")
+
+    def is_valid(self, attachment: Attachment) -> bool:
+        """Tell, in GC, whether to leave this attachment alone: it is still valid, or of another network."""
+        if attachment.network != self.network:
+            return True
+        return (attachment.container_id, attachment.ifname) in cni.valid_attachments(self.config)
 
     def note(self, text: str) -> None:
         """Write a line to the plugin's stderr."""
@@ -126,13 +142,15 @@ def _dispatch(
     if request.command in _SINCE:
         _check_verb(plugin, request.command, version)
     cni.reconcile(version, plugin.versions)
-    if request.command in _SINCE:
-        raise cni.not_in_this_build(f"CNI_COMMAND {request.command}")
-    _guard(request, host)
+    if request.command in ("ADD", "DEL"):
+        _guard(request, host)
     call = Call(host=host, request=request, config=config, network=network, version=version, find=find, notes=notes)
     if request.command == "ADD":
         return plugin.add(call)
-    plugin.delete(call)
+    verbs = {"DEL": plugin.delete, "CHECK": plugin.check, "GC": plugin.gc, "STATUS": plugin.status}
+    verb = verbs[request.command]
+    if verb is not None:
+        verb(call)
     return b""
 
 

@@ -16,6 +16,15 @@ DEFAULT_BRIDGE: Final = "cni0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A container's interface in a network: what all requests about it have in common (cni.md §1.1)."""
+
+    network: str
+    container_id: str
+    ifname: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """An interface that the attachment consists of; `sandbox` is CNI_NETNS, empty on the host's side."""
 

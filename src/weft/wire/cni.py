@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
 VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 NEWEST: Final = VERSIONS[-1]
 
@@ -216,3 +219,26 @@ def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
         listed = " ".join(f'"{pair}"' for pair in unknown)
         raise failure(f"ARGS: unknown args [{listed}]")
     return found
+
+
+# The second name is the one of the first drafts; runtimes send both.
+_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+
+
+def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
+    """Return container id and interface of the attachments that a GC must leave alone (§1.9).
+
+    An empty list means that none is valid. A request without any list is refused: it would free what is alive.
+    """
+    key = next((key for key in _VALID_ATTACHMENTS if key in config), None)
+    if key is None:
+        raise CniError(BAD_CONFIG, f'GC needs the key "{_VALID_ATTACHMENTS[0]}"', "an empty list: nothing is valid")
+    try:
+        return frozenset(cnijson.items(config, key, _attachment))
+    except JsonError as error:
+        raise CniError(UNDECODABLE, str(error)) from error
+
+
+def _attachment(value: object, where: str) -> tuple[str, str]:
+    item = cnijson.as_object(value, where)
+    return cnijson.text(item, "containerID"), cnijson.text(item, "ifname")

@@ -8,6 +8,7 @@ import pytest
 from weft.cni import plugins, skel
 from weft.cni.host import ClientGone, Request
 from weft.cni.skel import Plugin
+from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 
 ENV = {
@@ -48,7 +49,16 @@ class Fake:
 
             return called
 
-        plugin = Plugin(name="fake", add=verb("ADD"), delete=verb("DEL"), versions=self.versions, about=self.about)
+        plugin = Plugin(
+            name="fake",
+            add=verb("ADD"),
+            delete=verb("DEL"),
+            check=verb("CHECK"),
+            gc=verb("GC"),
+            status=verb("STATUS"),
+            versions=self.versions,
+            about=self.about,
+        )
         request = Request(
             plugin="fake", command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin, stdin_error=stdin_error
         )
@@ -90,13 +100,43 @@ def test_del_calls_del_alone_and_prints_nothing():
     assert [verb for verb, _ in fake.calls] == ["DEL"]
 
 
-@pytest.mark.parametrize("command, config", [("CHECK", "1.1.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")])
-def test_a_verb_of_a_later_build_is_never_a_silent_success(command, config):
+@pytest.mark.spec("cni.md F2")
+@pytest.mark.parametrize("command", ["CHECK", "DEL", "GC", "STATUS"])
+def test_each_verb_calls_its_own_function_alone_and_prints_nothing(command):
+    fake = Fake()
+    done = fake.run(without(COMMAND=command))
+    assert (done.exit, done.stdout) == (0, b"")
+    assert [verb for verb, _ in fake.calls] == [command]
+
+
+@pytest.mark.spec("cni.md F14")
+def test_gc_and_status_are_about_no_attachment():
+    for command in ("GC", "STATUS"):
+        fake = Fake()
+        assert fake.run({"CNI_COMMAND": command, "CNI_PATH": "/some/cni/path"}).exit == 0
+        [(_, call)] = fake.calls
+        assert (call.container_id, call.ifname, call.netns) == ("", "", "")
+        refused(fake := Fake(), fake.run({"CNI_COMMAND": command}), 4, "required env variables [CNI_PATH] missing")
+
+
+def test_a_verb_that_a_plugin_has_nothing_to_do_for_succeeds():
+    plugin = Plugin(name="bare", add=lambda _: b"", delete=lambda _: None)
+    for command in ("CHECK", "GC", "STATUS"):
+        env = without(COMMAND=command)
+        stdin = b'{"name":"net","cniVersion":"1.1.0"}'
+        done = skel.run(plugin, Request(plugin="bare", command=command, env=env, stdin=stdin), NoHost(), find={}.get)
+        assert (done.exit, done.stdout) == (0, b"")
+
+
+def test_what_gc_leaves_alone():
     fake = Fake(versions=("1.1.0",))
-    done = fake.run(without(COMMAND=command), f'{{"name":"n","cniVersion":"{config}"}}'.encode())
-    error = error_of(done)
-    assert error["msg"] == f"CNI_COMMAND {command}: not in this build"
-    assert fake.calls == []
+    listed = [{"containerID": "c1", "ifname": "eth0"}]
+    config = {"name": "net", "cniVersion": "1.1.0", "cni.dev/valid-attachments": listed}
+    assert fake.run(without(COMMAND="GC"), json.dumps(config).encode()).exit == 0
+    [(_, call)] = fake.calls
+    assert call.is_valid(Attachment(network="net", container_id="c1", ifname="eth0"))
+    assert call.is_valid(Attachment(network="other", container_id="c2", ifname="eth0"))
+    assert not call.is_valid(Attachment(network="net", container_id="c1", ifname="eth1"))
 
 
 @pytest.mark.spec("cni.md F3")

@@ -113,3 +113,25 @@ VALUES = st.recursive(SCALARS, lambda some: st.lists(some) | st.dictionaries(st.
 @given(VALUES)
 def test_json_is_indented_as_the_standard_library_does_it(value):
     assert cni.encode(value) == json.dumps(value, indent=4, ensure_ascii=False).encode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
+def test_the_attachments_that_gc_leaves_alone(key):
+    listed = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "net1", "more": 1}]
+    assert cni.valid_attachments({key: listed}) == {("c1", "eth0"), ("c2", "net1")}
+    assert cni.valid_attachments({key: []}) == cni.valid_attachments({key: None}) == frozenset()
+
+
+def test_the_newer_key_of_the_two_counts():
+    config = {"cni.dev/attachments": [{"containerID": "old", "ifname": "e"}], "cni.dev/valid-attachments": []}
+    assert cni.valid_attachments(config) == frozenset()
+
+
+def test_gc_without_a_list_would_free_what_is_alive():
+    with pytest.raises(CniError, match="valid-attachments") as caught:
+        cni.valid_attachments({"name": "net"})
+    assert caught.value.code == cni.BAD_CONFIG
+    for wrong in ("c1", ["c1"], [{"containerID": 1}]):
+        with pytest.raises(CniError) as caught:
+            cni.valid_attachments({"cni.dev/valid-attachments": wrong})
+        assert caught.value.code == cni.UNDECODABLE
