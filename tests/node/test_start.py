@@ -129,7 +129,7 @@ def test_peers_and_rules_are_in_the_kernel_before_the_subnet_file_and_readiness(
     # Where the file shall be there is a directory: the start cannot pass this point.
     node.subnet_file.mkdir(parents=True)
     node.spawn("--ip-masq")
-    node.says(r"LEASE-001 .*subnet\.env: cannot be written")
+    node.says(r"LEASE-001 .*subnet\.env: cannot be written.*--subnet-file")
     assert node.ip("route").count("dev flannel.1 proto 165") == 20
     assert peer_mac(69) in node.netns.run("bridge fdb show dev flannel.1")
     assert "FLANNEL-POSTRTG" in node.netns.run("iptables-save")

@@ -1,8 +1,34 @@
-"""Writing a file so that no reader, crash or power cut ever sees half of it."""
+"""Writing a file so that no reader, crash or power cut ever sees half of it, and no older content comes back."""
 
+import asyncio
 import os
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+
+class Latest:
+    """A file that says what `content` returns, whoever writes it and however many at once: the newest stays.
+
+    `content` is asked by the one thread that writes, while no other does. So it must only read values that are
+    replaced as a whole. The file outlives a power cut, as do all changes of `write_atomically` with `sync`.
+    """
+
+    def __init__(self, path: Path, content: Callable[[], bytes], *, mode: int) -> None:
+        self.path = path
+        self._content = content
+        self._mode = mode
+        self._writing = threading.Lock()
+
+    async def write(self) -> None:
+        """Write it beside the event loop, to which encoding and fsync are long. Raises `OSError`."""
+        await asyncio.to_thread(self.write_now)
+
+    def write_now(self) -> None:
+        """Write it before this returns. Raises `OSError`."""
+        with self._writing:
+            write_atomically(self.path, self._content(), self._mode, sync=True)
 
 
 def write_atomically(path: Path, data: bytes, mode: int, *, sync: bool) -> None:

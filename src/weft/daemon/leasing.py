@@ -6,9 +6,8 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -46,7 +45,6 @@ class Leasing:
         self.own: OwnLease | None = None
         self.confirmed = False  # by the store, in this run
         self._store = store
-        self._directory = directory
         self._netconf = netconf
         self._memory = remembered
         self._margin = margin
@@ -54,7 +52,7 @@ class Leasing:
         self._listing: Listing | None = None
         self._changed = asyncio.Event()
         self._leases: Callable[[], Iterable[Lease]] = lambda: self.remembered
-        self._writing = threading.Lock()
+        self._file = memory.file(directory, lambda: self._memory)
 
     @property
     def remembered(self) -> tuple[Lease, ...]:
@@ -81,7 +79,7 @@ class Leasing:
         own = await self._store.acquire(
             self._netconf, attrs, previous=previous, recorded=self._memory.own, listing=self._listing
         )
-        self._took(own)
+        await self._took(own)
         log.info("lease %s, public IP %s", own.lease.id, attrs.public_ip or attrs.public_ipv6)
         return own
 
@@ -138,13 +136,13 @@ class Leasing:
             async for event in events:
                 if not isinstance(event, Held):
                     return event.reason
-                self._took(event.own)
+                await self._took(event.own)
         raise RuntimeError("the keeper ended without a reason")
 
     async def publish(self, attrs: LeaseAttrs) -> None:
         """Change what our lease says; `keep` finds out if it is no longer ours. Raises `Unavailable`."""
         if self.own is not None:
-            self._took(await self._store.publish(self.own, attrs))
+            await self._took(await self._store.publish(self.own, attrs))
 
     def watch(self) -> AsyncGenerator[StoreEvent, None]:
         """The leases of others, for ever."""
@@ -167,25 +165,29 @@ class Leasing:
                 await self._changed.wait()
                 await asyncio.sleep(_SAVE_SECONDS)
                 self._gather()
-                await asyncio.to_thread(self._save)
+                with self._warning():
+                    await self._file.write()
         finally:
             if self._changed.is_set():
                 self._gather()
-                self._save()
+            with self._warning():  # whether or not a write was under way: it may not have begun
+                self._file.write_now()
 
-    def _took(self, own: OwnLease) -> None:
+    async def _took(self, own: OwnLease) -> None:
         self.own, self.confirmed = own, True
         if own != self._memory.own:
             self._memory = replace(self._memory, own=own)
-            self._save()
+            with self._warning():
+                await self._file.write()
 
     def _gather(self) -> None:
         self._changed.clear()
         self._memory = replace(self._memory, leases=tuple(self._leases()))
 
-    def _save(self) -> None:
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Go on without the file: a node serves as long as it runs."""
         try:
-            with self._writing:
-                memory.save(self._directory, self._memory)
+            yield
         except OSError as error:
-            log.warning("%s: what is known of the cluster could not be written: %s", self._directory, error)
+            log.warning("%s: what is known of the cluster could not be written: %s", self._file.path, error)

@@ -6,13 +6,13 @@ leases. One file per instance, replaced as a whole: a JSON object, then a line p
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from weft.cluster.etcd.values import OwnLease
-from weft.daemon.files import write_atomically
+from weft.daemon.files import Latest
 from weft.model.errors import PeerError
 from weft.model.lease import Lease
 from weft.wire.etcd import decode_lease, encode_attrs
@@ -51,8 +51,13 @@ def load(directory: Path) -> Memory | None:
         return None
 
 
-def save(directory: Path, memory: Memory) -> None:
-    """Replace what this instance remembers, so that it outlives a power cut."""
+def file(directory: Path, memory: Callable[[], Memory]) -> Latest:
+    """The file of what this instance remembers, which is `memory()` whenever it is written."""
+    return Latest(directory / _FILE, lambda: encode(memory()), mode=0o600)
+
+
+def encode(memory: Memory) -> bytes:
+    """The content of the file."""
     own = memory.own
     head = {
         "net_conf": memory.net_conf,
@@ -69,7 +74,7 @@ def save(directory: Path, memory: Memory) -> None:
     for lease in memory.leases:
         data += b"\n"
         data += json.dumps(_entry(lease)).encode()
-    write_atomically(directory / _FILE, bytes(data), mode=0o600, sync=True)
+    return bytes(data)
 
 
 def _leases(path: Path, lines: Iterable[bytes]) -> Iterator[Lease]:

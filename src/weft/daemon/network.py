@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.dirty import Dirty
-from weft.daemon.files import write_atomically
+from weft.daemon.files import Latest
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.rules import RuleKeeper
@@ -57,7 +57,7 @@ class Network:
         self.uplinks: set[str] = set()  # the name of the uplink, for the monitor to read when a notice comes
         self.rules = rules
         self._backend = backend
-        self._subnet_file = subnet_file
+        self._subnet_file = Latest(subnet_file, lambda: render(self._subnet_env()).encode(), mode=0o644)
         self._status = status
         self._snapshot = snapshot
         self._kernel = kernel
@@ -178,10 +178,9 @@ class Network:
         before, problem = self._status.waiting, None
         while True:
             try:
-                write_atomically(self._subnet_file, render(self._subnet_env()).encode(), 0o644, sync=True)
+                await self._subnet_file.write()
             except OSError as error:
-                seen = f"cannot be written: {error.strerror}"
-                problem = Problem(code="LEASE-001", where=str(self._subnet_file), seen=seen, hint="Trying again")
+                problem = _unwritable(self._subnet_file.path, error)
                 if self._status.waiting != problem:
                     log.error("%s", problem)  # noqa: TRY400 - the problem says all there is
                 self._status.waiting = problem
@@ -207,6 +206,17 @@ class Network:
         async for notices in monitor:
             for notice in notices:
                 self.notice(notice)
+
+
+def _unwritable(path: Path, error: OSError) -> Problem:
+    return Problem(
+        code="LEASE-001",
+        where=str(path),
+        seen=f"cannot be written: {error.strerror}",
+        expected="a file that weftd may write, on a file system with room",
+        hint=f"Trying again; until then no pod can start. Look at `ls -ld {path.parent}` and `df {path.parent}`,"
+        " or give weftd another --subnet-file",
+    )
 
 
 def ours(inputs: Inputs, snapshot: Snapshot) -> Ours:

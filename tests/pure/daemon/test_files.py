@@ -1,17 +1,19 @@
 """Files are replaced whole or not at all: on a real file system, with real kills and a real full disk."""
 
+import asyncio
 import os
 import resource
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from weft.daemon.files import write_atomically
+from weft.daemon.files import Latest, write_atomically
 
 WRITER = """
 import sys
@@ -118,3 +120,54 @@ def test_readers_and_kill_9_never_see_half_a_file(tmp_path):
         assert path.read_bytes() in whole
     write_atomically(path, b"x", 0o644, sync=True)
     assert names(tmp_path) == ["f"]
+
+
+async def test_the_newest_content_stays_however_many_write_at_once(tmp_path: Path):
+    now = 0
+    newest_seen = 0
+
+    def content() -> bytes:
+        nonlocal newest_seen
+        seen = now
+        time.sleep(0.002 if seen % 2 else 0)  # some are slow
+        assert seen >= newest_seen
+        newest_seen = seen
+        return str(seen).encode()
+
+    file = Latest(tmp_path / "f", content, mode=0o600)
+    async with asyncio.TaskGroup() as tasks:
+        for now in range(1, 41):  # noqa: B007  it is what `content` reads
+            tasks.create_task(file.write())
+            await asyncio.sleep(0)
+    assert (tmp_path / "f").read_text() == "40"
+
+
+async def test_the_event_loop_turns_while_content_is_made_and_synced(tmp_path: Path):
+    asked, turned = threading.Event(), threading.Event()
+
+    def content() -> bytes:
+        asked.set()
+        assert turned.wait(5), "the loop stood still"
+        return b"x"
+
+    writing = asyncio.create_task(Latest(tmp_path / "f", content, mode=0o600).write())
+    assert await asyncio.to_thread(asked.wait, 5)
+    turned.set()
+    await writing
+    assert (tmp_path / "f").read_bytes() == b"x"
+
+
+async def test_a_writer_that_is_cancelled_hands_over_to_the_next(tmp_path: Path):
+    texts = iter([b"old", b"new"])
+    slow = threading.Event()
+
+    def content() -> bytes:
+        slow.wait(0.05)
+        return next(texts)
+
+    file = Latest(tmp_path / "f", content, mode=0o600)
+    writing = asyncio.create_task(file.write())
+    await asyncio.sleep(0.01)
+    writing.cancel()
+    file.write_now()
+    assert (tmp_path / "f").read_bytes() == b"new"

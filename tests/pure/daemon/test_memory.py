@@ -19,7 +19,7 @@ FULL = Memory(
 
 @pytest.mark.parametrize("known", [FULL, Memory(net_conf="{}")])
 def test_what_is_saved_is_loaded(tmp_path: Path, known: Memory):
-    memory.save(tmp_path, known)
+    memory.file(tmp_path, lambda: known).write_now()
     assert memory.load(tmp_path) == known
 
 
@@ -29,7 +29,7 @@ def test_nothing_is_remembered_where_nothing_was_written(tmp_path: Path):
 
 
 def test_a_line_that_cannot_be_read_costs_one_peer(tmp_path: Path, caplog):
-    memory.save(tmp_path, FULL)
+    memory.file(tmp_path, lambda: FULL).write_now()
     [path] = tmp_path.glob("*.jsonl")
     head, second, third = path.read_text().splitlines()
     path.write_text("\n".join([head, second[:-9], third]))
