@@ -1,0 +1,71 @@
+"""The own lease and the memory, on a store that is none: what is written, when, and by whom."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support import builders
+from weft.cluster.etcd.values import OwnLease
+from weft.daemon import memory
+from weft.daemon.leasing import Leasing
+from weft.daemon.memory import Memory
+from weft.desired.backends import vxlan
+
+OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=None)
+PEERS = [builders.lease(2, vxlan), builders.lease(3, vxlan)]
+
+
+@pytest.fixture
+def leasing(tmp_path: Path) -> Leasing:
+    async def acquire(*_: object, **__: object) -> OwnLease:
+        return OWN
+
+    return Leasing(
+        SimpleNamespace(acquire=acquire),
+        tmp_path,
+        netconf=builders.netconf(),
+        remembered=Memory(net_conf="{}"),
+        margin=60.0,
+        now=lambda: 0.0,
+    )
+
+
+@pytest.fixture
+def writing(monkeypatch) -> Callable[[], int]:
+    """The thread in which the memory was encoded last."""
+    threads = [0]
+    encode = memory.encode
+
+    def watched(known: Memory) -> bytes:
+        threads.append(threading.get_ident())
+        return encode(known)
+
+    monkeypatch.setattr(memory, "encode", watched)
+    return lambda: threads[-1]
+
+
+async def test_a_lease_that_is_taken_is_on_disk_and_the_event_loop_did_not_write_it(leasing, writing, tmp_path):
+    await leasing.acquire(OWN.lease.attrs, (None, None))
+    assert memory.load(tmp_path) == Memory(net_conf="{}", own=OWN)
+    assert writing() not in (0, threading.get_ident())
+
+
+async def test_a_stop_writes_what_was_seen_last(leasing, tmp_path):
+    await leasing.acquire(OWN.lease.attrs, (None, None))
+    leasing.saw(lambda: PEERS)
+    task = asyncio.create_task(leasing.remember())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert memory.load(tmp_path) == Memory(net_conf="{}", own=OWN, leases=tuple(PEERS))
+
+
+async def test_a_disk_that_takes_nothing_costs_no_lease(leasing, tmp_path, caplog):
+    (tmp_path / "cluster.jsonl").mkdir()
+    await leasing.acquire(OWN.lease.attrs, (None, None))
+    assert leasing.lease == OWN.lease
+    assert "could not be written" in caplog.text
