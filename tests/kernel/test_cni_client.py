@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
 from weft.wire import cni, frames
@@ -32,10 +33,17 @@ def program() -> Path:
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("sanitized") / "bridge"
-    flags = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
-    command = ["make", "-B", "-C", str(SOURCE), f"OUT={out}", "CC=gcc", f"CFLAGS_EXTRA={flags}", "LDFLAGS="]
-    subprocess.run(command, check=True, capture_output=True)
+    return compiled(
+        tmp_path_factory.mktemp("sanitized"), "gcc", "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    )
+
+
+def compiled(directory: Path, compiler: str, *flags: str) -> Path:
+    """Build the client with another compiler; what is a warning ends the test."""
+    out = directory / "bridge"
+    command = ["make", "-B", "-C", str(SOURCE), f"OUT={out}", f"CC={compiler}", f"CFLAGS_EXTRA={' '.join(flags)}"]
+    done = subprocess.run([*command, "LDFLAGS="], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return out
 
 
@@ -116,6 +124,47 @@ def test_it_is_small_and_needs_nothing(program: Path):
     assert program.stat().st_size <= 50_000
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
     assert "not a dynamic executable" in done.stderr
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
+@pytest.mark.parametrize("level", ["-O0", "-O2", "-O3 -D_FORTIFY_SOURCE=2"])
+def test_no_compiler_has_a_warning(tmp_path: Path, compiler: str, level: str):
+    built = compiled(tmp_path, compiler, level)
+    assert run(built, CNI_COMMAND="VERSION").stdout == cni.render_versions(cni.VERSIONS)
+
+
+class TestDescriptors:
+    def ask(self, program: Path, path: Path, netns: str) -> dict[str, str]:
+        """What the client sends, by name, with what each descriptor is."""
+        sent: dict[str, str] = {}
+
+        def serve(connection: socket.socket) -> None:
+            data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 64)
+            frame = frames.Reader().feed(data)
+            assert frame
+            names = frames.decode_call(frame).descriptors
+            sent.update(zip(names, (os.readlink(f"/proc/self/fd/{fd}") for fd in fds), strict=True))
+            for fd in fds:
+                os.close(fd)
+            connection.sendall(done_frame(b"0", b"", b""))
+
+        with server(path, serve) as env:
+            assert run(program, b"{}", CNI_NETNS=netns, **env).returncode == 0
+        return sent
+
+    def test_every_directory_of_the_containers_settings_and_never_all_at_once(
+        self, program: Path, tmp_path: Path, netns: Netns
+    ):
+        sent = self.ask(program, tmp_path / "sock", netns.path)
+        assert sent.pop("own") == os.readlink("/proc/self/ns/net")
+        assert sent.pop("netns") == f"net:[{os.fstat(netns.fd).st_ino}]"
+        assert sent.pop("root") == "/"
+        assert sent.pop("route").startswith("socket:")
+        inside = netns.run("cd /proc/sys/net; ls -d */ | tr -d /").split()
+        assert sent == {name: f"/proc/sys/net/{name}" for name in inside}
+
+    def test_without_a_namespace_there_are_none(self, program: Path, tmp_path: Path):
+        assert sorted(self.ask(program, tmp_path / "sock", "")) == ["own", "root"]
 
 
 class TestVersion:

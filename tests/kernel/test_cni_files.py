@@ -305,36 +305,44 @@ class TestContainers:
 
 
 class TestSettings:
-    def test_they_are_of_the_namespace_they_were_opened_in(self, netns: Netns):
-        opened = netns.call(lambda: open_settings(["ipv4", "core", "none-such"]))
-        assert sorted(opened) == ["core", "ipv4"]
+    @pytest.fixture
+    def opened(self, netns: Netns) -> Iterator[dict[str, int]]:
+        opened = netns.call(open_settings)
+        yield opened
+        for fd in opened.values():
+            os.close(fd)
+
+    def test_they_are_of_the_namespace_they_were_opened_in(self, netns: Netns, opened: dict[str, int]):
+        assert sorted(opened) == netns.run("cd /proc/sys/net; ls -d */ | tr -d /").split()
         settings = Settings(opened)
         machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
         settings.write("net/ipv4/ip_forward", "1")
         assert settings.read("net/ipv4/ip_forward") == "1"
         assert netns.run("cat /proc/sys/net/ipv4/ip_forward") == "1\n"
         assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
-        for fd in opened.values():
+
+    def test_those_of_another_namespace_are_told_apart(self, opened: dict[str, int]):
+        machine = open_settings()
+        assert [name for name, fd in opened.items() if Settings(machine).same(name, fd)] == []
+        assert all(Settings(opened).same(name, fd) for name, fd in opened.items())
+        assert not Settings({}).same("ipv4", opened["ipv4"])
+        for fd in machine.values():
             os.close(fd)
 
     @pytest.mark.parametrize(
         "name",
         ["net/ipv6/conf/all/forwarding", "ipv4/ip_forward", "net", "net/ipv4", "net/ipv4/none", "net/ipv4/../core/x"],
     )
-    def test_what_is_not_there_is_an_error(self, netns: Netns, name: str):
-        opened = netns.call(lambda: open_settings(["ipv4"]))
+    def test_what_is_not_there_is_an_error(self, opened: dict[str, int], name: str):
         with pytest.raises(OSError, match=r"No such file|Is a directory"):
-            Settings(opened).read(name)
-        os.close(opened["ipv4"])
+            Settings({"ipv4": opened["ipv4"]}).read(name)
 
-    def test_dots_do_not_lead_to_the_hosts_settings(self, netns: Netns):
-        opened = netns.call(lambda: open_settings(["ipv4"]))
+    def test_dots_do_not_lead_to_the_hosts_settings(self, netns: Netns, opened: dict[str, int]):
         settings = Settings(opened)
         machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
         settings.write("net/ipv4/../ip_forward", "1")
         assert netns.run("cat /proc/sys/net/ipv4/ip_forward") == "1\n"
         assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
-        os.close(opened["ipv4"])
 
 
 def test_helpers_wait_in_vain():

@@ -15,6 +15,7 @@ from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
 from tests.support.cniframes import call, decode_done, descriptors, exchange, read_done
 from tests.support.netns import Netns
 from weft.cni import build
+from weft.cni.files import open_settings
 from weft.cni.install import install
 from weft.wire import frames
 from weft.wire.frames import Frame, Kind
@@ -65,7 +66,8 @@ def test_settings_of_the_container_are_changed_and_the_hosts_are_not(daemon: Cni
 
     machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
     before = host_forwards()
-    for name in ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/core/somaxconn"):
+    names = ("ipv4/ip_forward", "ipv6/conf/all/forwarding", "core/somaxconn", "unix/max_dgram_qlen")
+    for name in (f"net/{name}" for name in names):
         answer = daemon.call("ADD", {"do": "set", "name": name, "value": "1"}, CNI_NETNS=netns.path)
         assert answer["container"] == "1"
         assert answer["host"] != "1"
@@ -239,6 +241,25 @@ class TestRefusals:
             os.close(fd)
         assert "directory of settings 'ipv4'" in str(answer["msg"])
 
+    def test_the_hosts_settings_in_place_of_the_containers(self, daemon: CniDaemon, netns: Netns):
+        fd = daemon.netns.call(lambda: os.open("/proc/sys/net/core", os.O_PATH | os.O_DIRECTORY))
+        try:
+            with self.route_socket(netns) as sock:
+                answer = self.ask(daemon, netns.fd, route=sock.fileno(), core=fd)
+        finally:
+            os.close(fd)
+        assert answer == {"code": 8, "msg": "the directory of settings 'core' is the host's, not the container's"}
+
+    def test_an_older_client_that_sends_three_directories(self, daemon: CniDaemon, netns: Netns):
+        opened = netns.call(open_settings)
+        old = {name: opened[name] for name in ("ipv4", "ipv6", "core")}
+        try:
+            with self.route_socket(netns) as sock:
+                assert "code" not in self.ask(daemon, netns.fd, route=sock.fileno(), **old)
+        finally:
+            for fd in opened.values():
+                os.close(fd)
+
     def test_names_without_descriptors(self, daemon: CniDaemon):
         done = exchange(daemon.socket, call(ENV, {"own": -1, "root": -1}))
         assert done
@@ -252,7 +273,7 @@ class TestRefusals:
     def test_more_descriptors_than_are_taken(self, daemon: CniDaemon):
         done = exchange(daemon.socket, call(ENV, {}), fds=[0] * 100)
         assert done
-        assert "more than 16 descriptors" in json.loads(done.stdout)["msg"]
+        assert "more than 32 descriptors" in json.loads(done.stdout)["msg"]
 
     def test_nothing_of_it_stays_open(self, daemon: CniDaemon):
         def count() -> int:

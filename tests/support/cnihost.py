@@ -18,7 +18,7 @@ from tests.support.netns import SECONDS, Netns
 from weft.cni import plugins
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import RETIRED, Done, Host, Ran, Request
-from weft.cni.opened import SETTINGS, Node, OpenedHost
+from weft.cni.opened import Node, OpenedHost
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 
@@ -207,7 +207,7 @@ class Site:
 def _descriptors() -> dict[str, int]:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     netns = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    return {"netns": netns, "route": sock.detach(), **open_settings(SETTINGS)}
+    return {"netns": netns, "route": sock.detach(), **open_settings()}
 
 
 def _delegate(env: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str], bytes], Ran | None]:

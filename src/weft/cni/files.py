@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from struct import Struct
@@ -272,6 +272,11 @@ class Settings:
         finally:
             os.close(fd)
 
+    def same(self, name: str, fd: int) -> bool:
+        """Tell whether `fd` is our directory `name`: the same one of another namespace has another inode."""
+        ours = self._directories.get(name)
+        return ours is not None and os.path.sameopenfile(ours, fd)
+
     def _open(self, name: str, flags: int) -> int:
         net, _, rest = name.partition("/")
         directory, _, path = rest.partition("/")
@@ -280,13 +285,10 @@ class Settings:
         return _openat2(self._directories[directory], path, flags)
 
 
-def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
-    """Open first-level directories of /proc/sys/net in the calling thread's namespace, all or those of `names`.
-
-    One that this kernel lacks is left out. The caller closes them.
-    """
+def open_settings() -> dict[str, int]:
+    """Open the first-level directories of /proc/sys/net in the calling thread's namespace. The caller closes them."""
     opened: dict[str, int] = {}
-    for name in os.listdir(_NET_SETTINGS) if names is None else names:
+    for name in os.listdir(_NET_SETTINGS):
         with suppress(FileNotFoundError, NotADirectoryError):
             opened[name] = open_root(f"{_NET_SETTINGS}/{name}")
     return opened

@@ -15,7 +15,7 @@ from weft.cni import plugins
 from weft.cni.files import fs_magic, open_root, open_settings
 from weft.cni.host import Done, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
-from weft.cni.opened import SETTINGS, OpenedHost, open_node
+from weft.cni.opened import OpenedHost, open_node
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.netns import run_in
 from weft.kernel.rtnl import Rtnl
@@ -93,7 +93,7 @@ def _open_descriptors(path: str, opened: ExitStack) -> _Found:
 
     def inside() -> dict[str, int]:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        return {"route": sock.detach(), **open_settings(SETTINGS)}
+        return {"route": sock.detach(), **open_settings()}
 
     keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     keep("root", open_root("/"))

@@ -17,7 +17,8 @@ from weft.kernel.rtnl import Rtnl
 from weft.wire import cni
 from weft.wire.cni import CniError
 
-SETTINGS: Final = ("ipv4", "ipv6", "core")
+# Descriptors that are no directory of settings: those have their own name (`weft.wire.frames`).
+_NO_SETTINGS: Final = frozenset({"own", "netns", "root", "route"})
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
 # asm-generic/socket.h: Python names neither.
 _SO_PROTOCOL: Final = 38
@@ -115,6 +116,7 @@ class OpenedHost:
         self.files = RootedFiles(descriptors["root"])
         self.same_namespace = False
         self._descriptors = descriptors
+        self._settings: dict[str, int] = {}
         self._container: Container | None = None
         if namespace_of(self.netns_fd) != node.namespace:
             raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
@@ -128,10 +130,12 @@ class OpenedHost:
         if namespace_of_socket(descriptors["route"]) != namespace:
             raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
         _check_route(descriptors["route"])
-        for name in SETTINGS:
-            if name in descriptors:
-                _check_settings(name, descriptors[name])
         self.same_namespace = namespace == self._node.namespace
+        self._settings = {name: fd for name, fd in descriptors.items() if name not in _NO_SETTINGS}
+        for name, fd in self._settings.items():
+            _check_settings(name, fd)
+            if not self.same_namespace and self._node.settings.same(name, fd):
+                raise CniError(cni.BAD_NETNS, f"the directory of settings {name!r} is the host's, not the container's")
 
     @property
     def container(self) -> Container | None:
@@ -139,7 +143,7 @@ class OpenedHost:
         if self._container is None and "netns" in self._descriptors:
             self._container = Container(
                 rtnl=_rtnl_on(self._descriptors["route"]),
-                sysctls=Settings({name: self._descriptors[name] for name in SETTINGS if name in self._descriptors}),
+                sysctls=Settings(self._settings),
                 netns_fd=self._descriptors["netns"],
             )
         return self._container
@@ -231,5 +235,5 @@ def _check_settings(name: str, fd: int) -> None:
         target = os.readlink(f"/proc/self/fd/{fd}")
     except OSError as error:
         raise CniError(cni.INTERNAL, f"the directory of settings {name!r} cannot be looked at: {error}") from error
-    if not target.endswith(f"/net/{name}"):
+    if "/" in name or not target.endswith(f"/sys/net/{name}"):
         raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")

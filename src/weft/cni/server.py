@@ -32,7 +32,8 @@ _STOP_SECONDS: Final = 10.0
 # They share one interpreter and the kernel's one rtnetlink lock: one computes, one is in the kernel, one gets ready.
 # With 8 of them 50 parallel ADDs cost a fifth more CPU time, spent on handing the interpreter over.
 _AT_ONCE: Final = 3
-_MAX_DESCRIPTORS: Final = 16
+# Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
+_MAX_DESCRIPTORS: Final = 32
 _CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small costs no system call
 _UCRED: Final = struct.Struct("=iII")  # unix(7): pid, uid, gid
 

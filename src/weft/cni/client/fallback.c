@@ -63,7 +63,7 @@ static const char *read_interpreter(const char *path, char *interpreter)
 int become_python(const char *plugin, const char *why)
 {
     static char path[MAX_PATH], interpreter[MAX_PATH];
-    char *const arguments[] = {interpreter, "-I", "-m", "weft.cni", (char *)(uintptr_t)plugin, NULL};
+    const char *const arguments[] = {interpreter, "-I", "-m", "weft.cni", plugin, NULL};
     const char *wrong;
 
     if (settings_path(path) < 0)
@@ -72,7 +72,7 @@ int become_python(const char *plugin, const char *why)
     wrong = read_interpreter(path, interpreter);
     if (wrong)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and %s cannot be used: %s", why, path, wrong);
-    execv(interpreter, arguments);
+    execv(interpreter, (char *const *)(uintptr_t)arguments);
     return fail(CODE_AGAIN, "weftd does not answer (%s), and %s, named in %s, cannot be executed: %s", why, interpreter,
                 path, strerror(errno));
 }

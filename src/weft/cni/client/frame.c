@@ -9,6 +9,9 @@
 
 #include "weft.h"
 
+/* The sizes in these structures have other types in glibc than in musl. */
+#define SET(field, value) ((field) = (__typeof__(field))(value))
+
 static unsigned char payload[MAX_PAYLOAD];
 
 static void put32(unsigned char *at, uint32_t value)
@@ -80,7 +83,7 @@ int frame_send(int connection, enum kind kind, const struct span *fields, int co
     static unsigned char header[HEADER_SIZE], prefixes[MAX_FIELDS][PREFIX_SIZE];
     static struct iovec parts[1 + 2 * MAX_FIELDS];
     union {
-        struct cmsghdr align;
+        struct cmsghdr first;
         char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } control = {0};
     struct msghdr message = {.msg_iov = parts};
@@ -107,16 +110,15 @@ int frame_send(int connection, enum kind kind, const struct span *fields, int co
     put32(header, (uint32_t)size);
     put32(header + 4, (uint32_t)VERSION << 16 | (uint32_t)kind);
     parts[0] = (struct iovec){header, HEADER_SIZE};
-    message.msg_iovlen = used;
+    SET(message.msg_iovlen, used);
     if (with && with->count > 0) {
         size_t bytes = sizeof(int) * (size_t)with->count;
         message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(bytes);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(bytes);
-        memcpy(CMSG_DATA(rights), with->fds, bytes);
+        SET(message.msg_controllen, CMSG_SPACE(bytes));
+        control.first.cmsg_level = SOL_SOCKET;
+        control.first.cmsg_type = SCM_RIGHTS;
+        SET(control.first.cmsg_len, CMSG_LEN(bytes));
+        memcpy(CMSG_DATA(&control.first), with->fds, bytes);
     }
     return send_all(connection, &message);
 }

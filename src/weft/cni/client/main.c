@@ -118,7 +118,7 @@ static int finish(const struct frame *done)
         return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
     memcpy(status, done->fields[0].data, done->fields[0].size);
     exit_status = strtol(status, &end, 10);
-    if (*end || exit_status < 0 || exit_status > 255)
+    if (status[0] < '0' || status[0] > '9' || *end || exit_status > 255)
         return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
     write_all(2, done->fields[2].data, done->fields[2].size);
     if (write_all(1, done->fields[1].data, done->fields[1].size) < 0)

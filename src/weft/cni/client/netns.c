@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -16,17 +17,28 @@
 #define PROC_SUPER_MAGIC 0x9fa0
 #define NETLINK_ROUTE 0
 
-/* Directories, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of whoever uses it, so that
- * the daemon would change the host's settings through it. These keep the namespace in which they were opened. */
-static const char *const sysctl_directories[] = {"ipv4", "ipv6", "core"};
+#define SETTINGS "/proc/sys/net"
+
+/* getdents64(2). Not opendir(3), which allocates and would bring an allocator with it. */
+struct entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t size;
+    uint8_t kind;
+    char name[];
+};
 
 static void add(struct descriptors *out, const char *name, int fd)
 {
-    size_t used = strlen(out->names);
+    size_t used = strlen(out->names), room = sizeof out->names - used;
 
-    if (fd < 0 || out->count == MAX_FDS)
+    if (fd < 0)
         return;
-    snprintf(out->names + used, sizeof out->names - used, "%s%s", used ? " " : "", name);
+    if (out->count == MAX_FDS || strlen(name) + 2 > room) {
+        close(fd);
+        return;
+    }
+    snprintf(out->names + used, room, "%s%s", used ? " " : "", name);
     out->fds[out->count++] = fd;
 }
 
@@ -55,16 +67,42 @@ static int open_netns(struct descriptors *out, const char *path)
     return fd;
 }
 
+static void add_directory(struct descriptors *out, const char *name)
+{
+    char path[sizeof SETTINGS + MAX_NAME];
+
+    if (name[0] == '.' || strlen(name) >= MAX_NAME)
+        return;
+    snprintf(path, sizeof path, SETTINGS "/%s", name);
+    add(out, name, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+/* Adds the directories of settings, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of
+ * whoever uses it, so that the daemon would change the host's settings through it. These keep the namespace in which
+ * they were opened. All of them, because a plugin (tuning) may be told to write to any. */
+static void add_settings(struct descriptors *out)
+{
+    static _Alignas(struct entry) char entries[4096];
+    int all = open(SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long got;
+
+    if (all < 0)
+        return;
+    while ((got = syscall(SYS_getdents64, all, entries, sizeof entries)) > 0) {
+        for (char *at = entries; at < entries + got;) {
+            const struct entry *entry = (const struct entry *)(const void *)at;
+            add_directory(out, entry->name);
+            at += entry->size;
+        }
+    }
+    close(all);
+}
+
 static void collect_inside(struct descriptors *out, int netns)
 {
-    char path[32];
-
     add(out, "netns", netns);
     add(out, "route", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-    for (size_t i = 0; i < sizeof sysctl_directories / sizeof *sysctl_directories; i++) {
-        snprintf(path, sizeof path, "/proc/sys/net/%s", sysctl_directories[i]);
-        add(out, sysctl_directories[i], open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-    }
+    add_settings(out);
 }
 
 void collect(struct descriptors *out, const char *netns)

@@ -21,7 +21,7 @@ enum {
     PREFIX_SIZE = 4,            /* the length in front of each field */
     MAX_PAYLOAD = 1 << 20,
     MAX_FIELDS = 320,
-    MAX_FDS = 7,
+    MAX_FDS = 32,               /* what the daemon takes */
     MAX_STDERR = 64 << 10,      /* what is kept of a delegate's log */
     MAX_NAME = 64,              /* bytes in a plugin's name */
     ANSWER_TIMEOUT = 150,       /* seconds; longer than the daemon's own limit with a queue before it */
@@ -48,7 +48,7 @@ struct frame {
 struct descriptors {
     int count;
     int fds[MAX_FDS];
-    char names[96];             /* separated by spaces, in the order of `fds` */
+    char names[1024];           /* separated by spaces, in the order of `fds` */
     char netns_problem[32];     /* why CNI_NETNS gave none: "statfs ERRNO", "magic HEX", "open ERRNO", "setns ERRNO" */
 };
 
