@@ -1,7 +1,9 @@
 """The monitor: what someone else does arrives in the model's terms; what is lost is said to be lost."""
 
 import asyncio
+import errno
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,12 +13,18 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
+from weft.kernel import events, link
 from weft.kernel.apply import apply
+from weft.kernel.attributes import Malformed
 from weft.kernel.codec import VTEP_ALIAS
-from weft.kernel.events import Lost, Monitor, Notice, Resync, Seen, UplinkChanged
+from weft.kernel.events import Monitor
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.notices import Lost, Notice, Resync, Seen, UplinkChanged
 from weft.kernel.observe import observe
+from weft.kernel.rtnl import Rtnl
 from weft.model.net import Mac
 from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.model.snapshot import LinkInfo
 from weft.plan.diff import Put
 
 MAC = Mac.parse("02:00:00:00:01:07")
@@ -35,6 +43,9 @@ PEER: list[Object] = [
     Route(dst=ip_network("10.1.2.0/24"), via=ip_address("10.1.2.0"), dev="flannel.1", onlink=True),
     Route(dst=ip_network("fd01:2::/64"), via=ip_address("fd01:2::"), dev="flannel.1", onlink=True),
 ]
+SO_RCVBUFFORCE = 33
+NEW_LINK_WITHOUT_A_BODY = struct.pack("=IHHII", 16, link.RTM_NEWLINK, 0, 0, 0)
+CUT_SHORT = struct.pack("=IHHII", 20, link.RTM_NEWLINK, 0, 0, 0) + bytes(4)
 
 
 class Watched:
@@ -247,6 +258,70 @@ def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> Non
         assert monitor.read()[0] == Seen(thing.key, thing)
     finally:
         monitor.close()
+
+
+@pytest.mark.parametrize("refusal", [NetlinkError(errno.EINTR, "kept changing"), Malformed("planted")])
+async def test_links_that_cannot_be_listed_after_an_overflow_end_nothing(
+    watched: Watched, make_later: Callable[[str], None], monkeypatch, caplog, refusal: Exception
+) -> None:
+    monkeypatch.setattr(events, "_RETRY_SECONDS", 0.02)
+    refusals = iter([refusal] * 3)
+    rtnl = watched.netns.rtnl
+    monkeypatch.setattr(watched.monitor, "_rtnl", Listing(rtnl, refusals))
+    watched.monitor._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1)
+    watched.netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
+    watched.netns.run("ip link set flannel.1 name gone0")
+    seen: list[Notice] = []
+    async with asyncio.timeout(5):
+        async for notices in watched.monitor:
+            seen += notices
+            if next(refusals, None) is None and seen == [Resync(), Resync()]:
+                make_later("ip addr add 10.7.7.7/32 dev gone0")
+            if len(seen) > 2:
+                break
+    # Looked at at once and again when the names are known; then it goes on.
+    thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
+    assert seen[:3] == [Resync(), Resync(), Seen(thing.key, thing)]
+    assert caplog.text.count("cannot be followed") == 1
+
+
+class Listing:
+    """Lists links when it has no more refusals."""
+
+    def __init__(self, rtnl: Rtnl, refusals: Iterator[Exception]) -> None:
+        self._rtnl = rtnl
+        self._refusals = refusals
+
+    def links(self) -> list[LinkInfo]:
+        for refusal in self._refusals:
+            raise refusal
+        return self._rtnl.links()
+
+
+@pytest.mark.parametrize("datagram", [b"\x10", b"\xff\xff\0\0" + bytes(12), NEW_LINK_WITHOUT_A_BODY, CUT_SHORT])
+def test_a_datagram_that_cannot_be_read_is_survived(watched: Watched, datagram: bytes) -> None:
+    watched.monitor.read()
+    watched.monitor._socket = Planted(watched.monitor._socket, [datagram])
+    assert watched.monitor.read() == [Resync()]
+    assert Seen(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
+
+
+class Planted:
+    """A socket that first has `datagrams`, as if the kernel had sent them."""
+
+    def __init__(self, sock: socket.socket, datagrams: list[bytes]) -> None:
+        self._sock = sock
+        self._datagrams = datagrams
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+    def recvfrom_into(self, buffer: bytearray) -> tuple[int, tuple[int, int]]:
+        if not self._datagrams:
+            return self._sock.recvfrom_into(buffer)
+        datagram = self._datagrams.pop()
+        buffer[: len(datagram)] = datagram
+        return len(datagram), (0, 0)
 
 
 def test_a_look_after_a_resync_finds_everything(watched: Watched) -> None:

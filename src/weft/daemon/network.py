@@ -19,8 +19,9 @@ from weft.desired.firewall import rule_sets
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.roster import Roster
-from weft.kernel.events import Lost as LinkLost
-from weft.kernel.events import Monitor, Notice, Resync, Seen, UplinkChanged
+from weft.kernel.events import Monitor
+from weft.kernel.notices import Lost as LinkLost
+from weft.kernel.notices import Notice, Resync, Seen, UplinkChanged
 from weft.model.cluster import Listed, Lost, StoreEvent
 from weft.model.errors import Problem
 from weft.model.lease import Lease
@@ -141,8 +142,8 @@ class Network:
                 self._loop.wake.everything()
             case UplinkChanged():
                 self.uplink_changed.set()
-            case Resync():
-                log.info("the kernel dropped notices: looking at everything")
+            case Resync(reason=reason):
+                log.info("%s: looking at everything", reason)
                 self._loop.wake.everything()
                 self.uplink_changed.set()
 

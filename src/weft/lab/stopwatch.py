@@ -11,7 +11,8 @@ import time
 from ipaddress import ip_network
 from typing import Final
 
-from weft.kernel.events import Monitor, Seen
+from weft.kernel.events import Monitor
+from weft.kernel.notices import Seen
 from weft.kernel.rtnl import Rtnl
 from weft.model.objects import Route
 

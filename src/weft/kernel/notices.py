@@ -1,0 +1,193 @@
+"""What rtnetlink's messages say in the terms of the model. Knows no socket: messages in, notices out.
+
+Notices do not announce everything. When a link goes down or loses an IPv4 address, the kernel takes the IPv4
+routes on it along without one RTM_DELROUTE (IPv6 routes get theirs); when its carrier goes, the next-hop objects on
+it and the routes that name them (nh_netdev_event): that is `Lost`. A new MAC drops all neighbours, with a notice
+each. No picture of the network is kept beyond the links.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from weft.kernel import addr, codec, link, neigh, nexthop, route
+from weft.kernel.attributes import fixed
+from weft.kernel.netlink import NLM_F_REPLACE, Reply
+from weft.kernel.observe import is_ours
+from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object
+from weft.model.snapshot import LinkInfo
+
+_FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours."""
+
+    key: Key
+    thing: Object | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address.
+
+    Or its carrier went, or is back: then what could not be put back meanwhile can be.
+    """
+
+    dev: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkChanged:
+    """The link `dev`, its addresses or the foreign routes on it changed: facts may have to be computed again."""
+
+    dev: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """Notices were lost; everything has to be looked at again. `reason` is for people."""
+
+    reason: str = field(default="", compare=False)
+
+
+Notice = Seen | Lost | UplinkChanged | Resync
+
+
+class Reader:
+    """Reads messages about the links whose names are in `devices` or `uplinks`, or that are ours by their alias.
+
+    `devices` are the names of links that are ours whatever their alias, `uplinks` those that carry traffic between
+    nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
+    """
+
+    def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str], ports: AbstractSet[int]) -> None:
+        self._links: dict[int, LinkInfo] = {}
+        self._names: dict[int, str] = {}
+        self._devices = devices
+        self._uplinks = uplinks
+        self._ports = ports
+        self._readers: dict[int, Callable[[Reply], Iterator[Notice]]] = {
+            link.RTM_NEWLINK: self._new_link,
+            link.RTM_DELLINK: self._deleted_link,
+            addr.RTM_NEWADDR: self._address,
+            addr.RTM_DELADDR: self._address,
+            route.RTM_NEWROUTE: self._route,
+            route.RTM_DELROUTE: self._route,
+            neigh.RTM_NEWNEIGH: self._neighbour,
+            neigh.RTM_DELNEIGH: self._neighbour,
+            nexthop.RTM_DELNEXTHOP: self._nexthop_gone,
+        }
+
+    def learn(self, links: Iterable[LinkInfo]) -> None:
+        """Take a complete list of the links, in place of what was known."""
+        self._links = {info.index: info for info in links}
+        self._names = {index: info.name for index, info in self._links.items()}
+
+    def read(self, message: Reply) -> Iterator[Notice]:
+        """What a message says. Raises `Malformed`."""
+        reader = self._readers.get(message.kind)
+        return iter(()) if reader is None else reader(message)
+
+    def _new_link(self, message: Reply) -> Iterator[Notice]:
+        if _of_a_port(message):
+            return
+        now = link.parse_link(message.body)
+        before = self._links.get(now.index)
+        self._links[now.index] = now
+        self._names[now.index] = now.name
+        if before is not None and _is_shaken(before, now) and self._watched(before):
+            yield Lost(before.name, now.index)
+        if before is not None and before.name != now.name and is_ours(before, self._devices):
+            yield Seen(("link", before.name), None)
+        if is_ours(now, self._devices):
+            yield Seen(("link", now.name), codec.decode_link(now, self._names))
+        if now.name in self._uplinks and (before is None or _facts(before) != _facts(now)):
+            yield UplinkChanged(now.name)
+
+    def _deleted_link(self, message: Reply) -> Iterator[Notice]:
+        if _of_a_port(message):
+            return
+        gone = link.parse_link(message.body)
+        self._links.pop(gone.index, None)
+        self._names.pop(gone.index, None)
+        if self._watched(gone):
+            yield Lost(gone.name, gone.index)
+        if is_ours(gone, self._devices):
+            yield Seen(("link", gone.name), None)
+        if gone.name in self._uplinks:
+            yield UplinkChanged(gone.name)
+
+    def _address(self, message: Reply) -> Iterator[Notice]:
+        info = addr.parse_address(message.body)
+        on = self._links.get(info.index)
+        if on is None or not self._watched(on):
+            return
+        gone = message.kind == addr.RTM_DELADDR
+        if gone and info.ip.version == 4:
+            yield Lost(on.name, on.index)  # ours too: the kernel took routes that we did not delete
+        if info.scope != 0:
+            return
+        if is_ours(on, self._devices) and message.port not in self._ports:
+            key, thing = codec.decode_address(info, on.name)
+            yield Seen(key, None if gone else thing)
+        if on.name in self._uplinks:
+            yield UplinkChanged(on.name)
+
+    def _route(self, message: Reply) -> Iterator[Notice]:
+        body = message.body
+        gone = message.kind == route.RTM_DELROUTE
+        _, prefixlen, _, _, _, protocol, _, _, flags = fixed(route.RTMSG, body)
+        if flags & route.RTM_F_CLONED:
+            return
+        if protocol == PROTOCOL:
+            key, thing = codec.decode_route(body, self._names)
+            yield Seen(key, None if gone else thing)
+            return
+        if not gone and message.flags & NLM_F_REPLACE:
+            # Someone's route took the place of another, perhaps of ours, which gets no notice of its own.
+            yield Seen(codec.decode_route(body, {})[0], None)
+        info = route.parse_route(body)
+        on = self._links.get(info.index)
+        if info.table == MAIN_TABLE and (prefixlen == 0 or (on is not None and on.name in self._uplinks)):
+            yield UplinkChanged(on.name if on is not None else "")
+
+    def _neighbour(self, message: Reply) -> Iterator[Notice]:
+        family, index = neigh.family_and_index(message.body)
+        on = self._links.get(index)
+        if on is None or not is_ours(on, self._devices):
+            return
+        decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
+        key, thing = decode(message.body, on.name)
+        yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing)
+
+    def _nexthop_gone(self, message: Reply) -> Iterator[Notice]:
+        """A deleted next-hop object takes its routes along without a notice for them."""
+        _, protocol, index = nexthop.parse_nexthop(message.body)
+        if protocol == PROTOCOL:
+            yield Lost(self._names.get(index, ""), index)
+
+    def _watched(self, info: LinkInfo) -> bool:
+        return info.name in self._uplinks or is_ours(info, self._devices)
+
+
+def _of_a_port(message: Reply) -> bool:
+    """Tell whether a message about a link is a bridge's, speaking of its port."""
+    (family,) = fixed(_FAMILY, message.body)
+    return bool(family != socket.AF_UNSPEC)
+
+
+def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
+    """Tell whether what sat on a link may have gone without a notice; on one that just comes up nothing sat."""
+    carrier = before.up and now.up and before.running != now.running
+    return before.name != now.name or (before.up and not now.up) or carrier
+
+
+def _facts(info: LinkInfo) -> tuple[object, ...]:
+    """What of an uplink decides about anything of ours."""
+    return info.index, info.mtu, info.up, info.running, info.mac
