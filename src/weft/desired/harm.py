@@ -6,7 +6,8 @@ ours or nobody's. Thousands of leases are judged at a start, so ranges are compa
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_network
+from typing import Any, Final
 
 from weft.model.errors import Problem
 from weft.model.lease import Lease
@@ -29,8 +30,23 @@ class Ours:
     macs: frozenset[Mac] = frozenset()
 
 
+# From this prefix length on an IPv4 network has no broadcast address (RFC 3021).
+_NO_BROADCAST: Final = 31
+
 # First and last address as numbers, the family, and what it is; that becomes text only for a message.
 _Range = tuple[int, int, int, object]
+
+
+def _range(net: Net, what: object) -> _Range:
+    low = int(net.network_address)
+    return low, low + (1 << net.max_prefixlen - net.prefixlen) - 1, net.version, what
+
+
+# "This network" with the unspecified address, loopback, multicast and everybody's broadcast address.
+_NOBODYS: Final = tuple(
+    _range(ip_network(text), text)
+    for text in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/127", "ff00::/8")
+)
 
 
 class Judge:
@@ -39,8 +55,9 @@ class Judge:
     def __init__(self, ours: Ours) -> None:
         self._ours = ours
         self._networks = [_range(net, net) for net in ours.networks]
+        self._subnets = [_range(net, f"our subnet {net}") for net in ours.subnets]
         self._obstacles = [
-            *(_range(net, f"our subnet {net}") for net in ours.subnets),
+            *self._subnets,
             *(
                 _range(net, f"a prefix on this node's link, {net}")
                 for net in ours.prefixes
@@ -48,6 +65,9 @@ class Judge:
             ),
             *((int(ip), int(ip), ip.version, f"this node's address {ip}") for ip in ours.addresses),
         ]
+        self._broadcasts = frozenset(
+            net.broadcast_address for net in ours.prefixes if net.version == 4 and net.prefixlen < _NO_BROADCAST
+        )
 
     def harm(self, lease: Lease, macs: tuple[Mac, ...]) -> Problem | None:
         """Name the first harm `lease`, whose data hold `macs`, would do; None if it would do none."""
@@ -81,15 +101,18 @@ class Judge:
     def _public_harms(self, public: Ip, subnets: list[_Range]) -> Iterator[str]:
         if public in self._ours.addresses:
             yield f"public IP {public} is an address of this node"
-        if public.is_loopback or public.is_unspecified or public.is_multicast:
-            yield f"public IP {public} cannot be a node's"
-        number = int(public)
+        if public in self._broadcasts:
+            yield f"public IP {public} is the broadcast address of this node's link"
+        number, version = int(public), public.version
+        for low, high, family, _ in _NOBODYS:
+            if family == version and low <= number <= high:
+                yield f"public IP {public} cannot be a node's"
         for low, high, family, _ in subnets:
-            if family == public.version and low <= number <= high:
+            if family == version and low <= number <= high:
                 yield f"public IP {public} lies inside the lease's own subnet"
-        for net in self._ours.subnets:
-            if public in net:
-                yield f"public IP {public} lies inside our subnet {net}"
+        for low, high, family, what in self._subnets:
+            if family == version and low <= number <= high:
+                yield f"public IP {public} lies inside {what}"
 
     def inside(self, public: Ip) -> bool:
         """Tell whether a public address lies in the cluster's networks, where a subnet might come to cover it."""
@@ -117,8 +140,3 @@ def _mac(data: Any) -> Mac | None:
 
 def _holds(outer: Net, inner: Net) -> bool:
     return outer.version == inner.version and outer.prefixlen < inner.prefixlen and inner.network_address in outer
-
-
-def _range(net: Net, what: object) -> _Range:
-    low = int(net.network_address)
-    return low, low + (1 << net.max_prefixlen - net.prefixlen) - 1, net.version, what

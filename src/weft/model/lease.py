@@ -38,4 +38,6 @@ class Lease:
     @property
     def subnets(self) -> tuple[Net, ...]:
         """The subnets of the lease, IPv4 first."""
-        return tuple(net for net in (self.v4, self.v6) if net is not None)
+        if self.v6 is None:
+            return () if self.v4 is None else (self.v4,)
+        return (self.v6,) if self.v4 is None else (self.v4, self.v6)

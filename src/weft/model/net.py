@@ -1,5 +1,6 @@
 """Addresses, as the rest of weft passes them around: parsed once at the edge, compared as values."""
 
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Self
 
@@ -7,6 +8,7 @@ Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
 
 _HEX_DIGITS = 12
+_USUAL_LENGTH = 17
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
@@ -18,6 +20,12 @@ class Mac(bytes):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `aa:bb:…`, `aa-bb-…` or `aabb.ccdd.eeff`; `ValueError` for anything else."""
+        if text[2::3] == ":::::" and len(text) == _USUAL_LENGTH:
+            # As thousands are written at a start. What is none is refused below.
+            with suppress(ValueError):
+                found = cls.fromhex(text.replace(":", ""))
+                if len(found) == _HEX_DIGITS // 2:
+                    return found
         for separator, separators in ((":", text[2::3]), ("-", text[2::3]), (".", text[4::5])):
             if separators == separator * (len(text) - _HEX_DIGITS) and separators:
                 digits = text.replace(separator, "")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
-from weft.desired.harm import Ours
+from weft.desired.harm import Judge, Ours
 from weft.desired.roster import Roster
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
@@ -67,6 +67,8 @@ def test_nodes_in_a_wide_network_that_holds_the_pods_too_reach_each_other():
         ({"public_ip": IPv4Address("127.0.0.9")}, "cannot be a node's"),
         ({"public_ip": IPv4Address(0)}, "cannot be a node's"),
         ({"public_ip": IPv4Address("224.0.0.5")}, "cannot be a node's"),
+        ({"public_ip": IPv4Address("255.255.255.255")}, "cannot be a node's"),
+        ({"public_ip": IPv4Address("192.168.0.255")}, "is the broadcast address of this node's link"),
         ({"public_ip": IPv4Address("10.5.2.9")}, "inside the lease's own subnet"),
         ({"data": data(builders.mac(1))}, "one of the two is a clone"),
         ({"data": data("00:00:00:00:00:00")}, "not a unicast address"),
@@ -215,6 +217,34 @@ def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[
     assert not moved._claims
     assert not moved._bases
     assert not moved._lengths
+
+
+def test_a_wide_young_lease_does_not_make_each_event_judge_everybody(monkeypatch):
+    peers = roster()
+    peers.listed(
+        [*(peer(node) for node in range(2, 150)), replace(peer(150), v4=IPv4Network("10.5.0.0/17"), created=999)]
+    )
+    assert len(peers.believed) == 148
+    judged = []
+    harm = Judge.harm
+    monkeypatch.setattr(Judge, "harm", lambda self, lease, macs: judged.append(lease.id) or harm(self, lease, macs))
+    assert peers.changed(put=[peer(7, data=data(builders.mac(177)))]) == {"10.5.7.0-24"}
+    assert sorted(judged) == ["10.5.150.0-24", "10.5.7.0-24"]
+
+
+def test_a_verdict_passes_on_from_the_older_to_the_younger():
+    """The second claims what the first has, the third what the second has: without the first both change."""
+    first, second, third = (
+        replace(peer(node), created=node, attrs=peer(shared, data=data(builders.mac(mac))).attrs)
+        for node, shared, mac in ((2, 20, 30), (3, 20, 40), (4, 21, 40))
+    )
+    peers = roster()
+    peers.listed([first, second, third])
+    assert peers.believed.keys() == {first.id, third.id}
+    assert peers.changed(gone=[first.id]) == {first.id, second.id, third.id}
+    assert peers.believed.keys() == {second.id}
+    assert peers.changed(put=[first]) == {first.id, second.id, third.id}
+    assert peers.believed.keys() == {first.id, third.id}
 
 
 def test_one_lease_of_another_length_does_not_make_thousands_dear():
