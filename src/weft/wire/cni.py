@@ -17,6 +17,7 @@ NEWEST: Final = VERSIONS[-1]
 
 # Error codes (cni.md §1.8).
 INCOMPATIBLE_VERSION: Final = 1
+UNKNOWN_CONTAINER: Final = 3
 BAD_ENVIRONMENT: Final = 4
 IO_FAILURE: Final = 5
 UNDECODABLE: Final = 6
