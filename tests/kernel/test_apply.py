@@ -11,6 +11,7 @@ from tests.support.netns import Netns
 from weft.kernel import codec
 from weft.kernel.apply import CHUNK, apply, applying
 from weft.kernel.codec import VTEP_ALIAS
+from weft.kernel.neigh import list_fdb
 from weft.kernel.observe import looking, observe
 from weft.kernel.route import list_routes
 from weft.kernel.turns import in_turns
@@ -281,3 +282,14 @@ def test_routes_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> 
             usual = codec._decode_usual_route(body, {})
             assert usual is not None
             assert usual == codec.decode_any_route(body, {})
+
+
+def test_forwarding_entries_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:
+    assert put(netns, VTEP, ADDRESS, *peers(2)) == []
+    vtep = netns.rtnl.link("flannel.1")
+    assert vtep is not None
+    found = [codec._decode_usual_fdb(body, "flannel.1") for body in netns.rtnl.dump(*list_fdb(vtep.index))]
+    assert len(found) == 2
+    for body, usual in zip(netns.rtnl.dump(*list_fdb(vtep.index)), found, strict=True):
+        assert usual is not None
+        assert usual == codec.decode_any_fdb(body, "flannel.1")

@@ -100,13 +100,16 @@ class Reconciler:
 
     def seen(self, key: Key, thing: Object | None) -> None:
         """Take a notice: someone else changed the object of `key` to `thing`, or removed it."""
+        wanted = self._wanted.objects.get(key)
         if thing is None:
             self._have.pop(key, None)
+        elif thing == wanted:
+            self._have[key] = wanted  # kept once, not twice
         elif self._realm.holds(thing):
             self._have[key] = thing
         if self._seen_since is not None:
             self._seen_since.add(key)
-        if self._have.get(key) != self._wanted.objects.get(key):
+        if self._have.get(key) != wanted:
             self.wake.keys([key])
             if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
                 self.wake.everything()  # IPv6 left the link, and its settings with it

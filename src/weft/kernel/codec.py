@@ -35,6 +35,9 @@ _PLAIN_ROUTE: Final = (
 # struct rtmsg, then length, type and value of each attribute.
 _USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HHI HH4s HHI")
 _USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
+# struct ndmsg, then NDA_LLADDR, NDA_DST and NDA_CACHEINFO (drivers/net/vxlan/vxlan_core.c: vxlan_fdb_info).
+_USUAL_FDB: Final = Struct("=B3xIHBB HH6s2x HH4s HH16x")
+_USUAL_FDB_ORDER: Final = (neigh.NDA_LLADDR, neigh.NDA_DST, neigh.NDA_CACHEINFO)
 _PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
 _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
 _USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route.RTA_GATEWAY, route.RTA_OIF)
@@ -195,6 +198,22 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
     A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
     """
+    return _decode_usual_fdb(body, dev) or decode_any_fdb(body, dev)
+
+
+def _decode_usual_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry] | None:
+    """An entry as we make it, in the kernel's very layout: it tells of each one, ours too. None for all others."""
+    if len(body) != _USUAL_FDB.size:
+        return None
+    _, _, state, flags, _, _, mac_at, raw_mac, _, remote_at, remote, _, rest_at = _USUAL_FDB.unpack(body)
+    if (state, flags) != _PLAIN_STATE or (mac_at, remote_at, rest_at) != _USUAL_FDB_ORDER:
+        return None
+    thing = FdbEntry(dev=dev, mac=Mac(raw_mac), remote=IPv4Address(remote))
+    return thing.key, thing
+
+
+def decode_any_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
+    """What `decode_fdb` says, for an entry in any layout."""
     _, _, state, flags, _ = fixed(neigh.NDMSG, body)
     attrs = parse(body, neigh.NDMSG.size)
     mac = attrs.mac(neigh.NDA_LLADDR)

@@ -18,6 +18,7 @@ RTM_GETNEIGH: Final = 30
 
 NDA_DST: Final = 1
 NDA_LLADDR: Final = 2
+NDA_CACHEINFO: Final = 3
 NDA_VLAN: Final = 5
 NDA_PORT: Final = 6
 NDA_VNI: Final = 7
