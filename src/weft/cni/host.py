@@ -155,6 +155,11 @@ class Host(Protocol):
         ...
 
     @property
+    def namespace(self) -> tuple[int, int]:
+        """Device and inode of the host's namespace: what is missing elsewhere is no proof that it is gone."""
+        ...
+
+    @property
     def sysctls(self) -> Sysctls:
         """The host's settings."""
         ...
@@ -199,6 +204,10 @@ class Host(Protocol):
         """/proc/sys/kernel/random/boot_id: records with another one are stale."""
         ...
 
+    def claim(self, container_id: str) -> AbstractContextManager[bool]:
+        """Keep all requests of a container away meanwhile. False, at once, if one is running."""
+        ...
+
     def random(self, count: int) -> bytes:
         """Return `count` random bytes."""
         ...
@@ -217,4 +226,8 @@ class Host(Protocol):
 
     def lease_problem(self) -> str:
         """Why the daemon has written no subnet.env yet, for people; empty if it does not know of any reason."""
+        ...
+
+    def unready(self) -> str:
+        """Why the running daemon says that pods cannot be served now, for people; empty if they can, or without it."""
         ...

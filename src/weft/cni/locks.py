@@ -8,7 +8,7 @@ is held on its behalf: it carries the holder's token in its environment and is l
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from weft.cni.files import RootedFiles
@@ -76,6 +76,18 @@ class ContainerLocks:
         for name in self._files.list(_TOKENS):
             with suppress(BlockingIOError, ValueError), self._files.lock_byte(_LOCKS, int(name, 16), wait=False):
                 self._files.unlink(f"{_TOKENS}/{name}")
+
+
+@contextmanager
+def claim(files: RootedFiles, container: str) -> Iterator[bool]:
+    """Hold a container's turn if nobody has it; else False, at once."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(files.lock_byte(_LOCKS, _offset(container), wait=False))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def _offset(container: str) -> int:

@@ -7,10 +7,12 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fcntl import ioctl
 from typing import Final
 
+from weft.cni import locks
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import Container, Ran, StoreViews
 from weft.kernel.rtnl import Rtnl
@@ -42,6 +44,7 @@ class Node:
     boot_id: str
     retire: Callable[[int], None]
     lease_problem: Callable[[], str]
+    unready: Callable[[], str] = lambda: ""
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
@@ -52,7 +55,13 @@ class Node:
             self.idle.pop().close()
 
 
-def open_node(state_dir: str, *, retire: Callable[[int], None], lease_problem: Callable[[], str]) -> Node:
+def open_node(
+    state_dir: str,
+    *,
+    retire: Callable[[int], None],
+    lease_problem: Callable[[], str],
+    unready: Callable[[], str] = lambda: "",
+) -> Node:
     """Open what a process that serves plugins needs, in its own namespaces and for its whole life."""
     root = RootedFiles(open_root("/"))
     state = os.path.join(state_dir, "cni")
@@ -65,6 +74,7 @@ def open_node(state_dir: str, *, retire: Callable[[int], None], lease_problem: C
         boot_id=RootedFiles(open_root("/proc")).read(_BOOT_ID).decode().strip(),
         retire=retire,
         lease_problem=lease_problem,
+        unready=unready,
     )
 
 
@@ -191,6 +201,13 @@ class OpenedHost:
     def boot_id(self) -> str:
         return self._node.boot_id
 
+    @property
+    def namespace(self) -> NamespaceId:
+        return self._node.namespace
+
+    def claim(self, container_id: str) -> AbstractContextManager[bool]:
+        return locks.claim(self._node.state, container_id)
+
     def random(self, count: int) -> bytes:
         return os.urandom(count)
 
@@ -199,6 +216,9 @@ class OpenedHost:
 
     def lease_problem(self) -> str:
         return self._node.lease_problem()
+
+    def unready(self) -> str:
+        return self._node.unready()
 
 
 def _rtnl_on(route: int) -> Rtnl:

@@ -53,9 +53,9 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     held.callback(endpoint.close)
     retirement = Retirement()
     held.callback(retirement.close)
-    node = open_node(
-        options.state_dir,
-        retire=retirement.retire,
-        lease_problem=lambda: "" if status.waiting is None else str(status.waiting),
-    )
+
+    def waiting() -> str:
+        return "" if status.waiting is None else str(status.waiting)
+
+    node = open_node(options.state_dir, retire=retirement.retire, lease_problem=waiting, unready=waiting)
     await serve(endpoint, node, run=run)
