@@ -50,6 +50,16 @@ class PortInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortVlans:
+    """The VLANs of a bridge's port by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
+
+    index: int
+    own: int = 0
+    untagged: frozenset[int] = frozenset()
+    tagged: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkInfo:
     """A network interface (linux/if_link.h).
 
@@ -69,6 +79,7 @@ class LinkInfo:
     loopback: bool = False
     point_to_point: bool = False
     promisc: bool = False
+    allmulti: bool = False
     master: int = 0
     link: int = 0
     peer_netns: int = -1
@@ -200,6 +211,11 @@ class Snapshot:
     def link(self, which: str | int) -> LinkInfo | None:
         """Find a link by name or index."""
         return next((link for link in self.links if which in (link.name, link.index)), None)
+
+    @property
+    def ips(self) -> frozenset[Ip]:
+        """Every address of the machine."""
+        return frozenset(address.ip for address in self.addresses)
 
     def addresses_of(self, index: int) -> tuple[AddressInfo, ...]:
         """The addresses of the link with `index`, in the kernel's order."""
