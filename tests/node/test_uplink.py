@@ -168,3 +168,35 @@ def test_another_uplink_is_watched_like_the_first(cluster: Cluster):
     node.ip("link set eth1 down")
     node.ip("link set eth1 up")
     node.sees("ip route", "10.5.50.0/24.* dev eth1")
+
+
+@pytest.mark.parametrize("number", [50, 51], ids=["IPv4", "IPv6"])
+def test_an_address_that_comes_to_another_link_is_kept_from_the_leases_of_others(cluster: Cluster, number: int):
+    cluster.configure(VXLAN, DUAL)
+    cluster.peer(50, lease="10.5.50.0-24&fd05:0:0:50::-64")
+    cluster.peer(51, lease="10.5.51.0-24&fd05:0:0:51::-64")
+    [node] = cluster.nodes(1)
+    served = f"10.5.{number}.0/24 "
+    node.sees("ip route", served)
+    address = "10.5.50.7/32" if number == 50 else "fd05:0:0:51::7/128"
+    node.run(
+        f"ip link add other0 type veth peer name other1; ip link set other0 up; ip address add {address} dev other0"
+    )
+    node.says(f"ADDR-002 lease 10.5.{number}.0-24.* overlaps this node's address")
+    eventually(lambda: served not in node.ip("route"))
+    assert f"10.5.{101 - number}.0/24 " in node.ip("route")
+    node.run("ip link del other0")
+    node.sees("ip route", served)
+
+
+def test_a_lease_that_takes_an_address_which_came_later_is_refused(cluster: Cluster):
+    cluster.configure(VXLAN)
+    [node] = cluster.nodes(1)
+    node.run(
+        "ip link add other0 type veth peer name other1; ip link set other0 up"
+        "; ip address add 172.31.0.77/32 dev other0; ip address add 10.5.60.1/24 dev other0"
+    )
+    cluster.peers([60, 77])
+    node.says(r"ADDR-002 lease 10\.5\.77\.0-24.*172\.31\.0\.77 is an address of this node")
+    node.says(r"ADDR-002 lease 10\.5\.60\.0-24.*overlaps this node's address 10\.5\.60\.1")
+    eventually(lambda: "10.5.60.0/24" not in node.ip("route show proto 165"))

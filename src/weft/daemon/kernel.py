@@ -36,6 +36,11 @@ class NodeKernel:
         async with self._turn:
             return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
 
+    async def addresses(self) -> frozenset[Ip]:
+        """Every address of this node."""
+        async with self._turn:
+            return frozenset(address.ip for address in self.rtnl.addresses())
+
     async def route_to(self, ip: Ip) -> RouteInfo | None:
         """The kernel's route to `ip`, None if it has none."""
         async with self._turn:

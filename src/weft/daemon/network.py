@@ -6,7 +6,7 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +20,13 @@ from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.roster import Roster
 from weft.kernel.events import Monitor
+from weft.kernel.notices import AddressMoved, Notice, Resync, Seen, UplinkChanged
 from weft.kernel.notices import Lost as LinkLost
-from weft.kernel.notices import Notice, Resync, Seen, UplinkChanged
 from weft.model.cluster import Listed, Lost, StoreEvent
 from weft.model.errors import Problem
 from weft.model.lease import Lease
+from weft.model.net import Ip
 from weft.model.objects import Key
-from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.plan.explain import describe
 from weft.wire.subnetenv import SubnetEnv, render
@@ -39,6 +39,7 @@ _RETRY_SECONDS: Final = 1.0
 class Network:
     """Keeps the kernel and subnet.env as the inputs and the leases of others say.
 
+    `addresses` are all of this node's, which no lease of another may take.
     `rules` is None when another daemon keeps the rules in this network namespace: two would fight.
     """
 
@@ -49,23 +50,24 @@ class Network:
         rules: RuleKeeper | None,
         *,
         inputs: Inputs,
-        snapshot: Snapshot,
+        addresses: Collection[Ip],
         subnet_file: Path,
         status: Status,
         clock: Callable[[], float],
     ) -> None:
         self.uplink_changed = asyncio.Event()
+        self.addresses_changed = asyncio.Event()
+        self.addresses_changed.set()  # since `addresses` were listed and notices come
         self.uplinks: set[str] = set()  # the name of the uplink, for the monitor to read when a notice comes
         self.rules = rules
         self._backend = backend
         self._subnet_file = Latest(subnet_file, lambda: render(self._subnet_env()).encode(), mode=0o644)
         self._status = status
-        self._snapshot = snapshot
+        self._addresses = addresses
+        self._ours = ours(inputs, addresses)
         self._kernel = kernel
-        self._loop = Reconciler(
-            kernel, backend, inputs=inputs, roster=Roster(ours(inputs, self._snapshot)), clock=clock
-        )
-        self.set_inputs(inputs)
+        self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
+        self._pass_on(inputs)
 
     @property
     def inputs(self) -> Inputs:
@@ -77,18 +79,45 @@ class Network:
         """The loop over links, routes, neighbours and FDB entries."""
         return self._loop
 
-    def set_inputs(self, inputs: Inputs, snapshot: Snapshot | None = None) -> None:
-        """Decide from `inputs` from now on; `snapshot` is the machine as it is now, if that has changed."""
-        self._snapshot = snapshot or self._snapshot
+    def set_inputs(self, inputs: Inputs, addresses: Collection[Ip] | None = None) -> None:
+        """Decide from `inputs` from now on; `addresses` are this node's now, if they may have changed."""
+        self._addresses = self._addresses if addresses is None else addresses
+        self._ours = ours(inputs, self._addresses)
+        self._loop.decide_from(inputs, self._judged_anew())
+        self._pass_on(inputs)
+
+    def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
         self.uplinks.add(inputs.facts.uplink.name)
-        roster = Roster(ours(inputs, self._snapshot))
-        roster.listed(self._loop.roster.leases)
-        self._tell(set(roster.news()).difference(self._loop.roster.refused.values()))
-        self._loop.decide_from(inputs, roster)
         self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
         if self.rules is not None:
             self.rules.want(rule_sets(inputs))
+
+    def addresses_are(self, addresses: Collection[Ip]) -> None:
+        """Keep the leases of others away from these addresses of this node from now on."""
+        self._addresses = addresses
+        now = ours(self.inputs, addresses)
+        if now == self._ours:
+            return
+        self._ours = now
+        before = self._loop.roster
+        after = self._loop.roster = self._judged_anew()
+        self._loop.wake.peers(
+            lease_id
+            for lease_id in before.believed.keys() | after.believed.keys()
+            if before.believed.get(lease_id) != after.believed.get(lease_id)
+        )
+
+    def _judged_anew(self) -> Roster:
+        """The same leases by what is ours now."""
+        roster = Roster(self._ours)
+        roster.listed(self._loop.roster.leases)
+        self._tell(set(roster.news()).difference(self._loop.roster.refused.values()))
+        self._count(roster)
+        return roster
+
+    def _count(self, roster: Roster) -> None:
+        self._status.peers, self._status.peers_refused = len(roster.believed), len(roster.refused)
 
     def take(self, event: StoreEvent) -> None:
         """Take what the store says."""
@@ -109,7 +138,7 @@ class Network:
         for entry in event.malformed:
             log.warning("ADDR-002 lease %s is ignored: %s", entry.id, entry.reason)
         self._tell(roster.news())
-        self._status.peers, self._status.peers_refused = len(roster.believed), len(roster.refused)
+        self._count(roster)
         if touched:
             self._loop.wake.peers(touched)
 
@@ -131,7 +160,7 @@ class Network:
         """Serve the peers of an earlier run until the store answers; nothing is removed on such knowledge."""
         self._loop.roster.listed(leases)
         self._tell(self._loop.roster.news())
-        self._status.peers = len(self._loop.roster.believed)
+        self._count(self._loop.roster)
 
     def notice(self, notice: Notice) -> None:
         """Take what the kernel says."""
@@ -142,10 +171,14 @@ class Network:
                 self._loop.wake.everything()
             case UplinkChanged():
                 self.uplink_changed.set()
+            case AddressMoved(ip=ip, gone=gone):
+                if gone == (ip in self._ours.addresses) and not any(ip in net for net in self._ours.subnets):
+                    self.addresses_changed.set()
             case Resync(reason=reason):
                 log.info("%s: looking at everything", reason)
                 self._loop.wake.everything()
                 self.uplink_changed.set()
+                self.addresses_changed.set()
 
     async def bring_up(self) -> None:
         """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back."""
@@ -220,11 +253,10 @@ def _unwritable(path: Path, error: OSError) -> Problem:
     )
 
 
-def ours(inputs: Inputs, snapshot: Snapshot) -> Ours:
+def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
     """What the leases of others must keep clear of. Addresses inside our own subnets are covered by those."""
     netconf, facts = inputs.netconf, inputs.facts
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
-    addresses = (address.ip for address in snapshot.addresses)
     return Ours(
         networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
         subnets=subnets,

@@ -99,7 +99,7 @@ class Node:
             backend,
             RuleKeeper(firewall, clock=self._world.monotonic) if self._claim_rules(held) else None,
             inputs=replace(inputs, v4=lease.v4, v6=lease.v6),
-            snapshot=snapshot,
+            addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
             status=status,
             clock=self._world.monotonic,

@@ -57,7 +57,7 @@ async def preview(options: Options, world: World) -> Preview:
         backend = BACKENDS[netconf.backend]
         own, note = _own(options, inputs, leases, remembered)
         inputs = replace(inputs, v4=own.v4, v6=own.v6)
-        roster = Roster(ours(inputs, snapshot), own_ids=[own.id])
+        roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id])
         roster.listed(leases)
         wanted = Wanted()
         wanted.set(SHARED, shared(backend, inputs))

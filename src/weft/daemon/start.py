@@ -130,7 +130,7 @@ async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, ke
     """
     if recorded is None:
         return False
-    ours = {facts.public_v4, facts.public_v6, *(address.ip for address in snapshot.addresses)}
+    ours = {facts.public_v4, facts.public_v6, *snapshot.ips}
     for then in (recorded.attrs.public_ip, recorded.attrs.public_ipv6):
         if then is not None and then not in ours and await kernel.answers(then, within=_ANSWER_SECONDS):
             return True

@@ -1,4 +1,4 @@
-"""What a running node keeps up besides its kernel objects: its lease, what it says of itself, and its memory."""
+"""What a running node keeps up besides its kernel objects: its lease, what it says and knows of itself, its memory."""
 
 import asyncio
 import logging
@@ -45,9 +45,15 @@ class Upkeep:
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start all of it."""
-        for work in (self._keep_lease(), self._watch_expiry(), self._follow_uplink(), self._tell_peers()):
+        for work in (
+            self._keep_lease(),
+            self._watch_expiry(),
+            self._follow_uplink(),
+            self._follow_addresses(),
+            self._tell_peers(),
+            self._leasing.remember(),
+        ):
             tasks.create_task(work)
-        tasks.create_task(self._leasing.remember())
 
     def _attrs(self) -> LeaseAttrs:
         inputs = self._network.inputs
@@ -114,11 +120,24 @@ class Upkeep:
         log.info("IFACE-002 the uplink changed: %s", why)
         changed = replace(inputs, facts=facts)
         BACKENDS[inputs.netconf.backend].check(changed)
-        self._network.set_inputs(changed, snapshot)
+        self._network.set_inputs(changed, snapshot.ips)
         await self._network.write_subnet_file()
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
             self._leasing.reconnect()
         self._to_tell.set()
+
+    async def _follow_addresses(self) -> None:
+        """List the node's addresses anew when one came or went, on whatever link: no peer may take them."""
+        while True:
+            await self._network.addresses_changed.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._network.addresses_changed.clear()
+            try:
+                self._network.addresses_are(await self._kernel.addresses())
+            except OSError as error:
+                log.warning("this node's addresses cannot be listed: %s; trying again", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._network.addresses_changed.set()
 
     async def _tell_peers(self) -> None:
         """Have our lease say what is true now, however long that takes: the uplink is watched meanwhile."""

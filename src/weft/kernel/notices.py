@@ -17,6 +17,7 @@ from weft.kernel import addr, codec, link, neigh, nexthop, route
 from weft.kernel.attributes import fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.observe import is_ours
+from weft.model.net import Ip
 from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object
 from weft.model.snapshot import LinkInfo
 
@@ -50,13 +51,24 @@ class UplinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressMoved:
+    """The address `ip` of this node came, or is `gone`, on whatever link.
+
+    Said of all but IPv6 link-local addresses, which come and go with each pod.
+    """
+
+    ip: Ip
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Resync:
     """Notices were lost; everything has to be looked at again. `reason` is for people."""
 
     reason: str = field(default="", compare=False)
 
 
-Notice = Seen | Lost | UplinkChanged | Resync
+Notice = Seen | Lost | UplinkChanged | AddressMoved | Resync
 
 
 class Reader:
@@ -125,10 +137,12 @@ class Reader:
 
     def _address(self, message: Reply) -> Iterator[Notice]:
         info = addr.parse_address(message.body)
+        gone = message.kind == addr.RTM_DELADDR
+        if info.ip.version == 4 or not info.ip.is_link_local:
+            yield AddressMoved(info.ip, gone)
         on = self._links.get(info.index)
         if on is None or not self._watched(on):
             return
-        gone = message.kind == addr.RTM_DELADDR
         if gone and info.ip.version == 4:
             yield Lost(on.name, on.index)  # ours too: the kernel took routes that we did not delete
         if info.scope != 0:
