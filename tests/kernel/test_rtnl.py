@@ -2,12 +2,14 @@
 
 import errno
 import socket
+import time
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
 
-from tests.support.netns import Netns
+from tests.support.netns import SECONDS, Netns, split
+from weft.kernel.addr import add_address
 from weft.kernel.netlink import NetlinkError
 from weft.model.net import Mac
 from weft.model.objects import PROTOCOL
@@ -40,6 +42,28 @@ def test_addresses(netns: Netns, eth0: int, pyroute2) -> None:
     with pytest.raises(NetlinkError) as refused:
         netns.rtnl.delete_address(eth0, ip_address("fd09::1"), 64)
     assert refused.value.errno == errno.EADDRNOTAVAIL
+
+
+def test_waiting_for_an_address_to_change(netns: Netns, eth0: int) -> None:
+    with netns.rtnl.ipv6_address_notices() as wait:
+        started = time.monotonic()
+        wait(0.05)
+        assert time.monotonic() - started >= 0.05  # nobody changed anything
+        netns.run("ip addr add fd09::1/64 dev eth0 nodad")
+        wait(SECONDS)
+        assert ip_address("fd09::1") in {each.ip for each in netns.rtnl.addresses(eth0)}
+        netns.run("ip addr add fd09::2/64 dev eth0 nodad")
+        assert netns.rtnl.link(eth0) is not None  # a notice that waits is not taken for an answer
+    netns.run("ip addr add fd09::3/64 dev eth0 nodad")
+    assert netns.rtnl.addresses(eth0)
+
+
+def test_an_address_without_its_networks_route(netns: Netns, eth0: int) -> None:
+    for text in ("10.9.0.1/24", "fd09::1/64"):
+        ip, length = split(text)
+        assert netns.rtnl.batch([add_address(eth0, ip, length, replace=False, prefix_route=False)]) == {}
+    routes = netns.json("ip -j route show dev eth0") + netns.json("ip -j -6 route show dev eth0")
+    assert {route["dst"] for route in routes}.isdisjoint({"10.9.0.0/24", "fd09::/64"})
 
 
 def test_addresses_that_others_make(netns: Netns, eth0: int) -> None:

@@ -6,9 +6,11 @@ answer waits by the time `send` returns. One thread at a time may use a socket.
 
 import errno
 import os
+import select
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Self
 
 from weft.kernel.attributes import Malformed, parse
@@ -28,6 +30,8 @@ NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 
 _SOL_NETLINK: Final = 270
+_NETLINK_ADD_MEMBERSHIP: Final = 1
+_NETLINK_DROP_MEMBERSHIP: Final = 2
 _NETLINK_CAP_ACK: Final = 10
 _NETLINK_EXT_ACK: Final = 11
 _NETLINK_GET_STRICT_CHK: Final = 12
@@ -163,6 +167,26 @@ class NetlinkSocket:
             if bodies is not None:
                 return bodies
         raise NetlinkError(errno.EINTR, "the kernel's list kept changing while it was read")
+
+    @contextmanager
+    def notices(self, group: int) -> Iterator[Callable[[float], None]]:
+        """Listen to a multicast group beside asking and answering; what is given waits for the next notice.
+
+        It waits at most so many seconds, and what came is dropped: look again. An answer that is read meanwhile may
+        have swallowed a notice, so the seconds must be few.
+        """
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+
+        def wait(seconds: float) -> None:
+            if poll.poll(seconds * 1000):
+                self._drain()
+
+        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+        try:
+            yield wait
+        finally:
+            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_DROP_MEMBERSHIP, group)
 
     def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
         """None for a list that changed under the kernel's hands; it is read to its end all the same."""

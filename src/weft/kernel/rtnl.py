@@ -7,6 +7,8 @@ is `NetlinkError` with errno and the kernel's own words.
 
 import errno
 import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from weft.kernel import addr, neigh, route, rule
@@ -16,6 +18,7 @@ from weft.model.net import Ip, Mac, Net
 from weft.model.objects import MAIN_TABLE, PROTOCOL
 from weft.model.snapshot import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
 
+_RTNLGRP_IPV6_IFADDR: Final = 9
 _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_INET, socket.AF_INET6)}
 
 
@@ -43,6 +46,10 @@ class Rtnl(LinkCalls):
     def delete_address(self, index: int, ip: Ip, prefixlen: int) -> None:
         """Delete an address; EADDRNOTAVAIL if it is not there."""
         self._socket.request(addr.delete_address(index, ip, prefixlen))
+
+    def ipv6_address_notices(self) -> AbstractContextManager[Callable[[float], None]]:
+        """Listen for changes of IPv6 addresses: what is given waits for one; see `NetlinkSocket.notices`."""
+        return self._socket.notices(_RTNLGRP_IPV6_IFADDR)
 
     def routes(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0) -> list[RouteInfo]:
         """The routes that match: of `family` 4 or 6 (0: both), table 0 for all, `protocol`, `index` (0: any)."""
