@@ -39,6 +39,28 @@ def test_a_veth_pair_that_we_make(netns: Netns) -> None:
     assert (one["txqlen"], other["txqlen"], made.queue_length) == (1000, 1000, 1000)
 
 
+def test_an_ifb_device_that_we_make(netns: Netns) -> None:
+    made = netns.rtnl.add_ifb("ifb7", mtu=1400, alias="weft:ifb:x")
+    seen = ip_link(netns, "ifb7")
+    assert (seen["ifindex"], seen["mtu"], seen["ifalias"]) == (made.index, 1400, "weft:ifb:x")
+    assert (seen["linkinfo"]["info_kind"], "UP" in seen["flags"], "txqlen" in seen) == ("ifb", True, False)
+    assert (made.kind, made.up, made.queue_length) == ("ifb", True, 0)
+
+
+def test_what_tuning_changes(netns: Netns) -> None:
+    made = netns.rtnl.add_veth("v0", peer="v1")
+    netns.rtnl.set_link(made.index, allmulti=True, promisc=True, queue_length=20000)
+    seen = ip_link(netns, "v0")
+    assert ({"ALLMULTI", "PROMISC"} <= set(seen["flags"]), seen["txqlen"]) == (True, 20000)
+    link = netns.rtnl.link("v0")
+    assert link is not None
+    assert (link.allmulti, link.promisc, link.queue_length) == (True, True, 20000)
+    netns.rtnl.set_link(made.index, allmulti=False)
+    link = netns.rtnl.link("v0")
+    assert link is not None
+    assert (link.allmulti, link.promisc) == (False, True)
+
+
 def test_a_veth_pair_into_another_namespace(netns: Netns, make_netns) -> None:
     pod = make_netns()
     made = netns.rtnl.add_veth("veth0", peer="eth0", peer_netns_fd=pod.fd, alias="weft:pod")

@@ -56,6 +56,7 @@ IFF_UP: Final = 0x1
 IFF_LOOPBACK: Final = 0x8
 IFF_POINTOPOINT: Final = 0x10
 IFF_PROMISC: Final = 0x100
+IFF_ALLMULTI: Final = 0x200
 IFF_LOWER_UP: Final = 0x10000
 
 _IFF_TAP: Final = 2
@@ -83,6 +84,7 @@ def parse_link(body: bytes) -> LinkInfo:
         loopback=bool(flags & IFF_LOOPBACK),
         point_to_point=bool(flags & IFF_POINTOPOINT),
         promisc=bool(flags & IFF_PROMISC),
+        allmulti=bool(flags & IFF_ALLMULTI),
         master=attrs.number(IFLA_MASTER) or 0,
         link=attrs.number(IFLA_LINK) or 0,
         peer_netns=-1 if peer_netns in (None, _NO_NAMESPACE) else peer_netns or 0,
@@ -155,6 +157,11 @@ def create_vxlan(
     return _create(_common(name, mtu, mac), _linkinfo("vxlan", nest(IFLA_INFO_DATA, data)))
 
 
+def create_ifb(name: str, *, mtu: int) -> Message:
+    """Create a device that gives back what is redirected to it, up, and without a queue but its qdisc's."""
+    return _create(_common(name, mtu, None), u32(IFLA_TXQLEN, 0), _linkinfo("ifb", b""), up=True)
+
+
 def impossible(kind: str) -> Message:
     """Create a link of `kind` whose name and MAC no link can have."""
     return _create(_common("/", 0, Mac(b"\xff" * 6)), _linkinfo(kind, b""))
@@ -176,11 +183,13 @@ def set_link(
     mac: Mac | None = None,
     alias: str | None = None,
     promisc: bool | None = None,
+    allmulti: bool | None = None,
+    queue_length: int | None = None,
     netns_fd: int | None = None,
 ) -> Message:
     """Change what is not None. `master` 0 takes the link off its bridge, an empty `alias` removes the alias."""
     flags = change = 0
-    for bit, wanted in ((IFF_UP, up), (IFF_PROMISC, promisc)):
+    for bit, wanted in ((IFF_UP, up), (IFF_PROMISC, promisc), (IFF_ALLMULTI, allmulti)):
         if wanted is not None:
             change |= bit
             flags |= bit if wanted else 0
@@ -196,6 +205,8 @@ def set_link(
     if alias is not None:
         # Without its NUL: an attribute of length 0 is what removes the alias.
         body += attribute(IFLA_IFALIAS, alias.encode())
+    if queue_length is not None:
+        body += u32(IFLA_TXQLEN, queue_length)
     if netns_fd is not None:
         body += u32(IFLA_NET_NS_FD, netns_fd)
     return Message(RTM_SETLINK, 0, body)

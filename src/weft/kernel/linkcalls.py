@@ -62,6 +62,10 @@ class LinkCalls:
         """The raw answers of a list request; see `NetlinkSocket.dump`."""
         return self._socket.dump(kind, body)
 
+    def ask(self, message: Message) -> bytes:
+        """The raw answer to a question that has one; see `NetlinkSocket.ask`."""
+        return self._socket.ask(message)
+
     def links(self) -> list[LinkInfo]:
         """All links, by index."""
         return [link.parse_link(body) for body in self.dump(*link.list_links())]
@@ -140,6 +144,11 @@ class LinkCalls:
         )
         return self._made(name, alias)
 
+    def add_ifb(self, name: str, *, mtu: int = 0, alias: str = "") -> LinkInfo:
+        """Create an IFB device, up, and return it. EEXIST if the name is taken."""
+        self._socket.request(link.create_ifb(name, mtu=mtu))
+        return self._made(name, alias)
+
     def set_link(
         self,
         index: int,
@@ -151,6 +160,8 @@ class LinkCalls:
         mac: Mac | None = None,
         alias: str | None = None,
         promisc: bool | None = None,
+        allmulti: bool | None = None,
+        queue_length: int | None = None,
         netns_fd: int | None = None,
     ) -> None:
         """Change what is not None. `master` 0 takes the link off its bridge; an empty alias removes it."""
@@ -164,6 +175,8 @@ class LinkCalls:
                 mac=mac,
                 alias=alias,
                 promisc=promisc,
+                allmulti=allmulti,
+                queue_length=queue_length,
                 netns_fd=netns_fd,
             )
         )
