@@ -1,0 +1,31 @@
+"""Limits on a pod's traffic: as they are asked for (cni.md §6.2), and as the kernel keeps them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most `rate` bits a second, and `burst` bits at once beyond it."""
+
+    rate: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bandwidth is asked. `ingress` is towards the container, `egress` away from it; None: as fast as it goes."""
+
+    ingress: Limit | None = None
+    egress: Limit | None = None
+
+    def __bool__(self) -> bool:
+        return self.ingress is not None or self.egress is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A token bucket (tc-tbf(8)). `rate` in bytes a second, `limit` of its queue in bytes, `buffer` in ticks."""
+
+    rate: int
+    limit: int
+    buffer: int
