@@ -10,6 +10,7 @@ from weft.wire.cni import failure
 
 # Each module has its plugin as `PLUGIN`.
 _MODULES: Final = {
+    "bandwidth": "weft.cni.bandwidth",
     "bridge": "weft.cni.bridge",
     "flannel": "weft.cni.flannel",
     "host-local": "weft.cni.hostlocal",
