@@ -1,0 +1,34 @@
+"""What all tests with real runtimes share: our plugins in a bin directory, images, an underlay with its store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import containerd, etcd
+from tests.support.machine import remove_stale_cgroups
+from tests.support.weftd import Underlay
+from weft.cni.install import install
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cgroups() -> None:
+    remove_stale_cgroups()
+
+
+@pytest.fixture(scope="session")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CNI bin directory with weft's plugins and nothing else."""
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return containerd.write_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def underlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Underlay]:
+    made = Underlay(tmp_path_factory.mktemp("store") / "etcd", etcd.wheel())
+    yield made
+    made.close()

@@ -1,0 +1,180 @@
+"""containerd and runc through the CRI, on three nodes with weftd, with weft's plugins and flannel's conflist."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from tests.support import hostports, traces
+from tests.support.containerd import IMAGE
+from tests.support.cri import Port
+from tests.support.cri_pb2 import UDP
+from tests.support.netns import Netns
+from tests.support.runtimenode import Node, Pod
+from tests.support.weftd import Cluster, Underlay, eventually
+
+PORTS = (Port(host=8080, sandbox=8080), Port(host=8080, sandbox=8080, protocol=UDP))
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    underlay: Underlay, tmp_path_factory: pytest.TempPathFactory, bin_dir: Path, images: Path
+) -> Iterator[list[Node]]:
+    """Three nodes that are ready. A node's first pod makes what all others share, such as its bridge."""
+    folder = tmp_path_factory.mktemp("containerd")
+    cluster = Cluster(underlay, folder)
+    cluster.configure()
+    with ExitStack() as stack:
+        made = []
+        for number in (1, 2, 3):
+            path = folder / f"node{number}"
+            made.append(Node(underlay, path, number, prefix=cluster.prefix, bin_dir=bin_dir, images=images))
+            stack.callback(made[-1].cut_power)
+        for node in made:
+            node.remove(node.ready().pod("first", ports=PORTS).id)
+        yield made
+
+
+@pytest.fixture
+def node(nodes: list[Node]) -> Iterator[Node]:
+    """One of the nodes; once its pods are removed, nothing may be left of what the test did."""
+    before = traces.look(nodes[0].machine)
+    yield nodes[0]
+    for node in nodes:
+        node.revive()
+        node.remove_all(node.cri.sandboxes())
+    traces.gone_back(nodes[0].machine, before)
+
+
+def reaches(node: Node, pod: Pod, address: str) -> bool:
+    return "1 packets received" in node.exec(pod, "ping", "-c", "1", "-W", "3", address)
+
+
+def told(client: Netns, node: Node, port: int) -> list[str]:
+    """Who answers at a node's port, over TCP and over UDP."""
+    return [hostports.ask(client, node.daemon.public_v4, port, udp=udp).partition(" ")[0] for udp in (False, True)]
+
+
+def test_pods_reach_each_other_across_nodes(nodes):
+    pods = [node.pod(f"{node.name}-a") for node in nodes]
+    for (node, pod), (_, other) in permutations(zip(nodes, pods, strict=True), 2):
+        assert reaches(node, pod, other.ip)
+    for node, pod in zip(nodes, pods, strict=True):
+        node.remove(pod.id)
+
+
+def test_containers_join_the_sandbox_and_have_its_network(node):
+    pod = node.pod("joined")
+    second = node.cri.container(pod.sandbox, IMAGE, name="second")
+    seen = [node.cri.exec(container, "ip", "address", "show", "eth0") for container in (pod.container, second)]
+    assert seen[0] == seen[1]
+    assert f"inet {pod.ip}/24" in seen[0]
+    assert "mtu 1450" in seen[0]
+    assert f"default via {node.daemon.v4[1]} dev eth0" in node.exec(pod, "ip", "route")
+    assert "127.0.0.1/8" in node.exec(pod, "ip", "address", "show", "lo")
+    assert pod.ip in node.reserved()
+    node.remove(pod.id)
+    assert pod.ip not in node.reserved()
+
+
+def test_pods_that_come_and_go_at_once_have_addresses_of_their_own(node):
+    pods = node.run_all(*(f"many-{number}" for number in range(8)))
+    assert len({pod.ip for pod in pods}) == 8
+    assert {pod.ip for pod in pods} == node.reserved()
+    node.remove_all(pod.id for pod in pods)
+
+
+def test_the_network_is_ready_as_long_as_there_is_a_conflist(node):
+    conflist = node.machine.root / "etc/cni/net.d/10-flannel.conflist"
+    text = conflist.read_text()
+    conflist.unlink()
+    eventually(lambda: not node.cri.conditions()["NetworkReady"])
+    node.write_conflist(json.loads(text))
+    eventually(lambda: node.cri.conditions()["NetworkReady"])
+
+
+def test_a_host_port_is_reached_from_everywhere_until_the_pod_stops(nodes, node, underlay):
+    pod = node.pod("web", ports=PORTS)
+    other, beside = nodes[1].pod("other"), node.pod("beside")
+    with node.answering(pod, "web"):
+        assert told(underlay.switch, node, 8080) == ["web", "web"]
+        assert told(nodes[1].machine.netns, node, 8080) == ["web", "web"]
+        assert told(node.machine.netns, node, 8080) == ["web", "web"]
+        # The pod itself among them: it comes back to where it started.
+        for where, client in ((nodes[1], other), (node, beside), (node, pod)):
+            asked = where.exec(client, "nc", str(node.daemon.public_v4), "8080")
+            assert asked.startswith("web "), where.name
+        node.cri.stop(pod.id)
+    assert told(underlay.switch, node, 8080) == ["", ""]
+
+
+def test_a_port_goes_to_the_next_pod_that_asks_for_it(node, underlay):
+    for name in ("before", "after"):
+        pod = node.pod(name, ports=PORTS)
+        with node.answering(pod, name):
+            # The same client port each time: an old conntrack entry would lead it astray.
+            assert told(underlay.switch, node, 8080) == [name, name]
+        node.remove(pod.id)
+
+
+def test_containerd_is_killed_between_add_and_del(node, underlay):
+    pod = node.pod("orphan", ports=PORTS)
+    with node.answering(pod, "orphan"):
+        node.containerd.kill()
+        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        node.containerd.start()
+        assert node.cri.ready(pod.id)
+        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert reaches(node, pod, str(node.daemon.v4[1]))
+        node.remove(pod.id)
+    assert told(underlay.switch, node, 8080) == ["", ""]
+    assert not node.reserved()
+
+
+def test_weftd_is_killed_between_add_and_del(nodes, node, underlay):
+    pod, other = node.pod("orphan", ports=PORTS), nodes[1].pod("other")
+    with node.answering(pod, "orphan"):
+        node.daemon.kill()
+        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert reaches(nodes[1], other, pod.ip)
+        node.daemon.start()
+        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert reaches(nodes[1], other, pod.ip)
+        node.remove(pod.id)
+    assert told(underlay.switch, node, 8080) == ["", ""]
+    assert not node.reserved()
+
+
+def test_pods_come_and_go_while_weftd_is_dead(node):
+    before = node.pod("before")
+    node.daemon.kill()
+    during = node.pod("during")
+    assert during.ip != before.ip
+    assert reaches(node, during, before.ip)
+    node.remove(before.id)
+    node.daemon.start()
+    assert reaches(node, during, str(node.daemon.v4[1]))
+    node.remove(during.id)
+
+
+def test_a_reboot_frees_what_was_attached(nodes, underlay):
+    node = nodes[2]
+    subnet, lost = node.daemon.v4, [node.pod("web", ports=PORTS), node.pod("other")]
+    node.cut_power()
+    node.boot()
+    node.ready()
+    assert node.daemon.v4 == subnet
+    # A kubelet makes its pods anew and removes what does not run any more, in any order.
+    again = node.pod("web", ports=PORTS, attempt=1)
+    with node.answering(again, "web"):
+        for pod in lost:
+            assert not node.cri.ready(pod.id)
+            node.remove(pod.id)
+        assert told(underlay.switch, node, 8080) == ["web", "web"]
+        assert node.reserved() == {again.ip}
+        node.remove(again.id)
+    assert not node.reserved()
+    assert not node.cri.sandboxes()

@@ -1,0 +1,148 @@
+"""Nodes as Kubernetes would use them: a machine with weftd and containerd, and pods as a kubelet makes them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.containerd import IMAGE, Containerd
+from tests.support.cri import Port, Sandbox
+from tests.support.hostports import Answering
+from tests.support.machine import Machine, inner_pid
+from tests.support.weftd import Daemon, Underlay, eventually
+from weft.lab.runtime import CONFLIST
+
+
+class MachineDaemon(Daemon):
+    """A node on a machine of its own, whose weftd has the paths of an ordinary installation."""
+
+    def __init__(self, underlay: Underlay, folder: Path, number: int, *, prefix: str) -> None:
+        super().__init__(underlay, folder, number, prefix=prefix)
+        self.machine = Machine(self.netns, folder, f"node{number}")
+        self.subnet_file = self.machine.root / "run/flannel/subnet.env"
+        self.state_dir = self.machine.root / "var/lib/weft"
+
+    def command(self, *flags: str) -> list[str]:
+        return super().command(
+            "--subnet-file=/run/flannel/subnet.env",
+            "--state-dir=/var/lib/weft",
+            "--cni-socket=/run/weft/cni.sock",
+            "--ip-masq",
+            *flags,
+        )
+
+    def spawn(self, *flags: str, env: dict[str, str] | None = None, wrap: Sequence[str] = ()) -> "Daemon":
+        return super().spawn(*flags, env=env, wrap=(*self.machine.enter, *wrap))
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return inner_pid(self._process)
+
+    def close(self) -> None:
+        self.machine.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A sandbox with one container in it."""
+
+    sandbox: Sandbox
+    container: str
+
+    @property
+    def id(self) -> str:
+        return self.sandbox.id
+
+    @property
+    def ip(self) -> str:
+        return self.sandbox.ips[0]
+
+
+class Node:
+    """One node. `daemon`, `machine`, `containerd` and `cri` are those of the present boot."""
+
+    def __init__(
+        self, underlay: Underlay, folder: Path, number: int, *, prefix: str, bin_dir: Path, images: Path
+    ) -> None:
+        self.name = f"node{number}"
+        self._underlay = underlay
+        self._folder = folder
+        self._number = number
+        self._prefix = prefix
+        self._bin_dir = bin_dir
+        self._images = images
+        self.boot()
+
+    def boot(self) -> None:
+        """Make the machine and start its daemons, without waiting for weftd."""
+        self.daemon = MachineDaemon(self._underlay, self._folder, self._number, prefix=self._prefix)
+        self.machine = self.daemon.machine
+        try:
+            self.daemon.spawn()
+            self.write_conflist(CONFLIST)
+            self.containerd = Containerd(self.machine, bin_dir=self._bin_dir, images=self._images).start()
+        except BaseException:
+            self.daemon.close()
+            raise
+        self.cri = self.containerd.cri
+
+    def ready(self) -> "Node":
+        """Wait until pods can be made."""
+        self.daemon.wait_ready()
+        eventually(lambda: self.cri.conditions()["NetworkReady"])
+        return self
+
+    def cut_power(self) -> None:
+        """End everything at once. What is on the disk stays, and `boot` finds it there under another boot id."""
+        self.daemon.close()
+
+    def revive(self) -> None:
+        """Start what does not run."""
+        if not self.containerd.running:
+            self.containerd.start()
+        if not self.daemon.running:
+            self.daemon.start()
+
+    def write_conflist(self, conflist: Mapping[str, Any]) -> None:
+        """Put the network's configuration where containerd looks, by rename."""
+        fresh = self.machine.root / "etc/cni/net.d/fresh"
+        fresh.write_text(json.dumps(conflist))
+        fresh.rename(fresh.with_name("10-flannel.conflist"))
+
+    def pod(self, name: str, *, ports: Sequence[Port] = (), attempt: int = 0) -> Pod:
+        """Run a sandbox and a container in it that waits."""
+        sandbox = self.cri.run(name, cgroup=self.machine.cgroup, ports=ports, attempt=attempt)
+        return Pod(sandbox=sandbox, container=self.cri.container(sandbox, IMAGE))
+
+    def answering(self, pod: Pod, name: str) -> Answering:
+        """Return a server for a pod's published ports."""
+        return Answering(self.machine.path(pod.sandbox.netns), name)
+
+    def exec(self, pod: Pod, *command: str) -> str:
+        """Return what a command prints in a pod."""
+        return self.cri.exec(pod.container, *command)
+
+    def remove(self, pod: str) -> None:
+        """Stop and remove a sandbox with all that is in it."""
+        self.cri.stop(pod)
+        self.cri.remove(pod)
+
+    def reserved(self) -> set[str]:
+        """The addresses that host-local has given out."""
+        store = self.machine.root / "var/lib/cni/networks/cbr0"
+        return {path.name for path in store.iterdir() if path.name[0].isdigit()} if store.exists() else set()
+
+    def run_all(self, *names: str) -> list[Pod]:
+        """Run pods at once."""
+        with ThreadPoolExecutor(len(names)) as threads:
+            return list(threads.map(self.pod, names))
+
+    def remove_all(self, pods: Iterable[str]) -> None:
+        """Stop and remove sandboxes at once."""
+        ids = list(pods)
+        with ThreadPoolExecutor(max(1, len(ids))) as threads:
+            list(threads.map(self.remove, ids))
