@@ -1,27 +1,22 @@
 """The client in C alone: what it answers itself, what it becomes without a daemon, and what it refuses from one."""
 
-import json
 import os
-import random
 import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cniclient import answering, compiled, done_frame, error, read_frame, run, run_frame, server
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
 from weft.wire import cni, frames
-from weft.wire.frames import Frame, Kind
-
-SOURCE = Path(build.__file__).parent / "client"
-SANITIZED = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1"}
+from weft.wire.frames import Frame
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +24,6 @@ def program() -> Path:
     built = build.build()
     assert built, "musl-gcc is missing"
     return built
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(
-        tmp_path_factory.mktemp("sanitized"), "gcc", "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
-    )
-
-
-def compiled(directory: Path, compiler: str, *flags: str) -> Path:
-    """Build the client with another compiler; what is a warning ends the test."""
-    out = directory / "bridge"
-    command = ["make", "-B", "-C", str(SOURCE), f"OUT={out}", f"CC={compiler}", f"CFLAGS_EXTRA={' '.join(flags)}"]
-    done = subprocess.run([*command, "LDFLAGS="], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 @pytest.fixture
@@ -57,67 +36,6 @@ def bin_dir(tmp_path: Path, program: Path) -> Path:
     (directory / "python").chmod(0o755)
     (directory / ".weft-python").write_text(f"{directory}/python\n")
     return directory
-
-
-def run(program: Path, stdin: bytes = b"", **env: str) -> "subprocess.CompletedProcess[bytes]":
-    everything = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_IFNAME": "eth0", "CNI_PATH": "/none", **env}
-    return subprocess.run([str(program)], env=everything, input=stdin, capture_output=True, timeout=20, check=False)
-
-
-def error(done: "subprocess.CompletedProcess[bytes]") -> str:
-    """The message of error 11, which `done` must be."""
-    assert done.returncode == 1
-    answer = json.loads(done.stdout)
-    assert sorted(answer) == ["code", "msg"]
-    assert answer["code"] == 11
-    return str(answer["msg"])
-
-
-@contextmanager
-def server(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[dict[str, str]]:
-    """Accept connections and hand each to `serve`; yields the environment that leads there."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen()
-
-    def work() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, suppress(ConnectionError, TimeoutError):
-                connection.settimeout(10)
-                serve(connection)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield {"WEFT_CNI_SOCKET": str(path)}
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-
-
-def read_frame(connection: socket.socket) -> Frame:
-    reader = frames.Reader()
-    while data := connection.recv(1 << 16):
-        frame = reader.feed(data)
-        if frame is not None:
-            return frame
-    raise ConnectionResetError("the client has gone")
-
-
-def answering(*answers: bytes) -> Callable[[socket.socket], None]:
-    """Read the request, then send these bytes as they are."""
-
-    def serve(connection: socket.socket) -> None:
-        read_frame(connection)
-        for answer in answers:
-            connection.sendall(answer)
-
-    return serve
 
 
 def test_it_is_small_and_needs_nothing(program: Path):
@@ -143,7 +61,7 @@ class TestDescriptors:
             frame = frames.Reader().feed(data)
             assert frame
             names = frames.decode_call(frame).descriptors
-            sent.update(zip(names, (os.readlink(f"/proc/self/fd/{fd}") for fd in fds), strict=True))
+            sent.update(zip(names, (str(Path(f"/proc/self/fd/{fd}").readlink()) for fd in fds), strict=True))
             for fd in fds:
                 os.close(fd)
             connection.sendall(done_frame(b"0", b"", b""))
@@ -156,7 +74,7 @@ class TestDescriptors:
         self, program: Path, tmp_path: Path, netns: Netns
     ):
         sent = self.ask(program, tmp_path / "sock", netns.path)
-        assert sent.pop("own") == os.readlink("/proc/self/ns/net")
+        assert sent.pop("own") == str(Path("/proc/self/ns/net").readlink())
         assert sent.pop("netns") == f"net:[{os.fstat(netns.fd).st_ino}]"
         assert sent.pop("root") == "/"
         assert sent.pop("route").startswith("socket:")
@@ -260,14 +178,6 @@ class TestDaemonsItRefuses:
             assert theirs.stdout.read() == b"b''", "it was told something all the same"
 
 
-def done_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
-    return frames.encode(Frame(kind=Kind.DONE, version=version, fields=fields))
-
-
-def run_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
-    return frames.encode(Frame(kind=Kind.RUN, version=version, fields=fields))
-
-
 class TestAnswers:
     def test_the_answer_is_printed(self, bin_dir: Path, tmp_path: Path):
         with server(tmp_path / "sock", answering(done_frame(b"7", b"out", b"err"))) as env:
@@ -305,112 +215,6 @@ class TestAnswers:
                 ["sh", "-c", script, str(bin_dir / "bridge")], env={"CNI_COMMAND": "ADD", **env}, timeout=5, check=False
             )
         assert done.returncode == 0
-
-
-class TestOddInput:
-    """With the address and undefined-behaviour sanitizers: any fault of the client ends it with 99."""
-
-    def check(self, done: "subprocess.CompletedProcess[bytes]") -> None:
-        assert done.returncode != 99, done.stderr.decode()
-        assert done.returncode >= 0, done.returncode
-        assert b"Sanitizer" not in done.stderr
-
-    @pytest.mark.parametrize(
-        "env",
-        [
-            {"CNI_NETNS": "x" * 10_000},
-            {"CNI_NETNS": "/proc/self/ns/net"},
-            {"CNI_NETNS": "/proc/self/ns/mnt"},
-            {"CNI_NETNS": "/proc"},
-            {"CNI_ARGS": "x" * 100_000},
-            {f"CNI_{number}": "" for number in range(400)},
-            {f"CNI_{number}": "x" * 100_000 for number in range(6)},
-            {"CNI_": "", "CNI_X": "=="},
-            {"WEFT_CNI_SOCKET": "/" + "x" * 200},
-            {"WEFT_CNI_SOCKET": ""},
-        ],
-    )
-    def test_environments(self, sanitized: Path, tmp_path: Path, env: dict[str, str]):
-        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as there:
-            done = run(sanitized, b"{}", **SANITIZED, **{**there, **env})
-        self.check(done)
-        assert done.stdout == b"fine" or json.loads(done.stdout)["code"] in (4, 11)
-
-    @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
-    def test_configurations_of_any_size(self, sanitized: Path, tmp_path: Path, size: int):
-        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as env:
-            done = run(sanitized, b"x" * size, **SANITIZED, **env)
-        self.check(done)
-        assert done.stdout == b"fine"
-
-    @pytest.mark.parametrize("name", ["", "/", "x" * 64, "x" * 200, 'a"b\\c\x01', "\udcff"])
-    def test_names(self, sanitized: Path, tmp_path: Path, name: str):
-        env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), **SANITIZED}
-        done = subprocess.run(
-            [name], executable=sanitized, env=env, input=b"", capture_output=True, timeout=20, check=False
-        )
-        self.check(done)
-        error(done)
-
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            b"",
-            b"\xff" * 8,
-            b"\0\x10\0\1\0\1\0\4",
-            b"\0\x10\0\0\0\1\0\4" + bytes(1 << 20),
-            b"\0\0\0\3\0\1\0\4abc",
-            b"\0\0\0\4\0\1\0\4\xff\xff\xff\xff",
-            b"\0\0\0\5\0\1\0\4\0\0\0\2a",
-            frames.encode(Frame(kind=Kind.DONE, fields=(b"",) * 320)),
-            b"\0\0\x05\x04\0\1\0\4" + bytes(321 * 4),
-            done_frame(),
-            done_frame(b"0", b""),
-            done_frame(b"", b"", b""),
-            done_frame(b"256", b"", b""),
-            done_frame(b"-1", b"", b""),
-            done_frame(b"0x", b"", b""),
-            done_frame(b"9" * 100, b"", b""),
-            done_frame(b"0\0", b"", b""),
-            run_frame(),
-            run_frame(b"x"),
-            run_frame(b"", b""),
-            run_frame(b"x" * 64, b""),
-            run_frame(b"a\0b", b""),
-            run_frame(b"x", b"", b""),
-            run_frame(b"x", b"", b"K" * 20_000),
-            run_frame(b"x", b"", *[b"K=" + b"v" * 100] * 300),
-            run_frame(b"x", b"", b"a\0b"),
-        ],
-    )
-    def test_answers_that_break_the_rules(self, sanitized: Path, tmp_path: Path, answer: bytes):
-        with server(tmp_path / "sock", answering(answer)) as env:
-            done = run(sanitized, b"{}", **SANITIZED, **env)
-        self.check(done)
-        error(done)
-
-    def test_answers_by_chance(self, sanitized: Path, tmp_path: Path):
-        seed = random.randrange(1 << 32)
-        print(f"seed {seed}")
-        chance = random.Random(seed)
-        program = tmp_path / "path" / "cat"
-        program.parent.mkdir()
-        shutil.copy2("/bin/cat", program)
-
-        def frame() -> bytes:
-            kind = chance.choice((Kind.RUN, Kind.RUN, Kind.DONE, Kind.RAN, 9))
-            first = chance.choice((b"cat", b"0", b"1", b"", b"..", chance.randbytes(5)))
-            words = (b"A=b", b"A", b"=", b"PATH", b"CNI_PATH=/", chance.randbytes(9), b"")
-            fields = [first, chance.randbytes(chance.choice((0, 3, 70_000)))]
-            fields += [chance.choice(words) for _ in range(chance.randrange(4))]
-            data = bytearray(frames.encode(Frame(kind=kind, fields=tuple(fields), version=chance.choice((0, 1, 1, 1)))))
-            if chance.random() < 0.3:
-                data[chance.randrange(min(len(data), 20))] = chance.randrange(256)
-            return bytes(data)
-
-        with server(tmp_path / "sock", answering(*(frame() for _ in range(3)))) as env:
-            for _ in range(80):
-                self.check(run(sanitized, b"{}", **SANITIZED, **env, CNI_PATH=str(program.parent)))
 
 
 @pytest.mark.usefixtures("program")

@@ -1,0 +1,268 @@
+"""Answers of a daemon by chance, and a model of what the client must make of them (weft/cni/client/weft.h).
+
+The model reads the same bytes: it says which answer the client prints, or that there is only error 11.
+"""
+
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from struct import pack, unpack_from
+from subprocess import CompletedProcess
+from threading import Thread
+from typing import Final
+
+from tests.support.cniclient import check_sane, error, read_frame
+from weft.wire import frames
+from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Done, Kind, Ran
+
+# The client's own limits.
+MAX_NAME: Final = 64
+MAX_CHANGES: Final = 16 << 10
+MAX_KEPT: Final = MAX_PAYLOAD - (64 << 10) - 64
+
+NAMES: Final = (
+    *(b"cat", b"cat", b"cat", b"cat", b"loud", b"killed", b"deaf", b"status", b"no-exec", b"directory", b"dangling"),
+    *(b"", b".", b"..", b"../path/cat", b"/bin/sh", b"./cat", b"cat/", b"none", b"x" * 63, b"x" * 64, b"x" * 5000),
+    *(b"cat\0", b"\0", b"cat\n", b"\xff\xfe", b"c\xc3\xa4t", b"%s%n%s", b"cat;reboot", b"$(reboot)"),
+)
+CHANGES: Final = (
+    *(b"A=b", b"A", b"A=", b"PATH=/none", b"PATH", b"CNI_PATH=/", b"CNI_PATH", b"CNI_COMMAND=DEL", b"=", b"=x", b"==="),
+    *(b"", b"a\0b", b"\0", b"\xff=\xff", b"A=\n\n", b"LD_BIND_NOW=1", b"K=" + b"v" * 8000, b"K" * 16_384, b"%n=%n"),
+)
+STATUSES: Final = (b"0", b"1", b"7", b"255", b"256", b"0000255", b"00000255", b"-1", b"+1", b" 1", b"1 ", b"0x1", b"")
+PATHS: Final = (
+    "{0}",
+    "{0}",
+    "{0}",
+    "{0}:",
+    ":{0}",
+    "/none:{0}",
+    "",
+    ":::",
+    "/" * 5000,
+    "x" * 300 + ":{0}",
+    "\udcff:{0}",
+)
+
+
+def delegates(directory: Path) -> Path:
+    """Make programs that a client may be told to run."""
+    directory.mkdir()
+    shutil.copy2("/bin/cat", directory / "cat")
+    scripts = {
+        "loud": "/usr/bin/head -c 3000000 /dev/zero",
+        "killed": "kill -9 $$",
+        "deaf": "exec <&-",
+        "status": "exit 7",
+    }
+    for name, body in scripts.items():
+        (directory / name).write_text(f"#!/bin/sh\n{body}\n")
+        (directory / name).chmod(0o755)
+    (directory / "no-exec").write_text("data")
+    (directory / "directory").mkdir()
+    (directory / "dangling").symlink_to("/none")
+    return directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What a daemon says, all at once, and the CNI_PATH of the client that it says it to."""
+
+    data: bytes
+    path: str
+
+
+def make_stream(chance: Random, directory: Path) -> Stream:
+    """Some orders and an answer, as they should be or not."""
+    frames_ = [_run(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2, 3)))]
+    frames_ += [_any(chance) for _ in range(chance.choice((0, 0, 0, 1)))]
+    frames_.append(_done(chance))
+    data = bytearray(b"".join(frames_))
+    for _ in range(chance.choice((0, 0, 0, 0, 1, 1, 2, 5))):
+        _mutate(chance, data)
+    return Stream(data=bytes(data), path=chance.choice(PATHS).format(directory))
+
+
+def _frame(chance: Random, kind: int, fields: list[bytes]) -> bytes:
+    """As `frames.encode`, which would refuse what is too much; sometimes with a size that is a little wrong."""
+    sizes = [len(each) for each in fields]
+    if sizes and chance.random() < 0.1:
+        sizes[chance.randrange(len(sizes))] += chance.choice((1, 2, 4, 8, 100))
+    payload = b"".join(pack(">I", size) + each for size, each in zip(sizes, fields, strict=True))
+    return pack(">IHH", len(payload), _version(chance), kind) + payload
+
+
+def _version(chance: Random) -> int:
+    return chance.choice((frames.VERSION,) * 12 + (0, 2, 0xFFFF))
+
+
+def _blob(chance: Random) -> bytes:
+    size = chance.choice((0, 0, 1, 3, 100, 5000, 70_000) * 8 + (MAX_KEPT, MAX_KEPT + 1, MAX_PAYLOAD - 100))
+    return chance.choice((b"x", b"\0", b"\xff", b"{}")) * size if size > 100_000 else chance.randbytes(size)
+
+
+def _run(chance: Random) -> bytes:
+    changes = [chance.choice(CHANGES) for _ in range(chance.choice((0, 0, 1, 2, 3, 8)))]
+    match chance.randrange(20):
+        case 0:  # about as many as there may be
+            changes = [b"N%d=" % number for number in range(MAX_FIELDS - 2 + chance.choice((-1, 0, 1, 90)))]
+        case 1 | 2:  # about as much as there may be
+            each = MAX_CHANGES // chance.choice((1, 2, 4))
+            changes = [b"N%d=" % number + b"v" * (each - 5) for number in range(MAX_CHANGES // each)]
+            changes[-1] += b"v" * chance.randrange(30)
+        case number if number < 15:  # mostly what can be carried out
+            changes = [change for change in changes if change and 0 not in change and len(change) < 1000]
+    return _frame(chance, Kind.RUN, [chance.choice(NAMES), _blob(chance), *changes])
+
+
+def _done(chance: Random) -> bytes:
+    status = chance.choice((b"0", b"1") * 8 + STATUSES)
+    return _frame(chance, Kind.DONE, [status, _blob(chance), chance.randbytes(chance.choice((0, 9, 70_000)))])
+
+
+def _any(chance: Random) -> bytes:
+    kind = chance.choice((Kind.CALL, Kind.RUN, Kind.RAN, Kind.DONE, 0, 9, 0xFFFF))
+    return _frame(chance, kind, [chance.randbytes(chance.randrange(9)) for _ in range(chance.randrange(7))])
+
+
+def _mutate(chance: Random, data: bytearray) -> None:
+    at = chance.randrange(min(len(data), 40) if chance.random() < 0.7 else len(data)) if data else 0
+    match chance.randrange(7):
+        case 0:
+            del data[at:]
+        case 1:
+            del data[at : at + chance.choice((1, 4, 8))]
+        case 2:
+            data[at:at] = chance.randbytes(chance.choice((1, 4, 8)))
+        case 3:  # a size
+            data[at : at + 4] = chance.choice(
+                (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\x10\0\1", bytes(4))
+            )
+        case 4 if data:
+            data[at] = chance.randrange(256)
+        case 5 if data:
+            data[at] ^= 1 << chance.randrange(8)
+        case _:
+            data += chance.randbytes(chance.choice((1, 8, 100)))
+
+
+@dataclass(slots=True)
+class _Meaning:
+    """What a stream means: the orders that must be carried out, then an answer, or None for error 11."""
+
+    orders: list[tuple[bytes, bytes]] = field(default_factory=list)
+    answer: Done | None = None
+
+
+def meaning(data: bytes) -> _Meaning:
+    """Read a stream as the client must."""
+    read, at = _Meaning(), 0
+    while len(data) - at >= frames.HEADER_SIZE:
+        size, version, kind = unpack_from(">IHH", data, at)
+        at += frames.HEADER_SIZE
+        fields = _fields(data[at : at + size]) if size <= min(MAX_PAYLOAD, len(data) - at) else None
+        at += size
+        if fields is not None and kind == Kind.DONE:
+            read.answer = _answer(fields)
+        if fields is None or kind != Kind.RUN or version != frames.VERSION or not _is_order(fields):
+            break
+        read.orders.append((fields[0], fields[1]))
+    return read
+
+
+def _fields(payload: bytes) -> list[bytes] | None:
+    found: list[bytes] = []
+    at = 0
+    while at < len(payload):
+        size = unpack_from(">I", payload, at)[0] if len(payload) - at >= 4 else len(payload)
+        at += 4 + size
+        if at > len(payload) or len(found) == MAX_FIELDS:
+            return None
+        found.append(payload[at - size : at])
+    return found
+
+
+def _answer(fields: list[bytes]) -> Done | None:
+    if len(fields) != 3 or not re.fullmatch(rb"[0-9]{1,7}", fields[0]) or int(fields[0]) > 255:
+        return None
+    return Done(exit=int(fields[0]), stdout=fields[1], stderr=fields[2])
+
+
+def _is_order(fields: list[bytes]) -> bool:
+    if len(fields) < 2 or not 0 < len(fields[0]) < MAX_NAME or 0 in fields[0]:
+        return False
+    room = MAX_CHANGES
+    for change in fields[2:]:
+        if not 0 < len(change) < room or 0 in change:
+            return False
+        room -= len(change) + 1
+    return True
+
+
+class Judge:
+    """Plays the daemon of one call after the other, and judges what the client made of it."""
+
+    def __init__(self) -> None:
+        self._stream = Stream(data=b"", path="")
+        self._heard = b""
+
+    def next(self, stream: Stream) -> None:
+        """Have the next client be told this."""
+        self._stream, self._heard = stream, b""
+
+    def serve(self, connection: socket.socket) -> None:
+        """Read the request, say everything, and hear what comes back."""
+        read_frame(connection)
+
+        def say() -> None:
+            with suppress(OSError):  # it may have heard enough
+                connection.sendall(self._stream.data)
+                connection.shutdown(socket.SHUT_WR)
+
+        # The client may answer an order, at length, before it reads the next one: both directions at once.
+        speaker = Thread(target=say)
+        speaker.start()
+        with suppress(ConnectionResetError):
+            while data := connection.recv(1 << 20):
+                self._heard += data
+        speaker.join()
+
+    def judge(self, done: "CompletedProcess[bytes]") -> None:
+        """Compare what the client did with the model."""
+        check_sane(done)
+        expected = meaning(self._stream.data)
+        if expected.answer is None:
+            error(done)
+            return
+        assert (done.returncode, done.stdout) == (expected.answer.exit, expected.answer.stdout)
+        assert done.stderr == expected.answer.stderr
+        for (name, stdin), ran in zip(expected.orders, _rans(self._heard), strict=True):
+            _check_ran(name, stdin, ran)
+
+
+def _rans(data: bytes) -> Iterator[Ran]:
+    while data:
+        size = frames.HEADER_SIZE + unpack_from(">I", data)[0]
+        frame = frames.Reader().feed(data[:size])
+        assert frame is not None
+        yield frames.decode_ran(frame)
+        data = data[size:]
+
+
+def _check_ran(name: bytes, stdin: bytes, ran: Ran) -> None:
+    runs: dict[bytes, Callable[[], Ran]] = {
+        b"cat": lambda: Ran(exit=0, stdout=stdin) if len(stdin) <= MAX_KEPT else Ran(exit=125),
+        b"loud": lambda: Ran(exit=125),
+        b"killed": lambda: Ran(exit=128 + 9),
+        b"deaf": lambda: Ran(exit=0),
+        b"status": lambda: Ran(exit=7),
+        b"no-exec": lambda: Ran(exit=126),
+    }
+    if ran.exit is not None:
+        expected = runs[name]()
+        assert (ran.exit, ran.stdout) == (expected.exit, expected.stdout), name
