@@ -43,7 +43,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
     """Look for everything that is ours."""
     snapshot = await NodeKernel(rtnl).snapshot()
     links = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
-    routes = {key: thing for key, thing in snapshot.ours.items() if key[0] in ("route", "nexthop")}
+    routes = {key: thing for key, thing in snapshot.ours.items() if key[0] == "route"}
     steps = [*diff({}, await firewall.present()), *diff({}, routes)]
     return Found(
         steps=tuple(step for step in steps if isinstance(step, Delete)),

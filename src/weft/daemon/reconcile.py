@@ -23,7 +23,7 @@ from weft.desired.node import SHARED, Wanted, shared
 from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
-from weft.model.objects import MAIN_TABLE, Address, Key, Object, Objects, Route, UnusedNexthop, VxlanLink, link_of
+from weft.model.objects import Address, Key, Object, Objects, VxlanLink, link_of
 from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
@@ -157,7 +157,6 @@ class Reconciler:
         acting: asyncio.Task[None] | None = None
         for keys in self._decide(dirty, decided):
             steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
-            steps = [step for step in steps if not self._is_taken_again(step)]
             self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
             if self._started:
                 steps = self._allowed(steps, decided)
@@ -169,7 +168,7 @@ class Reconciler:
             await asyncio.sleep(0)
         if acting is not None:
             await acting
-        await self._act([*removals, *self._heirs(removals)])
+        await self._act(removals)
         repairs.say_some(log.warning, self._ignored)
         self._ignored.clear()
         done = [(code, step) for code, step in mended if step.object.key not in self.tally.failing]
@@ -205,21 +204,6 @@ class Reconciler:
 
     def _is_removal(self, step: Step) -> bool:
         return isinstance(step, Delete) and step.object.key not in self._wanted.objects
-
-    def _is_taken_again(self, step: Step) -> bool:
-        """Tell whether a next hop that no route named at the last look is one that a wanted route names."""
-        thing = step.object
-        return isinstance(thing, UnusedNexthop) and self._heir(thing.number) is not None
-
-    def _heirs(self, removals: Iterable[Step]) -> list[Step]:
-        """Wanted routes with the base of one that goes: they share its next hop, which goes with it and them."""
-        bases = {int(step.object.dst.network_address) for step in removals if isinstance(step.object, Route)}
-        return [Put(heir) for heir in map(self._heir, bases) if heir is not None]
-
-    def _heir(self, base: int) -> Object | None:
-        """Find the wanted IPv4 route whose destination begins at `base`."""
-        keys = (("route", MAIN_TABLE, base.to_bytes(4), length, 0) for length in range(33)) if base >> 32 == 0 else ()
-        return next((self._wanted.objects[key] for key in keys if key in self._wanted.objects), None)
 
     def _decide_peer(self, lease_id: str) -> set[Key]:
         lease = self.roster.believed.get(lease_id)

@@ -4,12 +4,12 @@ A daemon's own are its devices, what sits on them, and the routes into its netwo
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Self
 
 from weft.desired.inputs import Backend, Inputs
 from weft.model.net import Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, UnusedNexthop, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,6 @@ class Realm:
                 return thing.dev in self.devices
             case Route():
                 return thing.dev in self.devices or self.leads_to(thing.dst)
-            case UnusedNexthop():
-                return any(IPv4Address(thing.number) in network for network in self.networks)
             case _:
                 return True
 

@@ -17,12 +17,12 @@ from weft.kernel import addr, neigh, nexthop, route
 from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
 from weft.model.net import Mac
-from weft.model.objects import ALIAS, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, UnusedNexthop, VxlanLink
+from weft.model.objects import ALIAS, MAIN_TABLE, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, VxlanLink
 from weft.model.snapshot import AddressInfo, LinkInfo
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]
-Plain = Address | Route | Neighbour | FdbEntry | UnusedNexthop
+Plain = Address | Route | Neighbour | FdbEntry
 
 _NOWHERE: Final = IPv4Address(0)
 _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
@@ -55,13 +55,11 @@ def encode(thing: Plain, index: int) -> tuple[Message, ...]:
             return (neigh.add_fdb(index, thing.mac, thing.remote),)
         case Address():
             return (addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True),)
-        case UnusedNexthop():
-            raise ValueError("nobody wants an unused next hop")
 
 
 def _encode_route(thing: Route, index: int) -> tuple[Message, ...]:
-    if isinstance(thing.via, IPv4Address) and isinstance(thing.dst, IPv4Network):
-        number = nexthop_number(thing)
+    number = nexthop_number(thing)
+    if number and isinstance(thing.via, IPv4Address):
         flag = route.RTNH_F_ONLINK if thing.onlink else 0
         hop = nexthop.put_nexthop(number, via=thing.via, index=index, onlink_flag=flag)
         by_hop = route.add_route_by_nexthop(
@@ -83,11 +81,22 @@ def _encode_route(thing: Route, index: int) -> tuple[Message, ...]:
 
 
 def nexthop_number(thing: Route) -> int:
-    """The id of a route's next-hop object: the base of its destination, which no other route of ours has.
+    """The id of a route's next-hop object, 0 for a route that has none.
 
-    Other programs count from 1, so 10.5.1.0 (167,903,488) is far from theirs.
+    It is the base of the destination with a one behind the prefix, so that it stands for that destination alone:
+    10.5.1.0/24 has 10.5.1.128. Other programs count from 1, far from that.
     """
-    return int(thing.dst.network_address)
+    dst = thing.dst
+    gateway = not thing.blackhole and (thing.table, thing.priority) == (MAIN_TABLE, 0)
+    if not gateway or not isinstance(dst, IPv4Network) or dst.prefixlen == dst.max_prefixlen:
+        return 0
+    return int(dst.network_address) | 1 << 31 - dst.prefixlen
+
+
+def route_of_nexthop(number: int) -> Route:
+    """The route that a next-hop object was made for, in a state that nobody wants: it is gone."""
+    mark = number & -number
+    return Route(dst=IPv4Network((number ^ mark, 32 - mark.bit_length())))
 
 
 def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> tuple[Message, ...]:
@@ -97,16 +106,14 @@ def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> tuple[
             priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
             protocol = 0 if anyones else PROTOCOL
             gone = route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
-            by_hop = thing.dst.version == 4 and thing.via is not None
-            return (gone, nexthop.delete_nexthop(nexthop_number(thing))) if by_hop else (gone,)
+            number = nexthop_number(thing)
+            return (gone, nexthop.delete_nexthop(number)) if number else (gone,)
         case Neighbour():
             return (neigh.delete_neighbour(index, thing.ip),)
         case FdbEntry():
             return (neigh.delete_fdb(index, thing.mac),)
         case Address():
             return (addr.delete_address(index, thing.ip, thing.prefixlen),)
-        case UnusedNexthop():
-            return (nexthop.delete_nexthop(thing.number),)
 
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:

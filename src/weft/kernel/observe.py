@@ -13,7 +13,7 @@ from typing import Final
 from weft.kernel import codec, neigh, nexthop, route, sysctl
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
-from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object, Route, Sysctl, UnusedNexthop
+from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object, Route, Sysctl
 from weft.model.snapshot import AddressInfo, LinkInfo, RouteInfo, Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 1.5 ms.
@@ -47,7 +47,7 @@ def looking(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
     for link in mine:
         yield from _on_device(rtnl, link, ours)
     foreign = yield from _routes(rtnl, names, ours)
-    _unused_nexthops(rtnl, ours)
+    _nexthops(rtnl, ours)
     for name in sysctls:
         value = sysctl.read(name)
         if value is not None:
@@ -104,16 +104,14 @@ def _routes(rtnl: Rtnl, names: codec.Names, ours: dict[Key, Object]) -> Slices[l
     return foreign
 
 
-def _unused_nexthops(rtnl: Rtnl, ours: dict[Key, Object]) -> None:
-    """Next-hop objects of ours without their route: each bears the base of its route's destination as number."""
-    used = {
-        codec.nexthop_number(thing) for thing in ours.values() if isinstance(thing, Route) and thing.dst.version == 4
-    }
+def _nexthops(rtnl: Rtnl, ours: dict[Key, Object]) -> None:
+    """Next-hop objects of ours whose route somebody deleted count as that route, in a state that nobody wants."""
+    used = {codec.nexthop_number(thing) for thing in ours.values() if isinstance(thing, Route)}
     for body in rtnl.dump(*nexthop.list_nexthops()):
         number, protocol, _ = nexthop.parse_nexthop(body)
         if protocol == PROTOCOL and number not in used:
-            unused = UnusedNexthop(number=number)
-            ours[unused.key] = unused
+            left = codec.route_of_nexthop(number)
+            ours[left.key] = left
 
 
 def _slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:

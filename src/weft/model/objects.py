@@ -90,20 +90,6 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedNexthop:
-    """A next-hop object of ours that no route uses: what is left when somebody else deletes a route. Never wanted.
-
-    `number` is its id, which we choose as the base address of the route that used it.
-    """
-
-    number: int
-    key: Key = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("nexthop", self.number))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
     """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
 
@@ -171,7 +157,7 @@ class RuleSet:
         object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
 
 
-Object = VxlanLink | Address | Route | UnusedNexthop | Neighbour | FdbEntry | Sysctl | RuleSet
+Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | RuleSet
 KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
 

@@ -37,9 +37,8 @@ _ORDER: Final = {
     "address": 2,
     "neighbour": 3,
     "fdb": 4,
-    "nexthop": 5,
-    "route": 6,
-    "ruleset": 7,
+    "route": 5,
+    "ruleset": 6,
 }
 
 

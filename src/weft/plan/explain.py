@@ -11,7 +11,6 @@ from weft.model.objects import (
     Route,
     RuleSet,
     Sysctl,
-    UnusedNexthop,
     VxlanLink,
 )
 from weft.plan.diff import Put, Step
@@ -33,8 +32,6 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
         case Route():
             via = f" via {thing.via}" if thing.via is not None else ""
             return f"route {thing.dst}{via} dev {thing.dev}{' onlink' if thing.onlink else ''}{_route_rest(thing)}"
-        case UnusedNexthop():
-            return f"nexthop id {thing.number}, unused"
         case Neighbour():
             return f"neighbour {thing.ip} lladdr {thing.mac!s} dev {thing.dev}"
         case FdbEntry():

@@ -8,7 +8,7 @@ import pytest
 from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.realm import Realm
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl, UnusedNexthop
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
 
 MAC = builders.mac(2)
 OWN = builders.wanted(vxlan, builders.inputs(1, family="46"), [builders.lease(2, vxlan, family="46")])
@@ -63,9 +63,3 @@ def test_neighbours_and_forwarding_entries_go_by_their_device():
     for dev, held in (("flannel.1", True), ("cni0", False)):
         assert realm.holds(Neighbour(dev=dev, ip=IPv4Address("10.5.2.0"), mac=MAC)) is held
         assert realm.holds(FdbEntry(dev=dev, mac=MAC, remote=IPv4Address("192.168.0.2"))) is held
-
-
-def test_next_hop_objects_go_by_the_address_that_is_their_number():
-    realm = Realm.of(vxlan, builders.inputs(1, family="46"))
-    assert realm.holds(UnusedNexthop(number=int(IPv4Address("10.5.2.0"))))
-    assert not realm.holds(UnusedNexthop(number=int(IPv4Address("10.6.2.0"))))

@@ -13,7 +13,6 @@ from weft.model.objects import (
     Route,
     RuleSet,
     Sysctl,
-    UnusedNexthop,
     VxlanLink,
 )
 from weft.plan.diff import Delete, Put
@@ -46,7 +45,6 @@ LINK = VxlanLink(
         ),
         (Route(dst=NET, dev="eth0", table=100), "route 10.5.2.0/24 dev eth0 table 100"),
         (Route(dst=NET, blackhole=True, priority=7), "route blackhole 10.5.2.0/24 metric 7"),
-        (UnusedNexthop(number=5), "nexthop id 5, unused"),
         (
             Neighbour(dev="flannel.1", ip=ip_address("10.5.2.0"), mac=MAC),
             "neighbour 10.5.2.0 lladdr 0e:42:00:00:00:01 dev flannel.1",
