@@ -12,34 +12,36 @@ from weft.model.objects import Key
 BURST: Final = 20
 PAUSE: Final = 3.0
 LONGEST_PAUSE: Final = 60.0
+QUIET: Final = 2 * LONGEST_PAUSE  # after this long without a repair the fight is over
 
 
 @dataclass(slots=True)
 class _Record:
     repairs: int = 0
-    last: float = float("-inf")
+    last: float = 0.0
     pause: float = PAUSE
     announced: bool = False
 
 
 class Fuse:
-    """Counts repairs per object and says how long to wait before the next."""
+    """Counts repairs per object and says how long to wait before the next. What is quiet for long is forgotten."""
 
     def __init__(self) -> None:
-        self._records: dict[Key, _Record] = {}
+        self._records: dict[Key, _Record] = {}  # in the order of the last repair
 
     def wait(self, key: Key, now: float) -> float:
         """Seconds until `key` may be repaired again; 0 counts as a repair made now."""
-        record = self._records.setdefault(key, _Record())
-        quiet = now - record.last
-        if quiet > LONGEST_PAUSE * 2:
-            record.repairs, record.pause, record.announced = 0, PAUSE, False
+        self._forget_quiet(now)
+        record = self._records.get(key, _Record())
         if record.repairs >= BURST:
+            quiet = now - record.last
             if quiet < record.pause:
                 return record.pause - quiet
             record.pause = min(record.pause * 2, LONGEST_PAUSE)
         record.repairs += 1
         record.last = now
+        self._records.pop(key, None)
+        self._records[key] = record
         return 0.0
 
     def announce(self, key: Key) -> bool:
@@ -47,3 +49,10 @@ class Fuse:
         record = self._records[key]
         first, record.announced = not record.announced, True
         return first
+
+    def _forget_quiet(self, now: float) -> None:
+        while self._records:
+            key = next(iter(self._records))
+            if now - self._records[key].last <= QUIET:
+                return
+            del self._records[key]

@@ -1,6 +1,6 @@
 """Repairs of one object: a burst, then ever fewer while the fight goes on."""
 
-from weft.plan.fuse import BURST, LONGEST_PAUSE, PAUSE, Fuse
+from weft.plan.fuse import BURST, LONGEST_PAUSE, PAUSE, QUIET, Fuse
 
 KEY = ("route", 254, b"\x0a\x05\x01\x00", 24, 0)
 
@@ -37,6 +37,19 @@ def test_peace_resets_it_and_a_fight_is_announced_once():
         fuse.wait(KEY, now=0.0)
     assert fuse.announce(KEY)
     assert not fuse.announce(KEY)
-    later = LONGEST_PAUSE * 2 + 1
+    later = QUIET + 1
     assert [fuse.wait(KEY, now=later) for _ in range(BURST)] == [0.0] * BURST
     assert fuse.announce(KEY)
+
+
+def test_what_is_quiet_for_long_is_forgotten_and_a_fight_is_not():
+    fuse = Fuse()
+    for number in range(1000):  # a node of weeks, whose peers come and go
+        fuse.wait(("route", 254, number.to_bytes(4), 24, 0), now=float(number))
+    assert len(fuse._records) == QUIET + 1
+    for _ in range(BURST):
+        fuse.wait(KEY, now=1000.0)
+    for now in range(1000, 3000):
+        fuse.wait(KEY, now=float(now))
+    assert list(fuse._records) == [KEY]
+    assert fuse.wait(KEY, now=3000.0) > 0
