@@ -67,6 +67,7 @@ class Network:
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
+        status.count_failing = self._loop.failing_peers
         self._pass_on(inputs)
 
     @property
@@ -191,7 +192,6 @@ class Network:
             self._wait_for_own(failures)
             await asyncio.sleep(_RETRY_SECONDS)
             await self._loop.surely(Dirty(keys=set(failures)))
-        self._status.peers_failing = len(self._loop.tally.failing)
         await self.write_subnet_file()
 
     def _wait_for_own(self, failures: Mapping[Key, str]) -> None:
@@ -254,13 +254,16 @@ def _unwritable(path: Path, error: OSError) -> Problem:
 
 
 def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
-    """What the leases of others must keep clear of. Addresses inside our own subnets are covered by those."""
+    """What the leases of others must keep clear of.
+
+    Addresses inside our own subnets are covered by those. Link-local ones come with every pod, and no lease is there.
+    """
     netconf, facts = inputs.netconf, inputs.facts
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
     return Ours(
         networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
         subnets=subnets,
-        addresses=frozenset(ip for ip in addresses if not any(ip in net for net in subnets)),
+        addresses=frozenset(ip for ip in addresses if not (ip.is_link_local or any(ip in net for net in subnets))),
         prefixes=tuple(net for net in facts.onlink if net.prefixlen),
         macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
     )

@@ -192,11 +192,11 @@ class Node:
         self._status.waiting = None
         self._up.set()
         log.info(
-            "ready: %d peers, %d refused, %d objects, %d not possible",
+            "ready: %d peers, %d refused, %d failing, %d objects",
             self._status.peers,
             self._status.peers_refused,
+            self._status.peers_failing,
             len(network.loop.wanted),
-            len(network.loop.tally.failing),
         )
         notify(self._world.notify_socket, "READY=1")
         # What the start has made is there to stay: the collector need not walk over it again and again.

@@ -126,6 +126,15 @@ class Reconciler:
         keys = [thing.key for thing in sorted(own, key=lambda thing: isinstance(thing, Address))]
         return {key: self.tally.failing[key] for key in keys if key in self.tally.failing}
 
+    def failing_peers(self) -> int:
+        """How many believed peers are not served, or not whole: their data are no use, or the kernel refuses objects.
+
+        Looks at every peer while anything fails: for those who ask, not for the event path.
+        """
+        peers = self._wanted.parts - {SHARED} if self.tally.failing else ()
+        broken = (any(thing.key in self.tally.failing for thing in self._wanted.part(peer)) for peer in peers)
+        return len(self.tally.unusable) + sum(broken)
+
     async def run(self) -> None:
         """Reconcile until cancelled, whatever the kernel answers, or fails to."""
         while True:

@@ -1,5 +1,6 @@
 """What the daemon knows about itself, for health, the log, metrics and the CNI plugins."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.model.errors import Problem
@@ -7,13 +8,22 @@ from weft.model.errors import Problem
 
 @dataclass(slots=True, kw_only=True)
 class Status:
-    """The daemon's own account. `waiting` says why it is not ready, None once it is."""
+    """The daemon's own account. `waiting` says why it is not ready, None once it is.
+
+    `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
+    that are not served, or not whole.
+    """
 
     waiting: Problem | None = None
     store_down: Problem | None = None
     peers: int = 0
     peers_refused: int = 0
-    peers_failing: int = 0
+    count_failing: Callable[[], int] = int
+
+    @property
+    def peers_failing(self) -> int:
+        """Believed peers that are not served, or not whole, now."""
+        return self.count_failing()
 
     @property
     def ready(self) -> bool:

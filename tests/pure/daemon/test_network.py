@@ -1,6 +1,7 @@
 """A node's network on a kernel that is none: who is judged when, and what the status says."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -8,12 +9,14 @@ import pytest
 
 from tests.support import builders
 from weft.daemon import network as network_module
+from weft.daemon.dirty import Dirty
 from weft.daemon.network import Network
 from weft.desired.backends import vxlan
 from weft.desired.roster import Roster
 from weft.kernel.notices import AddressMoved, Resync
-from weft.model.cluster import Listed
+from weft.model.cluster import Changed, Listed
 from weft.model.errors import Failure
+from weft.model.net import Net
 from weft.model.objects import Objects
 from weft.model.status import Status
 from weft.plan.diff import Step
@@ -24,15 +27,17 @@ OTHER = ip_address("10.5.2.9")
 
 
 class NoKernel:
-    """Takes every step and shows nothing."""
+    """Shows nothing, and takes every step but routes to what is `refused`."""
 
     sysctls: tuple[str, ...] = ()
+    refused: AbstractSet[Net] = frozenset()
 
     async def look(self) -> Objects:
         return {}
 
-    async def apply(self, _: Sequence[Step]) -> list[Failure]:
-        return []
+    async def apply(self, steps: Sequence[Step]) -> list[Failure]:
+        refused = [step for step in steps if getattr(step.object, "dst", None) in self.refused]
+        return [Failure(step=step, errno=1, message="refused") for step in refused]
 
 
 @pytest.fixture
@@ -100,3 +105,18 @@ def test_leases_are_judged_anew_when_an_address_really_changed(network: Network,
     network.addresses_are({GATEWAY, UPLINK})
     assert network.loop.wake.take().peers == {builders.lease(2, vxlan).id}
     assert (network._status.peers, network._status.peers_refused) == (2, 0)
+
+
+async def test_failing_peers_are_counted_as_they_are_now(network: Network):
+    network.take(Changed(put=(builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": 7}),)))
+    assert network._status.peers_failing == 0  # nothing was tried yet
+    network._kernel.refused = {builders.subnet_v4(2)}
+    await network.loop.round(Dirty(everything=True, inputs=True))
+    assert (network._status.peers, network._status.peers_failing) == (3, 2)
+    network._kernel.refused = set()
+    network.loop.try_again()
+    await network.loop.round(await network.loop.wake.next(at_most=1))
+    assert network._status.peers_failing == 1
+    network.take(Changed(gone=(builders.lease(4, vxlan).id,)))
+    await network.loop.round(await network.loop.wake.next(at_most=1))
+    assert (network._status.peers, network._status.peers_failing) == (2, 0)
