@@ -1,6 +1,6 @@
 """A node as container runtimes need it: around a network namespace, mounts, a host name and processes of its own.
 
-A container runtime works by the usual paths. Here `/run`, `/etc` and `/var/lib` are the node's own, so
+A container runtime works by the usual paths. Here `/run`, `/etc`, `/var/lib` and `/dev/shm` are the node's own, so
 `/etc/cni/net.d`, `/var/lib/cni` and `/var/lib/weft` are, whatever the machine has there. `/var/lib` lies in a directory
 outside, the node's disk, which outlives it. All processes are in one pid namespace: they end with its first, and that
 one with the test's process. Cgroups alone lie outside of all namespaces: they bear the process's number, and
@@ -29,6 +29,7 @@ hostname "$3"
 mount --bind "$2" /proc/sys/kernel/random/boot_id
 mount --bind "$1" /var/lib
 mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
 mkdir -p /run/netns /run/lock /run/.etc/upper /run/.etc/work /run/.cgroup
 mount -t overlay -o lowerdir=/etc,upperdir=/run/.etc/upper,workdir=/run/.etc/work overlay /etc
 mkdir -p /etc/cni /etc/containers
@@ -72,7 +73,7 @@ class Machine:
     @property
     def enter(self) -> tuple[str, ...]:
         """The command that runs another inside of all but the network namespace."""
-        return ("nsenter", f"--target={self._first}", "--mount", "--uts", "--ipc", "--pid", "--wd=/", "--")
+        return ("nsenter", f"--target={self._first}", "--mount", "--uts", "--ipc", "--pid", "--wdns=/", "--")
 
     def path(self, inside: str) -> Path:
         """Return where other processes find an absolute path of the node. `/var/run` is a link that leads out."""
