@@ -1,5 +1,6 @@
 """host-local as a program sees it: files, locks, crashes, and the reference beside it."""
 
+import json
 import os
 import signal
 import sys
@@ -33,6 +34,26 @@ def add(site, conf, id_="c1", **more):
 
 def delete(site, conf, id_="c1", **more):
     return site.call("host-local", "DEL", conf, id_=id_, netns="", **more)
+
+
+def check(site, conf, id_="c1", **more):
+    return site.call("host-local", "CHECK", conf, id_=id_, netns="/some/where", **more)
+
+
+def gc(site, conf):
+    return site.call("host-local", "GC", conf, id_="", ifname="", netns="")
+
+
+def status(site, conf):
+    return site.call("host-local", "STATUS", conf, id_="", ifname="", netns="")
+
+
+def records(site):
+    return [json.loads(path.read_text()) for path in (site.directory / "state" / "ipam").glob("*.json")]
+
+
+def owners(site):
+    return [(known["network"], known["container"], known["ifname"]) for known in records(site)]
 
 
 def theirs(site, command, conf, id_="c1"):
@@ -126,12 +147,181 @@ def test_del_needs_no_ranges(site):
 
 
 @pytest.mark.spec("cni.md E8")
-def test_check_is_of_a_later_build_and_says_so(site):
+@pytest.mark.parametrize("version", VERSIONS[4:])
+def test_check(site, version):
+    conf = request(site, version=version)
+    assert check(site, conf).msg == "host-local: Failed to find address added by container c1"
+    assert not site.store.exists()
+    add(site, conf)
+    assert check(site, conf).exit == 0
+    unknown = check(site, conf, "zz")
+    assert unknown.msg == "host-local: Failed to find address added by container zz"
+    assert unknown.json["details"] == f"IPAM-003: no file under {site.store}/net names zz, interface eth0"
+    (site.store / "net" / "192.168.1.2").write_bytes(b"c1\n")  # as old versions wrote it
+    assert check(site, conf).exit == 0
+
+
+def test_check_is_of_a_version_that_has_it(site):
+    assert check(site, request(site, version="0.3.1")).code == 1
+
+
+def test_check_names_the_address_that_is_anothers(site):
+    conf = request(site)
+    result = add(site, conf).result
+    other = {"address": "10.9.9.9/24"}  # of a chain's other member: not for us to know
+    previous = {**result, "ips": [*result["ips"], other]}
+    assert check(site, {**conf, "prevResult": previous}).exit == 0
+    store = site.store / "net"
+    (store / "192.168.1.2").rename(store / "192.168.1.4")
+    answer = check(site, {**conf, "prevResult": previous})
+    assert answer.msg == "host-local: 192.168.1.2 is not reserved for container c1"
+    assert answer.json["details"] == (
+        f"IPAM-003: {store}/192.168.1.2 does not name c1, interface eth0, which has 192.168.1.4"
+    )
+
+
+def test_check_believes_the_file_and_not_its_memory(site):
     conf = request(site)
     add(site, conf)
-    for id_ in ("c1", "zz"):
-        answer = site.call("host-local", "CHECK", conf, id_=id_, netns="/some/where")
-        assert answer.msg == "CNI_COMMAND CHECK: not in this build"
+    (site.store / "net" / "192.168.1.2").write_bytes(b"stranger\r\neth0")
+    assert check(site, conf).msg == "host-local: Failed to find address added by container c1"
+
+
+@pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
+def test_gc_frees_what_no_valid_attachment_has(site, key):
+    conf = request(site, version="1.1.0")
+    for number in range(4):
+        add(site, conf, f"c{number}")
+    add(site, conf, "c1", ifname="eth1")
+    add(site, request(site, version="1.1.0", name="other"), "c0")
+    valid = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c3", "ifname": "eth0"}]
+    assert gc(site, {**conf, key: valid}).exit == 0
+    assert site.reservations("net") == {"192.168.1.3": b"c1\r\neth0", "192.168.1.5": b"c3\r\neth0"}
+    assert list(site.reservations("other").values()) == [b"c0\r\neth0"]
+    assert sorted(owners(site)) == [("net", "c1", "eth0"), ("net", "c3", "eth0"), ("other", "c0", "eth0")]
+    assert (site.store / "net" / "last_reserved_ip.0").read_text() == "192.168.1.6"
+
+
+def test_gc_reads_the_new_key_before_the_old_one(site):
+    conf = request(site, version="1.1.0")
+    add(site, conf)
+    valid = {"cni.dev/attachments": [], "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}
+    assert gc(site, conf | valid).exit == 0
+    assert len(site.reservations("net")) == 1
+
+
+def test_gc_without_a_list_is_refused(site):
+    conf = request(site, version="1.1.0")
+    add(site, conf)
+    assert gc(site, conf).code == 7
+    assert len(site.reservations("net")) == 1
+
+
+def test_gc_keeps_the_old_format_while_the_container_has_a_valid_attachment(site):
+    conf = request(site, version="1.1.0")
+    add(site, conf)
+    store = site.store / "net"
+    (store / "192.168.1.3").write_bytes(b"old")
+    (store / "192.168.1.4").write_bytes(b"older")
+    (store / "192.168.1.5").write_bytes(b"")  # torn: whoever made it has died
+    (store / "192.168.1.6").mkdir()
+    (store / "192.168.1.9").write_bytes(b"old\r\neth1\r\n")
+    valid = [{"containerID": "old", "ifname": "eth7"}]
+    assert gc(site, conf | {"cni.dev/valid-attachments": valid}).exit == 0
+    assert {path.name for path in store.glob("192.*")} == {"192.168.1.3", "192.168.1.6"}
+
+
+def test_gc_of_what_was_never_there(site):
+    assert gc(site, request(site, version="1.1.0") | {"cni.dev/valid-attachments": []}).exit == 0
+    assert not site.store.exists()
+
+
+def test_gc_goes_on_after_an_error_and_tells_it(site):
+    conf = request(site, version="1.1.0")
+    for number in range(3):
+        add(site, conf, f"c{number}")
+
+    class Stuck:
+        def __init__(self, files):
+            self._files = files
+
+        def unlink(self, path):
+            if path.endswith("192.168.1.2"):
+                raise PermissionError(1, "Operation not permitted", path)
+            self._files.unlink(path)
+
+        def __getattr__(self, name):
+            return getattr(self._files, name)
+
+    def stick(host):
+        host.files = Stuck(host.files)
+        return host
+
+    site.wrap = stick
+    answer = gc(site, conf | {"cni.dev/valid-attachments": []})
+    assert "Operation not permitted" in answer.msg
+    assert "192.168.1.2" in answer.msg
+    assert list(site.reservations("net")) == ["192.168.1.2"]
+
+
+def test_status_is_bad_only_when_a_set_is_full(site):
+    sets = [[{"subnet": "192.168.1.0/29"}], [{"subnet": "fd00::/64"}]]
+    conf = request(site, {"ranges": sets}, version="1.1.0")
+    assert status(site, conf).exit == 0
+    for number in range(4):
+        add(site, conf, f"c{number}")
+        assert status(site, conf).exit == 0
+    add(site, conf, "c4")
+    answer = status(site, conf)
+    assert (answer.code, answer.msg) == (50, "no IP addresses available in range set: 192.168.1.1-192.168.1.6")
+    assert answer.json["details"].startswith("IPAM-001: ")
+    delete(site, conf, "c4")
+    assert status(site, conf).exit == 0
+
+
+def test_status_of_a_network_whose_ranges_come_from_the_runtime(site):
+    assert status(site, request(site, {}, version="1.1.0")).exit == 0
+    assert status(site, request(site, {"subnet": "10.0.0.0/31"}, version="1.1.0")).msg.endswith(
+        "too small to allocate from"
+    )
+
+
+def test_an_address_is_written_down_before_it_is_given(site):
+    ranges = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
+    seen = []
+
+    class Watched:
+        def __init__(self, files):
+            self._files = files
+
+        def write_new(self, path, data, **more):
+            seen.append([known["addresses"] for known in records(site)])
+            self._files.write_new(path, data, **more)
+
+        def __getattr__(self, name):
+            return getattr(self._files, name)
+
+    def watch(host):
+        host.files = Watched(host.files)
+        return host
+
+    site.wrap = watch
+    add(site, request(site, ranges))
+    assert seen == [[["10.1.2.2"]], [["10.1.2.2", "fd00::2"]]]
+    assert [(known["dataDir"], known["boot"]) for known in records(site)] == [(str(site.store), "boot-1")]
+    delete(site, request(site, ranges))
+    assert records(site) == []
+
+
+def test_a_second_address_is_added_to_the_record_and_a_failure_leaves_it_as_it_was(site):
+    conf = request(site)
+    add(site, conf)
+    add(site, conf, args="IP=192.168.1.5")  # the same container may ask for one more
+    assert [known["addresses"] for known in records(site)] == [["192.168.1.2", "192.168.1.5"]]
+    assert add(site, conf, args="IP=192.168.1.5").exit == 1
+    assert [known["addresses"] for known in records(site)] == [["192.168.1.2", "192.168.1.5"]]
+    assert add(site, conf, "c2", args="IP=192.168.1.5").exit == 1
+    assert owners(site) == [("net", "c1", "eth0")]
 
 
 @pytest.mark.spec("cni.md E9")

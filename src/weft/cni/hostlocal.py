@@ -1,33 +1,67 @@
-"""host-local: addresses from ranges, remembered as files that upstream's host-local reads too (cni.md §4)."""
+"""host-local: addresses from ranges, remembered as files that upstream's host-local reads too (cni.md §4).
 
-from contextlib import ExitStack
+Whom an address belongs to is decided by its file alone. ADD, DEL, CHECK and STATUS read no more files than they name;
+GC reads them all.
+"""
+
+from contextlib import ExitStack, suppress
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni import store
+from weft.cni import ipamrecord, record, store, sweep
+from weft.cni.ipamrecord import Giving
 from weft.cni.skel import Call, Plugin, about
 from weft.cni.store import Store
 from weft.desired import podaddress
-from weft.model.attachment import Dns, IpConfig, Range, RangeSet, Result
+from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Result
 from weft.model.net import Ip
-from weft.wire import cniresult, ipamconf
+from weft.wire import cni, cniresult, ipamconf
 from weft.wire.cni import CniError, failure
 
 NAME: Final = "host-local"
 
 
+class _Full(CniError):
+    """A range set has no free address."""
+
+
 def allocate(call: Call) -> Result:
-    """Reserve an address of each range set, or none at all. All under one lock: a second ADD waits."""
+    """Reserve an address of each range set, or none at all. A full set is tried again once leaks are swept."""
     conf = ipamconf.parse(call.config, call.version, call.args)
     dns = _dns(call, conf.resolv_conf) if conf.resolv_conf else Dns()
-    directory = f"{conf.data_dir}/{call.network}"
-    call.host.files.makedirs(directory, mode=0o755)
+    call.host.files.makedirs(_directory(call), mode=0o755)
+    try:
+        ips = _reserve(call, conf)
+    except _Full:
+        if not sweep.free_network(call.host, call.network):
+            raise
+        ips = _reserve(call, conf)
+    return Result(ips=tuple(ips), routes=conf.routes, dns=dns)
+
+
+def release(call: Call) -> None:
+    """Free what the attachment holds, whatever the ranges are now: only the owner counts (§4.5)."""
+    # Without a directory nobody has ever had an address of this network.
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        if not reservations.release_owner(call.container_id, call.ifname):
+            reservations.look_again()
+            reservations.release_owner(call.container_id, call.ifname)
+    record.forget(call.host, ipamrecord.SUBJECT, call.attachment)
+
+
+def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
+    """Take an address of each set, all under one lock: a second ADD waits."""
     requested = list(conf.requested)
     ips = []
-    with store.opened(call.host.files, directory, call.host.stores) as reservations, ExitStack() as undo:
+    with (
+        store.opened(call.host.files, _directory(call), call.host.stores) as reservations,
+        ipamrecord.giving(call, conf.data_dir) as giving,
+        ExitStack() as undo,
+    ):
+        taker = _Taker(call, reservations, giving)
         for index, ranges in enumerate(conf.sets):
             try:
-                ip, one = _from_set(reservations, call, ranges, requested, range_id=index)
+                ip, one = taker.take(ranges, requested, range_id=index)
             except CniError as error:
                 raise error.within(f"failed to allocate for range {index}: ") from error
             undo.callback(reservations.release, ip)
@@ -35,55 +69,130 @@ def allocate(call: Call) -> Result:
         if requested:
             raise failure(f"failed to allocate all requested IPs: {' '.join(map(str, requested))}")
         undo.pop_all()
-    return Result(ips=tuple(ips), routes=conf.routes, dns=dns)
+    return ips
 
 
-def release(call: Call) -> None:
-    """Free what the attachment holds, whatever the ranges are now: only the owner counts (§4.5)."""
-    directory = f"{ipamconf.data_dir(call.config)}/{call.network}"
-    try:
-        with store.opened(call.host.files, directory, call.host.stores) as reservations:
-            if not reservations.release_owner(call.container_id, call.ifname):
-                reservations.look_again()
-                reservations.release_owner(call.container_id, call.ifname)
-    except FileNotFoundError:
-        return  # nobody has ever had an address of this network
+class _Taker:
+    """Takes addresses for one attachment, while the store is locked."""
 
+    def __init__(self, call: Call, reservations: Store, giving: Giving) -> None:
+        self._call = call
+        self._reservations = reservations
+        self._giving = giving
+        self._owner = store.owner_of(call.container_id, call.ifname)
 
-def _from_set(
-    reservations: Store, call: Call, ranges: RangeSet, requested: list[Ip], *, range_id: int
-) -> tuple[Ip, Range]:
-    owner = store.owner_of(call.container_id, call.ifname)
-    wanted = podaddress.pick_requested(ranges, requested)
-    if wanted is not None:
-        ip, one = wanted
-        requested.remove(ip)
-        if ip == one.gateway:
-            raise failure(f"requested ip {ip} is subnet's gateway")
-        if not reservations.reserve(ip, owner, range_id=range_id):
-            raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
-        return ip, one
-    for ip in reservations.owned(call.container_id, call.ifname):
-        if any(ip in one for one in ranges):
-            owned = f"{ip} has been allocated to {call.container_id}"
-            raise failure(f"{owned}, duplicate allocation is not allowed")
-    found = _first_free(reservations, ranges, owner, range_id)
-    if found is None:
-        reservations.look_again()
-        found = _first_free(reservations, ranges, owner, range_id)
-    if found is None:
-        raise failure(
-            f"no IP addresses available in range set: {ipamconf.describe(ranges)}",
-            f"IPAM-001: every address is reserved under {ipamconf.data_dir(call.config)}/{call.network}",
-        )
-    return found
-
-
-def _first_free(reservations: Store, ranges: RangeSet, owner: bytes, range_id: int) -> tuple[Ip, Range] | None:
-    for ip, one in podaddress.candidates(ranges, reservations.last_reserved(range_id)):
-        if not reservations.is_taken(ip) and reservations.reserve(ip, owner, range_id=range_id):
+    def take(self, ranges: RangeSet, requested: list[Ip], *, range_id: int) -> tuple[Ip, Range]:
+        """Take a requested address of the set, which leaves the list, or the next free one."""
+        wanted = podaddress.pick_requested(ranges, requested)
+        if wanted is not None:
+            ip, one = wanted
+            requested.remove(ip)
+            if ip == one.gateway:
+                raise failure(f"requested ip {ip} is subnet's gateway")
+            if not self._try(ip, range_id):
+                raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
             return ip, one
-    return None
+        for ip in self._reservations.owned(self._call.container_id, self._call.ifname):
+            if any(ip in one for one in ranges):
+                owned = f"{ip} has been allocated to {self._call.container_id}"
+                raise failure(f"{owned}, duplicate allocation is not allowed")
+        found = self._first_free(ranges, range_id)
+        if found is None:
+            self._reservations.look_again()
+            found = self._first_free(ranges, range_id)
+        if found is None:
+            raise _Full(cni.INTERNAL, *_no_address_left(self._call, ranges))
+        return found
+
+    def _first_free(self, ranges: RangeSet, range_id: int) -> tuple[Ip, Range] | None:
+        for ip, one in podaddress.candidates(ranges, self._reservations.last_reserved(range_id)):
+            if not self._reservations.is_taken(ip) and self._try(ip, range_id):
+                return ip, one
+        return None
+
+    def _try(self, ip: Ip, range_id: int) -> bool:
+        self._giving.about_to(ip)
+        if not self._reservations.reserve(ip, self._owner, range_id=range_id):
+            return False
+        self._giving.done(ip)
+        return True
+
+
+def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
+    """Return message and details."""
+    hint = f"IPAM-001: every address is reserved under {_directory(call)}; see `weft ipam list`"
+    return f"no IP addresses available in range set: {ipamconf.describe(ranges)}", hint
+
+
+def _check(call: Call) -> None:
+    """Compare the reservations with what the runtime remembers of the result, as far as it is from our ranges."""
+    conf = ipamconf.parse(call.config, call.version, call.args)
+    has: list[Ip] = []
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        has = reservations.confirmed(call.container_id, call.ifname)
+        if not has:
+            reservations.look_again()
+            has = reservations.confirmed(call.container_id, call.ifname)
+    who = f"{call.container_id}, interface {call.ifname}"
+    if not has:
+        hint = f"IPAM-003: no file under {_directory(call)} names {who}"
+        raise failure(f"host-local: Failed to find address added by container {call.container_id}", hint)
+    previous = cniresult.read_previous(call.config, call.version)
+    for ip in (one.address.ip for one in previous.ips) if previous else ():
+        if ip not in has and any(ip in one for ranges in conf.sets for one in ranges):
+            hint = f"IPAM-003: {_directory(call)}/{ip} does not name {who}, which has {', '.join(map(str, has))}"
+            raise failure(f"host-local: {ip} is not reserved for container {call.container_id}", hint)
+
+
+def _gc(call: Call) -> None:
+    """Free the addresses of attachments that are not valid, and those whose files name nobody. Goes on after errors."""
+    valid = cni.valid_attachments(call.config)
+    problems: list[str] = []
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        reservations.look_again()
+        for ip, content in reservations.all().items():
+            if not _is_valid(content, valid):
+                try:
+                    reservations.release(ip)
+                except OSError as error:
+                    problems.append(str(error))
+    if problems:
+        raise failure("; ".join(problems))
+    for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT):
+        if not call.is_valid(attachment):
+            record.forget(call.host, ipamrecord.SUBJECT, attachment)
+
+
+def _is_valid(content: bytes, valid: frozenset[tuple[str, str]]) -> bool:
+    container_id, ifname = store.parse_owner(content)
+    if ifname:
+        return (container_id, ifname) in valid
+    # The old format: any of the container's interfaces may be meant.
+    return any(container_id == other for other, _ in valid)
+
+
+def _status(call: Call) -> None:
+    """Fail if a range set has no free address, and none that is leaked."""
+    sets = ipamconf.parse_sets(call.config, call.version)
+    full = _full_set(call, sets)
+    if full and sweep.free_network(call.host, call.network):
+        full = _full_set(call, sets)
+    if full:
+        raise CniError(cni.UNAVAILABLE, *_no_address_left(call, full))
+
+
+def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
+    """Return the first set without a free address; an empty one if there is none."""
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        for index, ranges in enumerate(sets):
+            candidates = podaddress.candidates(ranges, reservations.last_reserved(index))
+            if all(reservations.is_taken(ip) for ip, _ in candidates):
+                return ranges
+    return ()
+
+
+def _directory(call: Call) -> str:
+    return f"{ipamconf.data_dir(call.config)}/{call.network}"
 
 
 def _dns(call: Call, path: str) -> Dns:
@@ -99,4 +208,4 @@ def _add(call: Call) -> bytes:
     return output
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=release, about=about(NAME))
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=release, check=_check, gc=_gc, status=_status, about=about(NAME))

@@ -48,11 +48,20 @@ class Node:
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
+    # The first client's root, where the paths of plugin configuration are: for work that no client has asked for.
+    roots: list[int] = field(default_factory=list)
+
+    def keep_root(self, root: int) -> None:
+        """Remember a client's root unless there is one."""
+        if not self.roots:
+            self.roots.append(os.dup(root))
 
     def close(self) -> None:
-        """Close the idle sockets."""
+        """Close the idle sockets and the root."""
         while self.idle:
             self.idle.pop().close()
+        while self.roots:
+            os.close(self.roots.pop())
 
 
 def open_node(

@@ -27,13 +27,15 @@ LINKS: Final = "attachments"
 class Record:
     """The host's end of an attachment, by name and index, and what else must be undone.
 
-    `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them.
+    `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says
+    that there are rules against spoofed MACs.
     """
 
     veth: str
     index: int
     masq: str = ""
     addresses: tuple[Cidr, ...] = ()
+    spoof_check: bool = False
 
 
 def key_of(attachment: Attachment) -> str:
@@ -49,8 +51,14 @@ def alias_of(attachment: Attachment) -> str:
 
 def write(call: Call, record: Record) -> None:
     """Keep what is known of this attachment's links."""
-    addresses = [str(address) for address in record.addresses]
-    keep(call, LINKS, {"veth": record.veth, "index": record.index, "masq": record.masq, "addresses": addresses})
+    known = {
+        "veth": record.veth,
+        "index": record.index,
+        "masq": record.masq,
+        "addresses": [str(address) for address in record.addresses],
+        "spoofCheck": record.spoof_check,
+    }
+    keep(call, LINKS, known)
 
 
 def read(call: Call) -> Record | None:
@@ -72,6 +80,7 @@ def parse(known: Object) -> Record | None:
             index=cnijson.integer(known, "index"),
             masq=cnijson.text(known, "masq"),
             addresses=tuple(map(cnijson.parse_cidr, cnijson.items(known, "addresses", cnijson.as_text))),
+            spoof_check=cnijson.flag(known, "spoofCheck"),
         )
     except JsonError:
         return None
@@ -85,6 +94,8 @@ def keep(call: Call, subject: str, known: Object) -> None:
         "container": attachment.container_id,
         "ifname": attachment.ifname,
         "boot": call.host.boot_id,
+        # The inode of the host's namespace: that a link is missing in another one proves nothing.
+        "netns": call.host.namespace[1],
         **known,
     }
     data = json.dumps(content).encode("utf-8", "surrogateescape")
@@ -93,8 +104,13 @@ def keep(call: Call, subject: str, known: Object) -> None:
 
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
     """Return what was kept of an attachment in this boot, None if nothing or if it cannot be read."""
-    found = _load(host, _path(subject, attachment))
+    found = recall(host, subject, attachment)
     return found if found is not None and found.get("boot") == host.boot_id else None
+
+
+def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
+    """Return what was kept of an attachment, in an earlier boot too: `boot` in it tells."""
+    return _load(host, _path(subject, attachment))
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:

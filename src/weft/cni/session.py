@@ -109,6 +109,7 @@ class Session:
                 delegate=self._delegate,
             )
         ) as host:
+            self._service.node.keep_root(self._descriptors["root"])
             if self._gone():
                 return  # nothing has been done for it yet
             try:

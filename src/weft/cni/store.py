@@ -21,6 +21,15 @@ def owner_of(container_id: str, ifname: str) -> bytes:
     return f"{container_id.strip()}\r\n{ifname}".encode()
 
 
+def parse_owner(content: bytes) -> tuple[str, str]:
+    """Return container id and interface of a reservation's content; what is missing in it is empty.
+
+    Without an interface it is of the old format, or torn.
+    """
+    container_id, ifname, *_ = [*content.decode("utf-8", "surrogateescape").split(), "", ""]
+    return container_id, ifname
+
+
 class Store:
     """One network's reservations. Made by `opened`, and valid as long as that holds the lock."""
 
@@ -36,6 +45,19 @@ class Store:
         """Return the addresses of an owner, those that old versions wrote without an interface included."""
         owners = (owner_of(container_id, ifname), container_id.strip().encode())
         return [ip for owner in owners for ip in self._view.addresses.get(owner, ())]
+
+    def confirmed(self, container_id: str, ifname: str) -> list[Ip]:
+        """Return the addresses of an owner as the files say, not as we remember."""
+        owners = (owner_of(container_id, ifname), container_id.strip().encode())
+        return [ip for ip in self.owned(container_id, ifname) if self.owner(ip) in owners]
+
+    def all(self) -> dict[Ip, bytes]:
+        """Return every reservation and its content, without white space around it."""
+        return dict(self._view.owners)
+
+    def owner(self, ip: Ip) -> bytes | None:
+        """Return what the file of an address says now; None if there is none."""
+        return self._owner(str(ip))
 
     def is_taken(self, ip: Ip) -> bool:
         """Tell whether an address is reserved, as far as we remember: `reserve` has the last word."""
@@ -64,6 +86,13 @@ class Store:
             self._files.unlink(self._path(str(ip)))
         self._forget(ip)
 
+    def release_from(self, ip: Ip, owner: bytes) -> bool:
+        """Free an address if it is this owner's: the file decides, not our memory."""
+        if self._owner(str(ip)) != owner:
+            return False
+        self.release(ip)
+        return True
+
     def release_owner(self, container_id: str, ifname: str) -> bool:
         """Free all addresses of (id, interface); if there are none, those under the id alone (§4.5)."""
         owners = (owner_of(container_id, ifname), container_id.strip().encode())
@@ -88,13 +117,8 @@ class Store:
             self._views[stamp[:2]] = self._view
 
     def _release_exactly(self, owner: bytes) -> bool:
-        freed = False
-        for ip in list(self._view.addresses.get(owner, ())):
-            # The file decides, not our memory: the address may have been given to someone else since.
-            if self._owner(str(ip)) == owner:
-                self.release(ip)
-                freed = True
-        return freed
+        freed = [self.release_from(ip, owner) for ip in list(self._view.addresses.get(owner, ()))]
+        return any(freed)
 
     def _owner(self, name: str) -> bytes | None:
         try:

@@ -44,6 +44,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     from weft.cni.plugins import run
     from weft.cni.retire import Retirement
     from weft.cni.server import serve
+    from weft.cni.sweeper import Sweeper
 
     try:
         endpoint = Endpoint.open(options.cni_socket)
@@ -58,4 +59,6 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
         return "" if status.waiting is None else str(status.waiting)
 
     node = open_node(options.state_dir, retire=retirement.retire, lease_problem=waiting, unready=waiting)
+    sweeper = Sweeper(node)
+    held.callback(sweeper.close)
     await serve(endpoint, node, run=run)

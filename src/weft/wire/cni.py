@@ -50,7 +50,7 @@ class CniError(Exception):
         """Return it with words put before its message. One that has a code of its own is never changed (§1.3)."""
         if self.code != INTERNAL:
             return self
-        return CniError(self.code, f"{prefix}{self.msg}", self.details)
+        return type(self)(self.code, f"{prefix}{self.msg}", self.details)
 
     def render(self) -> bytes:
         """Return the error object as a plugin prints it (§1.8)."""

@@ -29,24 +29,31 @@ def data_dir(config: Object) -> str:
 
 def parse(config: Object, version: str, args: str) -> IpamConf:
     """Read a whole request; `version` is its dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
-    ipam = _ipam(config)
-    runtime = cnijson.member(config, "runtimeConfig")
-    sets = tuple(_range_set(index, items) for index, items in enumerate(_raw_sets(ipam, runtime)))
+    sets = parse_sets(config, version)
     if not sets:
         raise failure("no IP ranges specified")
+    ipam = _ipam(config)
+    return IpamConf(
+        sets=sets,
+        routes=cnijson.items(ipam, "routes", read_route),
+        data_dir=data_dir(config),
+        resolv_conf=cnijson.text(ipam, "resolvConf"),
+        requested=tuple(_requested(config, cnijson.member(config, "runtimeConfig"), args)),
+    )
+
+
+def parse_sets(config: Object, version: str) -> tuple[RangeSet, ...]:
+    """Read the range sets alone; there are none where all come from the runtime and this request has none."""
+    ipam = _ipam(config)
+    raw = _raw_sets(ipam, cnijson.member(config, "runtimeConfig"))
+    sets = tuple(_range_set(index, items) for index, items in enumerate(raw))
     families = [ranges[0].first.version for ranges in sets]
     if not at_least(version, "0.3.0") and len(set(families)) < len(families):
         raise failure(f"CNI version {version} does not support more than 1 address per family")
     for (i, a), (j, b) in combinations(enumerate(sets), 2):
         if any(one.overlaps(other) for one in a for other in b):
             raise failure(f"range set {i} overlaps with {j}")
-    return IpamConf(
-        sets=sets,
-        routes=cnijson.items(ipam, "routes", read_route),
-        data_dir=data_dir(config),
-        resolv_conf=cnijson.text(ipam, "resolvConf"),
-        requested=tuple(_requested(config, runtime, args)),
-    )
+    return sets
 
 
 def _ipam(config: Object) -> Object:

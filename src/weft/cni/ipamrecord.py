@@ -1,0 +1,77 @@
+"""What host-local keeps beside its reservations: which addresses it gave to an attachment, and where (decisions.md §9).
+
+Written before a reservation is made, so that no address is without its record. It never names an address that the
+reservation itself does not give to the attachment: the file decides.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from weft.cni import record, store
+from weft.cni.host import Host
+from weft.cni.skel import Call
+from weft.model.attachment import Attachment
+from weft.model.net import Ip
+from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
+SUBJECT: Final = "ipam"
+
+
+class Giving:
+    """The addresses that an ADD gives, beside those that the attachment has already."""
+
+    def __init__(self, call: Call, data_dir: str, before: Object | None) -> None:
+        self._call = call
+        self._data_dir = data_dir
+        self._addresses = [] if before is None else [str(ip) for ip in _addresses(before)]
+
+    def about_to(self, ip: Ip) -> None:
+        """Write down that this address may be the attachment's from now on."""
+        addresses = [*self._addresses, str(ip)]
+        record.keep(self._call, SUBJECT, {"dataDir": self._data_dir, "addresses": addresses})
+
+    def done(self, ip: Ip) -> None:
+        """Count an address that has been reserved; one that was not is dropped with the next one."""
+        self._addresses.append(str(ip))
+
+
+@contextmanager
+def giving(call: Call, data_dir: str) -> Iterator[Giving]:
+    """Keep the record up to date while addresses are given; as it was if that fails."""
+    before = record.recall(call.host, SUBJECT, call.attachment)
+    try:
+        yield Giving(call, data_dir, before)
+    except BaseException:
+        if before is None:
+            record.forget(call.host, SUBJECT, call.attachment)
+        else:
+            record.keep(call, SUBJECT, before)
+        raise
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Free what the record names and the attachment still has. `FileNotFoundError` if the store cannot be seen."""
+    owner = store.owner_of(attachment.container_id, attachment.ifname)
+    with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
+        for ip in _addresses(known):
+            reservations.release_from(ip, owner)
+
+
+def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
+    """Tell whether the attachment has an address that we did not give: another plugin has taken it over since."""
+    with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
+        has = reservations.confirmed(attachment.container_id, attachment.ifname)
+    return bool(set(has).difference(_addresses(known)))
+
+
+def _directory(attachment: Attachment, known: Object) -> str:
+    return f"{cnijson.text(known, 'dataDir')}/{attachment.network}"
+
+
+def _addresses(known: Object) -> list[Ip]:
+    try:
+        return [cnijson.parse_ip(text) for text in cnijson.items(known, "addresses", cnijson.as_text)]
+    except (JsonError, ValueError):
+        return []

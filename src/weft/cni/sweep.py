@@ -1,0 +1,107 @@
+"""Frees what leaked attachments hold: addresses, state files, rules, records (decisions.md §9).
+
+Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin
+made is removed by its own `undo`; an attachment that cannot be freed whole keeps its records for the next sweep.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Final
+
+from weft.cni import ipamrecord, record
+from weft.cni.host import RETIRED, Host
+from weft.desired import leaks
+from weft.desired.leaks import Trace
+from weft.model.attachment import Attachment
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError, Object
+
+# Each subject of records, and the module whose `undo(host, attachment, known)` removes what they tell of. In this
+# order: what leads to an address goes before the address may be another's. Links first: their record is the proof,
+# and records go in the opposite order.
+_UNDO: Final = {
+    record.LINKS: "weft.cni.bridge",
+    "flannel": "weft.cni.flannel",
+    ipamrecord.SUBJECT: "weft.cni.ipamrecord",
+}
+
+Records = dict[str, Object]
+
+
+def attachments(host: Host, *, network: str = "") -> Iterator[Attachment]:
+    """Give every attachment that we have a record of, each once; with `network` those with an address in it."""
+    seen: set[Attachment] = set()
+    for subject in (ipamrecord.SUBJECT,) if network else _UNDO:
+        for attachment, _ in record.everything(host, subject):
+            if attachment not in seen and network in ("", attachment.network):
+                seen.add(attachment)
+                yield attachment
+
+
+def proof_of(host: Host, attachment: Attachment) -> str:
+    """Return why an attachment is leaked, for people; empty if that is not proved."""
+    return _proof(host, attachment, _records(host, attachment))
+
+
+def free(host: Host, attachment: Attachment) -> str:
+    """Free all that an attachment holds if it is leaked; return the proof, empty if nothing was done.
+
+    Raises `OSError`, `CniError` or `JsonError` if something cannot be undone.
+    """
+    with host.claim(attachment.container_id) as claimed:
+        if not claimed:
+            return ""
+        records = _records(host, attachment)
+        proved = _proof(host, attachment, records)
+        if not proved:
+            return ""
+        given = records.get(ipamrecord.SUBJECT)
+        anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
+        for subject, known in records.items():
+            if not anothers:
+                import_module(_UNDO[subject]).undo(host, attachment, known)
+        for subject in reversed(records):
+            record.forget(host, subject, attachment)
+    return "" if anothers else proved
+
+
+def free_network(host: Host, network: str) -> int:
+    """Free what is leaked of a network; return how many attachments that were. Those that resist stay."""
+    freed = 0
+    for attachment in attachments(host, network=network):
+        try:
+            freed += bool(free(host, attachment))
+        except (OSError, CniError, JsonError):
+            continue
+    return freed
+
+
+def _records(host: Host, attachment: Attachment) -> Records:
+    """Return what is known of an attachment by subject, in the order of undoing."""
+    found = {subject: record.recall(host, subject, attachment) for subject in _UNDO}
+    return {subject: known for subject, known in found.items() if known is not None}
+
+
+def _proof(host: Host, attachment: Attachment, records: Records) -> str:
+    def has_host_end(name: str, index: int) -> bool:
+        """The link is known by index, and by name or alias: people rename links, and numbers may come again."""
+        alias = record.alias_of(attachment)
+        link = host.rtnl.link(index)
+        if link is not None and (link.name == name or link.alias in (alias, RETIRED)):
+            return True
+        named = host.rtnl.link(name)
+        return named is not None and named.alias == alias
+
+    traces = [_trace(subject, known) for subject, known in records.items()]
+    return leaks.proof(traces, boot=host.boot_id, netns=host.namespace[1], has_host_end=has_host_end)
+
+
+def _trace(subject: str, known: Object) -> Trace:
+    links = record.parse(known) if subject == record.LINKS else None
+    netns = known.get("netns")
+    return Trace(
+        boot=str(known.get("boot")),
+        netns=netns if isinstance(netns, int) else 0,
+        veth=links.veth if links else "",
+        index=links.index if links else 0,
+    )

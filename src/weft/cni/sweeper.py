@@ -1,0 +1,93 @@
+"""Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
+
+In a thread of its own, one attachment at a time with a pause after each, so that requests never wait for more.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Final, NoReturn
+
+from weft.cni import sweep
+from weft.cni.files import open_root
+from weft.cni.host import ClientGone
+from weft.cni.opened import Node, OpenedHost
+from weft.model.attachment import Attachment
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError
+
+_EVERY_SECONDS: Final = 300.0
+# A request takes the interpreter for a few milliseconds; between two looks it finds it free.
+_PAUSE_SECONDS: Final = 0.005
+_STOP_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def node_host(node: Node) -> Iterator[OpenedHost]:
+    """Give a host that belongs to no request: no container, no client to run programs.
+
+    Its files are those that clients have, once there was one: the daemon may live in another mount namespace. To be
+    called in the node's own network namespace.
+    """
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    root = os.dup(node.roots[0]) if node.roots else open_root("/")
+    try:
+        descriptors = {"own": own, "root": root}
+        with closing(OpenedHost(node, descriptors=descriptors, env={}, netns_problem="", delegate=_nobody)) as host:
+            yield host
+    finally:
+        os.close(root)
+        os.close(own)
+
+
+def _nobody(*_: object) -> NoReturn:
+    raise ClientGone("nobody is there to run programs")
+
+
+class Sweeper:
+    """Sweeps until closed. To be made in the node's network namespace, and closed before the node is."""
+
+    def __init__(self, node: Node, *, every: float = _EVERY_SECONDS) -> None:
+        self._node = node
+        self._every = every
+        self._stopping = threading.Event()
+        self._complained: set[Attachment] = set()
+        self._thread = threading.Thread(target=self._work, name="cni-sweep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the attachment that is being looked at."""
+        self._stopping.set()
+        self._thread.join(_STOP_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self._sweep()
+            except Exception:  # noqa: BLE001 - the next sweep may do better, and there is nobody to tell but the log
+                _log.exception("the sweep for leaked attachments ended early")
+            if self._stopping.wait(self._every):
+                return
+
+    def _sweep(self) -> None:
+        with node_host(self._node) as host:
+            for attachment in sweep.attachments(host):
+                self._look_at(host, attachment)
+                if self._stopping.wait(_PAUSE_SECONDS):
+                    return
+
+    def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
+        who = f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
+        try:
+            proof = sweep.free(host, attachment)
+        except (OSError, CniError, JsonError) as error:
+            if attachment not in self._complained:
+                self._complained.add(attachment)
+                _log.warning("leaked attachment not freed: %s error=%s", who, error)
+            return
+        if proof:
+            _log.info("leaked attachment freed: %s proof=%s", who, proof)
