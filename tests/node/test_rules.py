@@ -1,5 +1,7 @@
 """Firewall rules of a running daemon, of both kinds: made, kept, replaced, put back (flannel.md §8)."""
 
+import sys
+
 import pytest
 
 from tests.support.traffic import Capture, reaches
@@ -110,6 +112,32 @@ def test_without_the_program_it_is_named_and_the_network_works_all_the_same(clus
     node.spawn("--ip-masq", wrap=only("")).wait_ready()
     node.says(f"HOST-002 {'nft' if kind else 'iptables'}")
     assert "10.5.50.0/24" in node.ip("route")
+
+
+NO_NFNETLINK = """
+import errno, os, runpy, socket, sys
+from weft.kernel import nfmonitor
+
+class Socket(socket.socket):
+    def __init__(self, *arguments, **named):
+        if arguments[2:] == (nfmonitor.NETLINK_NETFILTER,):
+            raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
+        super().__init__(*arguments, **named)
+
+socket.socket = Socket
+sys.argv = sys.argv[3:]  # behind: python -m weft.daemon.main
+runpy.run_module("weft.daemon.main", run_name="__main__")
+"""
+
+
+def test_a_kernel_without_notices_costs_the_speed_of_repairs_alone(cluster: Cluster):
+    cluster.configure(VXLAN)
+    node = cluster.node(1)
+    node.spawn("--ip-masq", "--iptables-resync=1", wrap=[sys.executable, "-c", NO_NFNETLINK]).wait_ready()
+    node.says("WARN.*KERN-001 nf_tables notices: the kernel has none: Protocol not supported; .*--iptables-resync")
+    node.netns.run("iptables -t nat -F FLANNEL-POSTRTG")
+    node.says("NFT-002: put back", seconds=4)
+    assert "Traceback" not in node.log
 
 
 @pytest.mark.spec("flannel.md §8.3/1-recycle", "flannel.md §1.5/14-masquerade")

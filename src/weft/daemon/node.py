@@ -145,7 +145,7 @@ class Node:
             own = start.without_clones(own, leasing.elders(listing), self._directory, self._world, facts=facts)
         return start.make_inputs(self._options, netconf, facts, own)
 
-    async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor]:
+    async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor | None]:
         tools = Tools()
         firewall = Firewall(tools)
         families = [family for family, pool in ((4, netconf.v4), (6, netconf.v6)) if pool is not None]
@@ -157,7 +157,11 @@ class Node:
             log.error("%s", problem)
         for problem in tooling.warnings:
             log.warning("%s", problem)
-        return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
+        try:
+            return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
+        except Unavailable as error:
+            log.warning("%s", error)
+            return firewall, replace(tooling, notices=False), None
 
     def _claim_rules(self, held: ExitStack) -> bool:
         """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""

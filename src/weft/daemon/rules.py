@@ -54,10 +54,11 @@ class RuleKeeper:
             if step is not None:
                 await self._act(step)
 
-    async def run(self, monitor: Monitor, *, sweep: float) -> None:
-        """Put back what others change: at once when a notice says so, and every `sweep` seconds."""
+    async def run(self, monitor: Monitor | None, *, sweep: float) -> None:
+        """Put back what others change: at once when a notice says so, if any are given, and every `sweep` seconds."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen(monitor))
+            if monitor is not None:
+                tasks.create_task(self._listen(monitor))
             await self._remove_leftovers()
             while True:
                 dirty = await self._wake.next(at_most=sweep)

@@ -21,6 +21,7 @@ from weft.kernel import iptables, nft
 from weft.kernel.attributes import Attributes, Malformed, parse
 from weft.kernel.netlink import Reply, messages_in
 from weft.kernel.tools import OwnProcesses
+from weft.model.errors import Problem, Unavailable
 from weft.model.objects import Key
 
 NETLINK_NETFILTER: Final = 12
@@ -129,9 +130,13 @@ class Monitor:
     """The nf_tables notices of the namespace in which it was opened. Close it, or use it in `with`."""
 
     def __init__(self, own: OwnProcesses) -> None:
+        """Raises `Unavailable` (KERN-001) where the kernel has no such notices."""
         self._own = own
         self._generations = Generations(own)
-        self._socket = _subscribe()
+        try:
+            self._socket = _subscribe()
+        except OSError as error:
+            raise Unavailable(_no_notices(error)) from error
         self._broken = False
 
     def __enter__(self) -> Self:
@@ -201,6 +206,17 @@ def _subscribe() -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _no_notices(error: OSError) -> Problem:
+    return Problem(
+        code="KERN-001",
+        where="nf_tables notices",
+        seen=f"the kernel has none: {error.strerror}",
+        expected="a kernel with nfnetlink and nf_tables",
+        hint="weft goes on, and looks at its rules every --iptables-resync seconds; with `modprobe nf_tables` and"
+        " another start, changes are put back at once",
+    )
 
 
 def _touched(kind: int, body: bytes) -> Key | None:
