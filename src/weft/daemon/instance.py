@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -71,19 +72,21 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
     Raises `ConfigError` with INST-001 when a daemon of root's holds one. A holder that is not root cannot be
     a daemon: it is named in the log and ignored.
     """
-    held = []
-    for name in names:
-        claimed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            claimed.bind(f"\0{_PREFIX}{name}")
-            claimed.listen(1)
-        except OSError as error:
-            claimed.close()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            _refuse(name)
-            continue
-        held.append(claimed)
+    with ExitStack() as undo:
+        held = []
+        for name in names:
+            claimed = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            try:
+                claimed.bind(f"\0{_PREFIX}{name}")
+                claimed.listen(1)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                claimed.close()
+                _refuse(name)
+                continue
+            held.append(claimed)
+        undo.pop_all()
     return held
 
 
