@@ -103,3 +103,20 @@ def test_a_requested_address_is_taken_from_the_range_that_has_it():
     found = podaddress.pick_requested(TWO, requested)
     assert found == (ip_address("10.0.1.2"), TWO[1])
     assert podaddress.pick_requested(SMALL, requested) is None
+
+
+@pytest.mark.spec("cni.md G12")
+@pytest.mark.parametrize(
+    "first, last, before, after",
+    [
+        ("192.168.0.250", "192.168.1.9", "192.168.0.255", "192.168.1.0"),
+        ("0.1.0.1", "0.1.0.9", "0.1.0.5", "0.1.0.6"),
+        ("ab12::fff0", "ab12::1:9", "ab12::ffff", "ab12::1:0"),
+    ],
+)
+def test_addresses_follow_each_other_across_their_bytes(first, last, before, after):
+    net = ip_network("::/0" if ":" in first else "0.0.0.0/0")
+    ends = ip_address(first), ip_address(last)
+    ranges = (Range(subnet=net, first=ends[0], last=ends[1], gateway=ends[1]),)
+    assert given_next(ranges, last=before) == after
+    assert [str(ip) for ip, _ in podaddress.candidates(ranges, ip_address(after))][-2:] == [before, after]

@@ -35,6 +35,14 @@ def test_versions_are_compared_by_number(newer, older):
     assert cni.at_least(older, older)
 
 
+@pytest.mark.spec("cni.md V4")
+@pytest.mark.parametrize(
+    "one, other, later", [("1.1.0", "1.1.1", False), ("1.1.1", "1.1.0", True), ("1.1.1", "1.1.1", False)]
+)
+def test_one_version_is_later_than_another(one, other, later):
+    assert (not cni.at_least(other, one)) is later
+
+
 @pytest.mark.spec("cni.md V5")
 def test_versions_from_one_on():
     assert cni.versions_from("0.3.1") == ("0.3.1", "0.4.0", "1.0.0", "1.1.0")

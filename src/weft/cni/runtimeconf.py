@@ -1,0 +1,104 @@
+"""Networks in a runtime's configuration directory: every file of it, and the one that has a name (cni.md §2.2, §2.3).
+
+A file that cannot be read hides nothing but itself. It is told beside what was found, because it may be the one that
+was meant.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.wire import cni, cnilist
+from weft.wire.cni import CniError
+from weft.wire.cnilist import NetworkList, PluginConf
+
+DIRECTORY: Final = Path("/etc/cni/net.d")
+
+_LISTS: Final = (".conflist",)
+_SINGLE: Final = (".conf", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A network and its file. `broken` says, a line each, which files before it could not be read, and why."""
+
+    network: NetworkList
+    path: Path
+    broken: tuple[str, ...] = ()
+
+
+def load(directory: Path, name: str) -> Found:
+    """Find a network by name: the first list that has it, else the first single configuration. `CniError` 7."""
+    broken: list[str] = []
+    seen = False
+    for path in files(directory):
+        seen = True
+        try:
+            network = read(path, name)
+        except CniError as error:
+            broken.append(f"{path}: {error}")
+            continue
+        if network is not None:
+            return Found(network=network, path=path, broken=tuple(broken))
+    if not seen:
+        raise CniError(cni.BAD_CONFIG, f"no net configurations found in {directory}")
+    raise CniError(cni.BAD_CONFIG, f'no net configuration with name "{name}" in {directory}', "; ".join(broken))
+
+
+def load_all(directory: Path) -> Iterator[tuple[Path, NetworkList | CniError]]:
+    """Give every network of a directory, in the order in which a runtime looks at them, or why it is none."""
+    for path in files(directory):
+        try:
+            yield path, _with_drop_ins(path, _read(path))
+        except CniError as error:
+            yield path, error
+
+
+def files(directory: Path) -> list[Path]:
+    """Return the configuration files of a directory: lists before single ones, each kind sorted by bytes."""
+    try:
+        names = sorted((path for path in directory.iterdir() if not path.is_dir()), key=bytes)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CniError(cni.IO_FAILURE, f"error reading {directory}: {error.strerror}") from error
+    return [path for endings in (_LISTS, _SINGLE) for path in names if path.name.endswith(endings)]
+
+
+def read(path: Path, name: str) -> NetworkList | None:
+    """Read a file, with its drop-ins if it has the name; None if it has another one."""
+    network = _read(path)
+    return _with_drop_ins(path, network) if network.name == name else None
+
+
+def _read(path: Path) -> NetworkList:
+    data = _content(path)
+    return cnilist.parse_list(data) if path.name.endswith(_LISTS) else cnilist.from_single(data)
+
+
+def _with_drop_ins(path: Path, network: NetworkList) -> NetworkList:
+    """Append the plugins of `<directory>/<network name>/*.conf`, in the order of their names."""
+    if not path.name.endswith(_LISTS) or network.only_inlined:
+        return network
+    # A name that is no name would lead out of the directory; what it is called for refuses it.
+    if "/" in network.name or network.name in ("", ".", ".."):
+        return cnilist.extended(network, ())
+    return cnilist.extended(network, _drop_ins(path.parent / network.name))
+
+
+def _drop_ins(directory: Path) -> list[PluginConf]:
+    try:
+        names = sorted(path for path in directory.iterdir() if path.name.endswith(".conf") and not path.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CniError(cni.IO_FAILURE, f"error reading {directory}: {error.strerror}") from error
+    return [cnilist.parse_plugin(_content(path)) for path in names]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CniError(cni.IO_FAILURE, f"error reading {path}: {error.strerror}") from error

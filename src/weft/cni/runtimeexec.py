@@ -1,0 +1,52 @@
+"""Finding plugins in directories and running them, as every runtime does (cni.md §2.4, §2.5)."""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from weft.wire.cni import failure
+from weft.wire.cnichain import Ran
+
+_BUSY_ATTEMPTS: Final = 6
+_BUSY_SECONDS: Final = 1.0
+
+
+def find(plugin: str, paths: Sequence[str]) -> str:
+    """Return the first regular file of this name in the directories. `CniError` with the words of §2.4."""
+    if not plugin:
+        raise failure("no plugin name provided")
+    if "/" in plugin:
+        raise failure(f"invalid plugin name: {plugin}")
+    if not any(paths):
+        raise failure("no paths provided")
+    for directory in filter(None, paths):
+        path = os.path.join(directory, plugin)
+        with suppress(ValueError):  # a name with NUL is no file's
+            if os.path.isfile(path):
+                return path
+    raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(paths)}]')
+
+
+def execute(path: str, env: Mapping[str, str], stdin: bytes, *, timeout: float | None) -> Ran:
+    """Run a program to its end, or for `timeout` seconds. `CniError` if it cannot be started.
+
+    A program that is being written at this moment ("text file busy") is tried six times, a second apart.
+    """
+    for attempt in range(1, _BUSY_ATTEMPTS + 1):
+        try:
+            ran = subprocess.run([path], env=env, input=stdin, capture_output=True, check=False, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return Ran(exit=1, ending=f"no answer within {timeout:g} s")
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or attempt == _BUSY_ATTEMPTS:
+                raise failure(f"netplugin failed with no error message: {path}: {error.strerror}") from error
+            time.sleep(_BUSY_SECONDS)
+            continue
+        ending = f"signal: {signal.strsignal(-ran.returncode)}" if ran.returncode < 0 else ""
+        return Ran(exit=ran.returncode, stdout=ran.stdout, stderr=ran.stderr, ending=ending)
+    raise AssertionError("the last attempt returns")

@@ -1,0 +1,120 @@
+"""The file in which a runtime remembers an attachment: libcni's, key by key (cni.md §2.7).
+
+Its name joins three names with hyphens that may occur inside each, so it says nothing for sure: who an entry belongs
+to is what its content says. Where the files are is known in `weft.cni.runtimecache`.
+"""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft.wire import cnijson
+from weft.wire.cni import CniError, failure
+from weft.wire.cnichain import RuntimeConf
+from weft.wire.cnijson import JsonError, Object
+
+KIND: Final = "cniCacheV1"
+
+_PAIR: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A remembered attachment. `config` is the network's text as it was, `result` that of its ADD, empty if none."""
+
+    network: str
+    conf: RuntimeConf
+    config: bytes
+    result: Object
+
+
+def file_name(network: str, container_id: str, ifname: str) -> str:
+    """Return the name of an attachment's file. Each of the three must be there."""
+    if not (network and container_id and ifname):
+        raise failure(
+            f'cache file path requires network name ("{network}"), container ID ("{container_id}"), '
+            f'and interface name ("{ifname}")'
+        )
+    return f"{network}-{container_id}-{ifname}"
+
+
+def render(entry: Entry) -> bytes:
+    """Return an entry as libcni writes it; what is empty is left out."""
+    conf = entry.conf
+    obj: Object = {
+        "kind": KIND,
+        "containerId": conf.container_id,
+        "config": base64.b64encode(entry.config).decode(),
+        "ifName": conf.ifname,
+        "networkName": entry.network,
+    }
+    extras: dict[str, Any] = {
+        "netns": conf.netns,
+        "cniArgs": [list(pair) for pair in conf.args],
+        "capabilityArgs": dict(conf.capability_args),
+        "result": entry.result,
+    }
+    obj.update((key, value) for key, value in extras.items() if value)
+    return json.dumps(obj).encode()
+
+
+def parse(data: bytes, network: str) -> Entry:
+    """Read an entry with all that is known of the attachment. `CniError` with the words of §2.7."""
+    try:
+        obj = cnijson.load(data)
+        kind = cnijson.value_of(obj, "kind")
+    except JsonError as error:
+        raise failure(f'failed to unmarshal cached network "{network}" config: {error}') from error
+    if kind != KIND:
+        raise failure(f'read cached network "{network}" config has wrong kind: {kind}')
+    try:
+        return Entry(
+            network=cnijson.text(obj, "networkName"),
+            conf=RuntimeConf(
+                container_id=cnijson.text(obj, "containerId"),
+                netns=cnijson.text(obj, "netns"),
+                ifname=cnijson.text(obj, "ifName"),
+                args=cnijson.items(obj, "cniArgs", _pair),
+                capability_args=cnijson.member(obj, "capabilityArgs"),
+            ),
+            config=base64.b64decode(cnijson.text(obj, "config"), validate=True),
+            result=cnijson.member(obj, "result"),
+        )
+    except (JsonError, binascii.Error) as error:
+        raise failure(f'failed to unmarshal cached network "{network}" config: {error}') from error
+
+
+def has_kind(data: bytes) -> bool:
+    """Tell an entry from a bare result, as the first versions wrote them. `CniError` for what is no JSON object."""
+    try:
+        return bool(cnijson.value_of(cnijson.load(data), "kind") == KIND)
+    except JsonError as error:
+        raise failure(str(error)) from error
+
+
+def parse_result(data: bytes) -> Object:
+    """Read the result alone: that of an entry, or a bare one."""
+    if not has_kind(data):
+        return cnijson.load(data)
+    try:
+        return cnijson.member(cnijson.load(data), "result")
+    except JsonError as error:
+        raise failure(str(error)) from error
+
+
+def belongs_to(data: bytes, network: str, container_id: str, ifname: str) -> bool:
+    """Tell whether a file of this name may be this attachment's: it says so, or it does not say whose it is."""
+    try:
+        entry = parse(data, network)
+    except CniError:
+        return True
+    return (entry.network, entry.conf.container_id, entry.conf.ifname) == (network, container_id, ifname)
+
+
+def _pair(value: Any, where: str) -> tuple[str, str]:
+    items = cnijson.as_list(value, where)
+    if len(items) != _PAIR:
+        raise JsonError(f"cannot use {len(items)} items as {where} (expected a key and a value)")
+    return cnijson.as_text(items[0], where), cnijson.as_text(items[1], where)

@@ -1,0 +1,244 @@
+"""What a runtime does with a network, as steps: which plugin, in which order, with which input (cni.md §1.10, §2.6).
+
+Each function is a generator: it yields a `Step`, is sent how the program ended or thrown the `CniError` for why it
+could not run, and returns the outcome. Whoever drives it starts programs (`weft.cni.runtime` by subprocess, the lab in
+its nodes); nothing here does.
+"""
+
+import json
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from weft.model.attachment import Result
+from weft.wire import cni, cnijson, cnilist, cniresult
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError, Object
+from weft.wire.cnilist import NetworkList, PluginConf
+
+T = TypeVar("T")
+
+_DUMMY: Final = {"CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
+_NOBODY: Final = {"CNI_CONTAINERID": "", "CNI_NETNS": "", "CNI_IFNAME": "", "CNI_ARGS": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConf:
+    """What a runtime knows of one attachment. `capability_args` go to the plugins that have declared them."""
+
+    container_id: str
+    netns: str
+    ifname: str
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of a call about it, without the command and the path (§1.2)."""
+        return {
+            "CNI_CONTAINERID": self.container_id,
+            "CNI_NETNS": self.netns,
+            "CNI_IFNAME": self.ifname,
+            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in self.args),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One program to run: the plugin's type, the CNI variables but CNI_PATH unless it is given, what it reads."""
+
+    plugin: str
+    variables: Mapping[str, str]
+    stdin: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program ended. `ending` is for people, where the exit status does not tell: a signal."""
+
+    exit: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    ending: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A result: `obj` as the plugin printed it, with its `version`, and `result`, what it says."""
+
+    obj: Object
+    version: str
+    result: Result
+
+
+Chain = Generator[Step, Ran, T]
+
+
+def add(network: NetworkList, conf: RuntimeConf) -> Chain[Outcome]:
+    """Attach: every plugin in order, each with the result of the one before it. Stops at the first that fails."""
+    outcome: Outcome | None = None
+    for plugin in network.plugins:
+        try:
+            _check_names(network, conf)
+            previous = None if outcome is None else outcome.obj
+            ran = yield _step(network, plugin, "ADD", conf, previous)
+            raise_for(ran)
+            outcome = read_outcome(ran.stdout, network.version)
+        except CniError as error:
+            raise _within(error, f"plugin {plugin} failed (add): ") from error
+    return outcome or Outcome(obj={}, version=network.version, result=Result())
+
+
+def delete(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> Chain[None]:
+    """Detach: the plugins in reverse, each with the result of the whole ADD. Stops at the first that fails."""
+    for plugin in reversed(network.plugins):
+        try:
+            raise_for((yield _step(network, plugin, "DEL", conf, previous)))
+        except CniError as error:
+            raise _within(error, f"plugin {plugin} failed (delete): ") from error
+
+
+def check(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> Chain[None]:
+    """Have every plugin in order verify its work. The first error is raised as it is."""
+    for plugin in network.plugins:
+        raise_for((yield _step(network, plugin, "CHECK", conf, previous)))
+
+
+def collect_garbage(network: NetworkList, valid: Iterable[tuple[str, str]] | None) -> Chain[list[CniError]]:
+    """Have every plugin free what belongs to no valid attachment (container id, interface); returns what failed.
+
+    An empty list means that none is valid. None leaves the list out, as libcni does when it is given none.
+    """
+    more: dict[str, Any] = {}
+    if valid is not None:
+        listed = [{"containerID": container, "ifname": ifname} for container, ifname in valid]
+        more = {"cni.dev/valid-attachments": listed, "cni.dev/attachments": listed}
+    failed = []
+    for plugin in network.plugins:
+        stdin = cnilist.request(network, plugin, more=more)
+        try:
+            raise_for((yield Step(plugin=plugin.type, variables={"CNI_COMMAND": "GC", **_NOBODY}, stdin=stdin)))
+        except CniError as error:
+            failed.append(_within(error, f"failed to GC plugin {plugin.type}: "))
+    return failed
+
+
+def status(network: NetworkList) -> Chain[None]:
+    """Ask every plugin whether it could serve an ADD. The first that could not is raised as it is."""
+    for plugin in network.plugins:
+        stdin = cnilist.request(network, plugin)
+        raise_for((yield Step(plugin=plugin.type, variables={"CNI_COMMAND": "STATUS", **_NOBODY}, stdin=stdin)))
+
+
+def versions(plugin: str) -> Chain[tuple[str, ...]]:
+    """Ask a plugin which versions it speaks (§2.5)."""
+    variables = {**_NOBODY, **_DUMMY, "CNI_COMMAND": "VERSION"}
+    ran = yield Step(plugin=plugin, variables=variables, stdin=json.dumps({"cniVersion": cni.NEWEST}).encode())
+    try:
+        raise_for(ran)
+    except CniError as error:
+        # A plugin from before the command existed.
+        if error.msg == "unknown CNI_COMMAND: VERSION":
+            return cni.VERSIONS[:1]
+        raise
+    return read_versions(ran.stdout)
+
+
+def validate(network: NetworkList) -> Chain[frozenset[str]]:
+    """Make sure that every plugin is there and speaks the network's version; returns the capabilities declared.
+
+    All that is wrong is raised together.
+    """
+    wrong = []
+    for plugin in network.plugins:
+        try:
+            if (network.version or cni.VERSIONS[0]) not in (yield from versions(plugin.type)):
+                wrong.append(f'plugin {plugin.type} does not support config version "{network.version}"')
+        except CniError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise failure(f"[{' '.join(wrong)}]")
+    return frozenset[str]().union(*(plugin.capabilities for plugin in network.plugins))
+
+
+def previous_of(network: NetworkList, cached: Object) -> Object:
+    """Return a cached result as `prevResult` of the network's version, whatever version it was written in."""
+    try:
+        own = cnijson.text(cached, "cniVersion") or network.version
+    except JsonError as error:
+        raise failure(str(error)) from error
+    if own == network.version:
+        return {**cached, "cniVersion": own}
+    try:
+        result = cniresult.read({**cached, "cniVersion": own}, own)
+        return cniresult.to_json(result, network.version)
+    except CniError as error:
+        prefix = f'failed to convert cached result to config version "{network.version}": '
+        raise _within(error, prefix) from error
+
+
+def raise_for(ran: Ran) -> None:
+    """Raise the error of a plugin that failed, in its own words (§2.5)."""
+    if ran.exit == 0:
+        return
+    out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace").strip()
+    ending = ran.ending or f"exit status {ran.exit}"
+    if not out and not err:
+        raise failure(f"netplugin failed with no error message: {ending}")
+    if not out:
+        raise failure(f'netplugin failed: "{err}": {ending}')
+    try:
+        said = cnijson.load(ran.stdout)
+        error = CniError(cnijson.integer(said, "code"), cnijson.text(said, "msg"), cnijson.text(said, "details"))
+    except JsonError as bad:
+        raise failure(f'netplugin failed but error parsing its diagnostic message "{out}": {bad}') from bad
+    raise error
+
+
+def read_outcome(data: bytes, version: str) -> Outcome:
+    """Read the answer to ADD; one that names no version has the request's (§2.5)."""
+    try:
+        obj = cnijson.load(data)
+        own = cnijson.text(obj, "cniVersion") or version
+    except JsonError as error:
+        raise failure(f"failed to unmarshal raw result: {error}") from error
+    obj = {**obj, "cniVersion": own}
+    return Outcome(obj=obj, version=own, result=cniresult.read(obj, own))
+
+
+def read_versions(data: bytes) -> tuple[str, ...]:
+    """Read the answer to VERSION (§1.7)."""
+    prefix = "decoding version info: "
+    try:
+        obj = cnijson.load(data)
+        version = cnijson.text(obj, "cniVersion")
+        supported = cnijson.items(obj, "supportedVersions", cnijson.as_text)
+    except JsonError as error:
+        raise failure(f"{prefix}{error}") from error
+    if not version:
+        raise failure(f"{prefix}missing field cniVersion")
+    if supported:
+        return supported
+    if version == "0.2.0":
+        return cni.VERSIONS[:2]
+    raise failure(f"{prefix}missing field supportedVersions")
+
+
+def _step(network: NetworkList, plugin: PluginConf, command: str, conf: RuntimeConf, previous: Object | None) -> Step:
+    stdin = cnilist.request(network, plugin, previous=previous, capability_args=conf.capability_args)
+    return Step(plugin=plugin.type, variables={"CNI_COMMAND": command, **conf.variables()}, stdin=stdin)
+
+
+def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
+    """Refuse names that no plugin would take (§1.5), in the words of the library."""
+    if not conf.container_id:
+        raise CniError(cni.UNKNOWN_CONTAINER, "missing containerID")
+    cni.check_container_id(conf.container_id)
+    if not network.name:
+        raise CniError(cni.BAD_CONFIG, "missing network name:")
+    cni.check_network_name(network.name)
+    cni.check_ifname(conf.ifname)
+
+
+def _within(error: CniError, prefix: str) -> CniError:
+    """Put words before a message. Unlike in a plugin, the code stays what it is for whoever asks."""
+    return CniError(error.code, f"{prefix}{error.msg}", error.details)
