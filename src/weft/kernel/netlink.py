@@ -138,6 +138,26 @@ class NetlinkSocket:
                 if reply.sequence == last:
                     return refused
 
+    def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
+        """Send an nfnetlink batch in one go: all of it takes effect or, if anything is refused, nothing.
+
+        The first message opens the batch and the last closes it; the refusals come by position. A refusal of the
+        first is one of the whole batch, and then nothing is said about the others.
+        """
+        # Before Linux 6.10 the closing message is never acknowledged.
+        first = self._send(messages, acknowledged=-2)
+        last = first + len(messages) - 2
+        refused: dict[int, NetlinkError] = {}
+        while True:
+            for reply in self._receive():
+                if reply.kind != NLMSG_ERROR or not first <= reply.sequence <= last:
+                    continue
+                error = _refusal(reply)
+                if error is not None:
+                    refused[reply.sequence - first] = error
+                if reply.sequence == last or 0 in refused:
+                    return refused
+
     def ask(self, message: Message) -> bytes:
         """Send a question with a single answer (RTM_GETLINK of one link). Returns its body."""
         sequence = self._send((message,))
@@ -190,7 +210,7 @@ class NetlinkSocket:
 
     def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
         """None for a list that changed under the kernel's hands; it is read to its end all the same."""
-        sequence = self._send((Message(kind, NLM_F_DUMP, body),), acknowledged=False)
+        sequence = self._send((Message(kind, NLM_F_DUMP, body),), acknowledged=None)
         bodies: list[bytes] = []
         torn = False
         while True:
@@ -205,8 +225,8 @@ class NetlinkSocket:
                     return None if torn else bodies
                 bodies.append(reply.body)
 
-    def _send(self, messages: Sequence[Message], *, acknowledged: bool = True) -> int:
-        """Send all at once, the last with NLM_F_ACK. Returns the first one's sequence number."""
+    def _send(self, messages: Sequence[Message], *, acknowledged: int | None = -1) -> int:
+        """Send all at once, one (counted from the end) with NLM_F_ACK. Returns the first one's sequence number."""
         pack = _HEADER.pack
         if self._sequence > _LAST_SEQUENCE:
             self._sequence = 0
@@ -215,9 +235,10 @@ class NetlinkSocket:
         parts: list[bytes] = []
         for sequence, (kind, flags, body) in enumerate(messages, first):
             parts += (pack(16 + len(body), kind, flags | NLM_F_REQUEST, sequence, 0), body)
-        if acknowledged:
-            kind, flags, body = messages[-1]
-            parts[-2] = pack(16 + len(body), kind, flags | NLM_F_REQUEST | NLM_F_ACK, self._sequence, 0)
+        if acknowledged is not None:
+            kind, flags, body = messages[acknowledged]
+            sequence = self._sequence + 1 + acknowledged
+            parts[2 * acknowledged] = pack(16 + len(body), kind, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, 0)
         try:
             self._socket.send(b"".join(parts))
         except OSError as error:

@@ -86,6 +86,21 @@ def test_refusals_are_told_apart_by_sequence_number() -> None:
     assert str(refused[0]) == "[Errno 17] File exists: taken"
 
 
+def test_the_last_but_one_of_a_transaction_asks_for_an_acknowledgement() -> None:
+    netlink, script = speaking(verdict(17, sequence=2), verdict(0, sequence=3))
+    refused = netlink.transaction([ASK, ASK, ASK, ASK])
+    assert {position: error.errno for position, error in refused.items()} == {1: 17}
+    [sent] = script.sent
+    assert [HEADER.unpack_from(sent, 20 * number)[2] for number in range(4)] == [1, 1, 1 | ACK, 1]
+    assert [HEADER.unpack_from(sent, 20 * number)[3] for number in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_transaction_that_is_refused_as_a_whole_says_nothing_of_its_parts() -> None:
+    netlink, _ = speaking(verdict(errno.EPERM), verdict(0, sequence=4), verdict(0, sequence=5))
+    assert netlink.transaction([ASK, ASK, ASK])[0].errno == errno.EPERM
+    assert netlink.transaction([ASK, ASK, ASK]) == {}
+
+
 def test_answers_to_earlier_requests_are_passed_over() -> None:
     netlink, _ = speaking(verdict(0), verdict(17), message(DATA, b"old"), verdict(0, sequence=2))
     netlink.request(ASK)

@@ -1,0 +1,109 @@
+"""nf_tables by our own messages, against what `nft` writes and reads."""
+
+import errno
+
+import pytest
+
+from tests.support.netns import Netns
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.model.nftset import Element, field
+
+TABLE = Table("inet", "try")
+FRAME = """
+add table inet try
+add map inet try ports { type inet_proto . inet_service : ipv4_addr . inet_service; }
+add set inet try pods { type ipv4_addr; }
+add chain inet try rules
+add rule inet try rules meta l4proto { tcp, udp } counter comment "both"
+add rule inet try rules counter
+"""
+TCP_8080 = field(b"\x06") + field((8080).to_bytes(2, "big"))
+TO_POD = bytes((10, 1, 1, 2)) + field((80).to_bytes(2, "big"))
+PORT = Element(set="ports", key=TCP_8080, data=TO_POD, comment="of the first pod")
+POD = Element(set="pods", key=bytes((10, 1, 1, 2)))
+
+
+@pytest.fixture
+def nf(netns: Netns) -> NfSocket:
+    netns.run(["nft", "-f", "-"], input=FRAME)
+    sock = netns.call(NfSocket.open)
+    netns.closing.callback(sock.close)
+    return sock
+
+
+def test_nft_sees_what_we_add_and_we_see_it_too(netns, nf):
+    assert nf.transaction([add_element(TABLE, PORT), add_element(TABLE, POD)]) == {}
+    text = netns.run("nft list table inet try")
+    assert 'elements = { tcp . 8080 comment "of the first pod" : 10.1.1.2 . 80 }' in text
+    assert "elements = { 10.1.1.2 }" in text
+    assert nf.element(TABLE, "ports", TCP_8080) == PORT
+    assert nf.element(TABLE, "pods", POD.key) == POD
+    assert nf.elements(TABLE, "ports") == [PORT]
+    assert nf.transaction([delete_element(TABLE, PORT), delete_element(TABLE, POD)]) == {}
+    assert nf.elements(TABLE, "ports") == nf.elements(TABLE, "pods") == []
+    assert nf.element(TABLE, "ports", TCP_8080) is None
+
+
+def test_we_see_what_nft_adds(netns, nf):
+    netns.run('nft add element inet try ports { udp . 53 comment "dns" : 10.1.1.3 . 5353 }')
+    [found] = nf.elements(TABLE, "ports")
+    assert found.key == field(b"\x11") + field(b"\0\x35")
+    assert found.data == bytes((10, 1, 1, 3)) + field((5353).to_bytes(2, "big"))
+    assert found.comment == "dns"
+
+
+def test_all_or_nothing_and_who_was_refused(nf):
+    assert nf.transaction([add_element(TABLE, PORT)]) == {}
+    nowhere = Element(set="nowhere", key=b"\0\0\0\0")
+    refused = nf.transaction([add_element(TABLE, POD), add_element(TABLE, PORT), add_element(TABLE, nowhere)])
+    assert {position: error.errno for position, error in refused.items()} == {1: errno.EEXIST, 2: errno.ENOENT}
+    assert nf.elements(TABLE, "pods") == []
+    # The socket is in step afterwards.
+    assert nf.transaction([add_element(TABLE, POD)]) == {}
+    assert nf.transaction([]) == {}
+
+
+def test_deleted_and_added_anew_in_one_go(nf):
+    nf.transaction([add_element(TABLE, PORT)])
+    other = Element(set="ports", key=TCP_8080, data=bytes((10, 1, 1, 9)) + TO_POD[4:], comment="of the second")
+    assert nf.transaction([delete_element(TABLE, PORT), add_element(TABLE, other)]) == {}
+    assert nf.elements(TABLE, "ports") == [other]
+
+
+def test_what_is_there(netns, nf):
+    assert nf.sets(TABLE) == {"ports", "pods"}
+    assert nf.comments(TABLE) == [("rules", "both"), ("rules", "")]
+    assert nf.has_chain(TABLE, "rules")
+    assert not nf.has_chain(TABLE, "none")
+    nothing = Table("ip", "nothing")
+    assert nf.sets(nothing) == set()
+    assert nf.comments(nothing) == []
+    assert nf.elements(nothing, "ports") == []
+    assert not nf.has_chain(nothing, "rules")
+    netns.run("iptables -t nat -N CNI-DN-123")
+    assert nf.has_chain(Table("ip", "nat"), "CNI-DN-123")
+
+
+def test_a_long_transaction(nf):
+    many = [
+        Element(set="ports", key=field(b"\x06") + field(port.to_bytes(2, "big")), data=TO_POD, comment="x" * 127)
+        for port in range(1, 1001)
+    ]
+    assert nf.transaction([add_element(TABLE, element) for element in many]) == {}
+    assert len(nf.elements(TABLE, "ports")) == 1000
+    refused = nf.transaction([add_element(TABLE, element) for element in many])
+    assert set(refused) == set(range(1000))
+
+
+def test_without_permission_the_whole_is_refused(netns):
+    def inside() -> None:
+        import os
+
+        os.setresuid(65534, 65534, 65534)
+        sock = NfSocket.open()
+        with pytest.raises(NetlinkError) as refused:
+            sock.transaction([add_element(TABLE, PORT)])
+        assert refused.value.errno == errno.EPERM
+
+    assert netns.fork(inside) == 0
