@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.model.net import Ip
 from weft.model.objects import ALIAS
@@ -147,6 +148,11 @@ class Host(Protocol):
     @property
     def rtnl(self) -> Rtnl:
         """A socket in the host's namespace (the namespace of whoever called the plugin)."""
+        ...
+
+    @property
+    def netfilter(self) -> NfSocket:
+        """A socket for nf_tables and conntrack in the host's namespace. `OSError` where the kernel has neither."""
         ...
 
     @property

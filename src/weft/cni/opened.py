@@ -15,6 +15,7 @@ from typing import Final
 from weft.cni import locks
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import Container, Ran, StoreViews
+from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -48,6 +49,7 @@ class Node:
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
+    idle_netfilter: list[NfSocket] = field(default_factory=list)
     # The first client's root, where the paths of plugin configuration are: for work that no client has asked for.
     roots: list[int] = field(default_factory=list)
 
@@ -60,6 +62,8 @@ class Node:
         """Close the idle sockets and the root."""
         while self.idle:
             self.idle.pop().close()
+        while self.idle_netfilter:
+            self.idle_netfilter.pop().close()
         while self.roots:
             os.close(self.roots.pop())
 
@@ -130,6 +134,7 @@ class OpenedHost:
         self._problem = netns_problem
         self._path = env.get("CNI_NETNS", "")
         self._rtnl: Rtnl | None = None
+        self._netfilter: NfSocket | None = None
         self.delegate = delegate
         self.netns_fd = descriptors["own"]
         self.files = RootedFiles(descriptors["root"])
@@ -172,6 +177,9 @@ class OpenedHost:
         if self._rtnl is not None:
             self._node.idle.append(self._rtnl)
             self._rtnl = None
+        if self._netfilter is not None:
+            self._node.idle_netfilter.append(self._netfilter)
+            self._netfilter = None
         if self._container is not None:
             self._container.rtnl.close()
             self._container = None
@@ -185,6 +193,15 @@ class OpenedHost:
             except IndexError:
                 self._rtnl = Rtnl.open()
         return self._rtnl
+
+    @property
+    def netfilter(self) -> NfSocket:
+        if self._netfilter is None:
+            try:
+                self._netfilter = self._node.idle_netfilter.pop()
+            except IndexError:
+                self._netfilter = NfSocket.open()
+        return self._netfilter
 
     @property
     def sysctls(self) -> Settings:
