@@ -19,6 +19,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.table import table
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -194,7 +195,7 @@ def list_labs(output: str) -> None:
         {"name": place.name, "state": "up" if place.alive else "dead", "pid": place.pid}
         for place in places.found(base())
     ]
-    text = show.table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in labs))
+    text = table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in labs))
     _print(output, labs, text if labs else "no labs\n")
     if any(lab["state"] == "dead" for lab in labs):
         _next(output, "weft lab clean")

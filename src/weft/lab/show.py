@@ -1,22 +1,15 @@
-"""Reports as text. A table is columns of words with a heading, aligned by spaces: it can be piped and cut."""
+"""Reports as text."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
 from weft.lab.report import Cell, LabReport, PingReport
+from weft.model.table import table
 
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14
 _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
-
-
-def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return lines without trailing blanks, ending in a newline."""
-    lines = [tuple(heading), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
-    return "\n".join(text) + "\n"
 
 
 def lab(report: LabReport) -> str:
