@@ -18,6 +18,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
 from weft.model.errors import Problem, Unavailable
+from weft.model.table import table
 
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
@@ -102,12 +103,12 @@ class _Scene:
         if not fdb:
             raise _untrue(f"an FDB entry for {mac}", "none")
         entries = (("route", route), ("neighbour", neighbour), ("FDB entry", fdb[0]))
-        click.echo(show.table(("", "IN NODE1'S KERNEL"), entries), nl=False)
+        click.echo(table(("", "IN NODE1'S KERNEL"), entries), nl=False)
 
     def plain_route(self) -> None:
         """Show the one route that led the packet."""
         _title("Which entry led it there: one route, and nothing else")
-        click.echo(show.table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
+        click.echo(table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
 
     def repair(self) -> None:
         """Delete the route to node2's pods on node1, and tell how soon it was back."""

@@ -1,6 +1,6 @@
 """Reports as text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
