@@ -59,6 +59,8 @@ class Site:
     node: Node = field(init=False)
     retired: list[int] = field(default_factory=list)
     lease_problem: str = ""
+    unready: str = ""
+    boot_id: str = "boot-1"
     deletes: bool = True
     wrap: Callable[[Host], Host] = field(default=lambda host: host)
 
@@ -78,9 +80,10 @@ class Site:
                 namespace=(own.st_dev, own.st_ino),
                 settings=Settings(settings),
                 state=RootedFiles(state),
-                boot_id="boot-1",
+                boot_id=self.boot_id,
                 retire=self.retired.append,
                 lease_problem=lambda: self.lease_problem,
+                unready=lambda: self.unready,
             )
 
         node = self.host.call(opened)
@@ -178,6 +181,15 @@ class Site:
         self.node = self.new_node()
         self.retired.extend(link.index for link in self.host.rtnl.links() if link.alias == RETIRED)
         self.finish_deletions()
+
+    def reboot(self) -> None:
+        """Another boot: files stay, the kernel forgets. Containers are for the test to close."""
+        self.boot_id = f"{self.boot_id}+"
+        for link in self.host.rtnl.links():
+            if link.kind in ("veth", "bridge"):
+                with suppress(NetlinkError):  # the other end of one that has gone
+                    self.host.rtnl.delete_link(link.index)
+        self.restart()
 
     def _run(self, request: Request, container: Netns | None) -> Done:
         with ExitStack() as stack:

@@ -4,36 +4,35 @@ What it told the delegate is kept in a file, from which DEL works without subnet
 delegate's DEL has succeeded; upstream drops it before, and leaks the address (Q-56).
 """
 
-import hashlib
-import json
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final
 
-from weft.cni import delegate
+from weft.cni import delegate, flannelstate
 from weft.cni.host import ClientGone, Done
 from weft.cni.interface import reason
 from weft.cni.skel import Call, Plugin, about
 from weft.model.errors import ConfigError
 from weft.wire import cni, cnijson, flannelconf, subnetenv
 from weft.wire.cni import CniError, failure
-from weft.wire.cnijson import JsonError
+from weft.wire.cnijson import JsonError, Object
 from weft.wire.flannelconf import FlannelConf
 from weft.wire.subnetenv import PluginEnv
 
 NAME: Final = "flannel"
 
-# Who has a container's first state file: below our own state directory.
-_FIRST: Final = "/flannel"
+# What a GC goes by if there is no subnet.env: whoever is gone is gone without it too.
+_NO_LEASE: Final = PluginEnv(networks=(), subnets=(), mtu=0, ip_masq=False)
 
 
 def _add(call: Call) -> bytes:
     conf = flannelconf.parse(call.config)
     made = flannelconf.delegate_config(conf, _read_env(call, conf))
     stdin = flannelconf.render(made)
-    path, before = _choose_state(call, conf)
+    path, before = flannelstate.choose(call, conf)
     with ExitStack() as undo:
-        undo.callback(_restore_state, call, conf, path, before)
-        _hold(call, conf, path)
+        undo.callback(_restore_state, call, path, before)
+        flannelstate.hold(call, path)
         call.host.files.replace(path, stdin, parents=0o700)
         done = _run(call, made["type"], stdin, undo)
         _pass_on(call, done.stderr)
@@ -58,11 +57,19 @@ def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Done:
     return done
 
 
+def _restore_state(call: Call, path: str, before: bytes | None) -> None:
+    """Put back what was there: an ADD that is repeated fails, and its first one must still find its state."""
+    if before is None:
+        flannelstate.drop(call, path)
+    else:
+        call.host.files.replace(path, before)
+
+
 def _delete(call: Call) -> None:
     conf = flannelconf.parse(call.config)
-    found = _find_state(call, conf)
+    found = flannelstate.find(call, conf)
     if found is None:
-        _let_go(call, conf)
+        flannelstate.let_go(call)
         return
     path, stdin = found
     try:
@@ -70,10 +77,93 @@ def _delete(call: Call) -> None:
     except JsonError as error:
         call.note(f"flannel: {path} is no configuration and stays as it is: {error}")
         return
-    done = delegate.run(call, plugin, "DEL", stdin)
+    _ask(call, plugin, "DEL", stdin)
+    flannelstate.drop(call, path)
+
+
+def _check(call: Call) -> None:
+    """Have the delegate check what it was told in ADD, with the result as the runtime knows it now."""
+    conf = flannelconf.parse(call.config)
+    found = flannelstate.find(call, conf)
+    if found is None:
+        hint = f"CNI-002: neither {conf.data_dir}/{call.container_id} nor a file beside it tells what ADD was told"
+        raise failure(f"flannel: no state of container {call.container_id}, interface {call.ifname}", hint)
+    path, stdin = found
+    try:
+        told = cnijson.load(stdin)
+        plugin = cnijson.text(told, "type")
+    except JsonError as error:
+        raise failure(f"flannel: {path} is no configuration", f"CNI-002: {error}") from error
+    # The runtime has converted the result to its version of today, which need not be ADD's.
+    told |= {"cniVersion": call.version, "prevResult": cnijson.member(call.config, "prevResult")}
+    _ask(call, plugin, "CHECK", flannelconf.render(told))
+
+
+def _gc(call: Call) -> None:
+    """Have the delegates collect, then remove the state of whoever is gone: if one fails, all state stays."""
+    conf = flannelconf.parse(call.config)
+    stale = list(flannelstate.stale(call, conf))
+    keys = {key: call.config[key] for key in cni.VALID_ATTACHMENTS if key in call.config}
+    errors: list[Exception] = []
+    for made in _told(call, conf, [content for _, content in stale]):
+        try:
+            _ask(call, cnijson.text(made, "type"), "GC", flannelconf.render(made | keys))
+        except CniError as error:
+            errors.append(error)
+    for path, _ in () if errors else stale:
+        try:
+            call.host.files.unlink(path)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else failure("; ".join(map(str, errors)))
+    flannelstate.forget_invalid(call)
+
+
+def _told(call: Call, conf: FlannelConf, contents: list[bytes]) -> Iterator[Object]:
+    """Give a configuration for each delegate with its own IPAM that this network has or had, today's first."""
+    try:
+        env = _read_env(call, conf)
+    except CniError:
+        env = _NO_LEASE
+    configs = [flannelconf.delegate_config(conf, env)]
+    for content in contents:
+        try:
+            configs.append(cnijson.load(content))
+        except JsonError as error:
+            call.note(f"flannel: state that is no configuration is not forwarded: {error}")
+    seen = set()
+    for config in configs:
+        ipam = cnijson.member(config, "ipam")
+        who = cnijson.text(config, "type"), cnijson.text(ipam, "type"), cnijson.text(ipam, "dataDir")
+        if who not in seen:
+            seen.add(who)
+            yield {**config, "cniVersion": call.version}
+
+
+def _status(call: Call) -> None:
+    """Fail with the daemon's own reason if there is no lease or the node cannot serve pods, else ask the delegate."""
+    conf = flannelconf.parse(call.config)
+    problem = call.host.unready()
+    try:
+        env = _read_env(call, conf)
+    except CniError as error:
+        raise CniError(_unavailable(call, conf), error.msg, error.details) from error
+    if problem:
+        raise CniError(_unavailable(call, conf), f"weftd: this node is not ready: {problem}")
+    made = flannelconf.delegate_config(conf, env)
+    _ask(call, made["type"], "STATUS", flannelconf.render(made))
+
+
+def _unavailable(call: Call, conf: FlannelConf) -> int:
+    """Return the code that says whether pods are attached, which nobody keeps connected now."""
+    return cni.UNAVAILABLE_AND_LIMITED if flannelstate.is_used(call, conf) else cni.UNAVAILABLE
+
+
+def _ask(call: Call, plugin: str, command: str, stdin: bytes) -> None:
+    done = delegate.run(call, plugin, command, stdin)
     _pass_on(call, done.stderr)
     delegate.check(done)
-    _drop_state(call, conf, path)
 
 
 def _pass_on(call: Call, stderr: bytes) -> None:
@@ -96,91 +186,4 @@ def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:
         raise failure(str(error)) from error
 
 
-def _own_path(call: Call, conf: FlannelConf) -> str:
-    """Return the state file of a further attachment of the container (decisions.md §9)."""
-    attachment = f"{call.network}\0{call.ifname}".encode("utf-8", "surrogateescape")
-    return f"{conf.data_dir}/{call.container_id}.{hashlib.sha256(attachment).hexdigest()[:16]}"
-
-
-def _choose_state(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
-    """Return where the state goes, and what is there now.
-
-    It is upstream's file for the container's first attachment, one of its own for a further one.
-    """
-    first = f"{conf.data_dir}/{call.container_id}"
-    before = _read(call, first)
-    if before is None or _holder(call, conf) == [call.network, call.ifname]:
-        return first, before
-    own = _own_path(call, conf)
-    return own, _read(call, own)
-
-
-def _hold(call: Call, conf: FlannelConf, path: str) -> None:
-    """Write down, before the file itself, whose the container's first state file is."""
-    if path != _own_path(call, conf):
-        attachment = json.dumps([call.network, call.ifname]).encode()
-        call.host.state.replace(_holder_path(call, conf), attachment, parents=0o700)
-
-
-def _find_state(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
-    """Return this attachment's state file and its content, None if there is none."""
-    own = _own_path(call, conf)
-    content = _read(call, own)
-    if content is not None:
-        return own, content
-    first = f"{conf.data_dir}/{call.container_id}"
-    content = _read(call, first)
-    if content is None:
-        return None
-    if _holder(call, conf) not in (None, [call.network, call.ifname]):
-        return None
-    with suppress(JsonError):
-        if cnijson.text(cnijson.load(content), "name") != call.network:
-            return None
-    return first, content
-
-
-def _read(call: Call, path: str) -> bytes | None:
-    try:
-        return call.host.files.read(path)
-    except FileNotFoundError:
-        return None
-
-
-def _restore_state(call: Call, conf: FlannelConf, path: str, before: bytes | None) -> None:
-    """Put back what was there: an ADD that is repeated fails, and its first one must still find its state."""
-    if before is None:
-        _drop_state(call, conf, path)
-    else:
-        call.host.files.replace(path, before)
-
-
-def _drop_state(call: Call, conf: FlannelConf, path: str) -> None:
-    with suppress(FileNotFoundError):
-        call.host.files.unlink(path)
-    if path != _own_path(call, conf):
-        _let_go(call, conf)
-
-
-def _let_go(call: Call, conf: FlannelConf) -> None:
-    """Forget that the container's first state file is this attachment's, if it is so."""
-    if _holder(call, conf) == [call.network, call.ifname]:
-        with suppress(FileNotFoundError):
-            call.host.state.unlink(_holder_path(call, conf))
-
-
-def _holder(call: Call, conf: FlannelConf) -> list[str] | None:
-    """Return network and interface that the container's first state file belongs to, None if we do not know."""
-    try:
-        holder = json.loads(call.host.state.read(_holder_path(call, conf)))
-    except (FileNotFoundError, ValueError):
-        return None
-    return holder if isinstance(holder, list) else None
-
-
-def _holder_path(call: Call, conf: FlannelConf) -> str:
-    file = f"{conf.data_dir}\0{call.container_id}".encode("utf-8", "surrogateescape")
-    return f"{_FIRST}/{hashlib.sha256(file).hexdigest()[:32]}.json"
-
-
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, about=about(NAME))
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME))

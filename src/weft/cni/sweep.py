@@ -21,7 +21,7 @@ from weft.wire.cnijson import JsonError, Object
 # and records go in the opposite order.
 _UNDO: Final = {
     record.LINKS: "weft.cni.bridge",
-    "flannel": "weft.cni.flannel",
+    "flannel": "weft.cni.flannelstate",
     ipamrecord.SUBJECT: "weft.cni.ipamrecord",
 }
 

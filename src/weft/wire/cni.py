@@ -224,8 +224,8 @@ def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
     return found
 
 
-# The second name is the one of the first drafts; runtimes send both.
-_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+# Where a GC's list is, the first that is there; the second name is of the first drafts, and runtimes send both.
+VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
@@ -233,9 +233,9 @@ def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
 
     An empty list means that none is valid. A request without any list is refused: it would free what is alive.
     """
-    key = next((key for key in _VALID_ATTACHMENTS if key in config), None)
+    key = next((key for key in VALID_ATTACHMENTS if key in config), None)
     if key is None:
-        raise CniError(BAD_CONFIG, f'GC needs the key "{_VALID_ATTACHMENTS[0]}"', "an empty list: nothing is valid")
+        raise CniError(BAD_CONFIG, f'GC needs the key "{VALID_ATTACHMENTS[0]}"', "an empty list: nothing is valid")
     try:
         return frozenset(cnijson.items(config, key, _attachment))
     except JsonError as error:
