@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.firewall import only
 from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
@@ -25,10 +27,10 @@ LOOK = "ip -d link show type vxlan; ip route; ip -6 route; ip nexthop; bridge fd
 WEFT = Path(sys.executable).with_name("weft")
 
 
-def weft(node: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on a node."""
+def weft(node: Daemon, *arguments: str, wrap: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run the command on a node; `wrap` is a command that runs it."""
     return subprocess.run(
-        ["nsenter", f"--net={node.netns.path}", "--", str(WEFT), *arguments],
+        ["nsenter", f"--net={node.netns.path}", "--", *wrap, str(WEFT), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -117,7 +119,7 @@ def test_cleanup_removes_exactly_what_is_ours_and_proves_it(cluster: Cluster, co
     assert listed.stdout.count("would remove") == removed.stdout.count("removed ")
     assert not node.subnet_file.exists()
     again = json.loads(weft(node, "cleanup", "-o", "json", f"--subnet-file={node.subnet_file}").stdout)
-    assert again == {"dry_run": False, "found": [], "left": []}
+    assert again == {"dry_run": False, "found": [], "left": [], "problems": []}
 
 
 @pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
@@ -130,3 +132,23 @@ def test_cleanup_is_refused_beside_a_daemon(cluster: Cluster, config: dict[str, 
     assert refused.returncode == 2
     assert "INST-001" in refused.stderr
     assert state(node) == before
+
+
+@pytest.mark.parametrize("kind", [{}, {"EnableNFTables": True}], ids=["iptables", "nft"])
+def test_cleanup_without_the_program_says_what_it_cannot_see(cluster: Cluster, kind: dict[str, object]):
+    cluster.configure(VXLAN, kind)
+    node = cluster.node(1).start("--ip-masq")
+    node.stop()
+    arguments = "cleanup", f"--subnet-file={node.subnet_file}"
+    for option in ("--dry-run", "-ojson", ""):
+        done = weft(node, *arguments, *([option] if option else []), wrap=only(""))
+        assert done.returncode == 1
+        said = done.stdout if option == "-ojson" else done.stderr
+        assert "HOST-002" in said
+        assert ("the table ip flannel-ipv4" if kind else "chains under our names for IPv4") in said
+        assert "nothing of weft is left" not in done.stdout
+    assert "flannel" in node.netns.run("nft list ruleset").lower()
+    assert weft(node, *arguments).returncode == 0
+    # Where there is nothing, no program is needed to prove it.
+    done = weft(node, *arguments, wrap=only(""))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing of weft is left\n", "")

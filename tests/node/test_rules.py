@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.support.firewall import only
 from tests.support.traffic import Capture, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, eventually
 
@@ -83,14 +84,6 @@ def test_leftovers_of_the_other_kind_go(cluster: Cluster, kind):
     if kind:
         node.netns.run("iptables -t nat -N FLANNEL-POSTRTG")
         eventually(lambda: "FLANNEL-POSTRTG" not in node.netns.run("nft list ruleset"), seconds=2)
-
-
-def only(programs: str) -> list[str]:
-    """A command that runs another where /usr/sbin holds just these programs, seen by nobody else."""
-    script = f"""mount -t tmpfs none /mnt; cd /usr/sbin
-    for program in {programs}; do if test -e $program; then cp -a $program /mnt; fi; done
-    mount --bind /mnt /usr/sbin; exec "$@\""""
-    return ["unshare", "--mount", "sh", "-ec", script, "sh"]
 
 
 @pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned", "flannel.md §8.3/5-binary-missing")

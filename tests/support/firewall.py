@@ -1,4 +1,4 @@
-"""Inputs for firewall rules: the examples of flannel.md §8 and 11.10, dual stack."""
+"""Inputs for firewall rules: the examples of flannel.md §8 and 11.10, dual stack; and hosts without programs."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -67,3 +67,11 @@ def wanted(kind, family, **changes) -> RuleSet:
     (ruleset,) = rule_sets(firewall_inputs(kind=kind, families=(family,), **changes))
     assert isinstance(ruleset, RuleSet)
     return ruleset
+
+
+def only(programs: str) -> list[str]:
+    """A command that runs another where /usr/sbin holds just these programs, seen by nobody else."""
+    script = f"""mount -t tmpfs none /mnt; cd /usr/sbin
+    for program in {programs}; do if test -e $program; then cp -a $program /mnt; fi; done
+    mount --bind /mnt /usr/sbin; exec "$@\""""
+    return ["unshare", "--mount", "sh", "-ec", script, "sh"]

@@ -14,6 +14,7 @@ from weft.kernel.firewall import Firewall
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.tools import Tools
+from weft.model.errors import Problem
 from weft.model.objects import ALIAS
 from weft.model.snapshot import LinkInfo, Snapshot
 from weft.plan.diff import Delete, diff
@@ -23,11 +24,15 @@ from weft.wire import subnetenv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is ours: rule sets and routes as steps that remove them, links by index, and the subnet file."""
+    """What is ours: rule sets and routes as steps that remove them, links by index, and the subnet file.
+
+    `unseen` is what may be ours, and cannot be looked at here.
+    """
 
     steps: tuple[Delete, ...]
     links: tuple[LinkInfo, ...]
     files: tuple[Path, ...]
+    unseen: tuple[Problem, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -44,11 +49,13 @@ async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
     snapshot = await NodeKernel(rtnl).snapshot()
     links = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
     routes = {key: thing for key, thing in snapshot.ours.items() if key[0] == "route"}
-    steps = [*diff({}, await firewall.present()), *diff({}, routes)]
+    rules = await firewall.present()
+    steps = [*diff({}, rules), *diff({}, routes)]
     return Found(
         steps=tuple(step for step in steps if isinstance(step, Delete)),
         links=_once(links, snapshot),
         files=tuple(path for path in (subnet_file,) if _is_subnet_file(path)),
+        unseen=tuple(await firewall.unseen(rules.keys())),
     )
 
 
@@ -60,8 +67,17 @@ def _is_subnet_file(path: Path) -> bool:
     return found.subnet_v4 is not None or found.subnet_v6 is not None
 
 
-async def clean_up(subnet_file: Path, *, dry_run: bool) -> tuple[Found, tuple[str, ...]]:
-    """Remove what is ours. Returns what was found, and what a second look still finds or the kernel refused.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A clean-up: what was `found`, what a second look still finds or the kernel refused, and what nobody could see."""
+
+    found: Found
+    left: tuple[str, ...] = ()
+    unseen: tuple[Problem, ...] = ()
+
+
+async def clean_up(subnet_file: Path, *, dry_run: bool) -> Done:
+    """Remove what is ours, and look again.
 
     Raises `ConfigError` (INST-001) while a daemon lives here.
     """
@@ -69,13 +85,13 @@ async def clean_up(subnet_file: Path, *, dry_run: bool) -> tuple[Found, tuple[st
     with Rtnl.open() as rtnl:
         found = await find(rtnl, firewall, subnet_file)
         if dry_run:
-            return found, ()
+            return Done(found=found, unseen=found.unseen)
         instance.refuse_beside_others()
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
         for path in found.files:
             path.unlink(missing_ok=True)
         left = await find(rtnl, firewall, subnet_file)
-    return found, (*refused, *(f"still there: {line}" for line in left.lines))
+    return Done(found=found, left=(*refused, *(f"still there: {line}" for line in left.lines)), unseen=left.unseen)
 
 
 async def _remove_steps(rtnl: Rtnl, firewall: Firewall, steps: Iterable[Delete]) -> list[str]:

@@ -68,16 +68,20 @@ def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT00
       weft cleanup --dry-run
     """  # noqa: D301 - as above
     _need_root("weft cleanup")
-    found, left = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
+    done = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
+    proved = not (done.left or done.unseen)
     if output == "json":
-        _print({"dry_run": dry_run, "found": found.lines, "left": left})
+        problems = [_as_json(each) for each in done.unseen]
+        _print({"dry_run": dry_run, "found": done.found.lines, "left": done.left, "problems": problems})
     else:
-        for line in found.lines:
+        for line in done.found.lines:
             click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
-        for line in left:
+        for line in done.left:
             click.echo(f"CLEAN-001 {line}", err=True)
-        click.echo("nothing of weft is left" if not left and not dry_run else f"{len(found.lines)} found")
-    return 1 if left else 0
+        for problem in done.unseen:
+            click.echo(str(problem), err=True)
+        click.echo("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
+    return 0 if proved else 1
 
 
 def _need_root(command: str) -> None:

@@ -8,15 +8,18 @@ import asyncio
 import errno
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from weft.kernel import iptables, nft
 from weft.kernel.iptables import Iptables
 from weft.kernel.nft import Nft
+from weft.kernel.nftraces import IPTABLES_NFT, traces
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
 from weft.model.objects import Key, RuleSet
 from weft.plan.diff import Put, Step
+
+_LEGACY: Final = f"{iptables.KIND}-legacy"
 
 
 class _Rules(Protocol):
@@ -74,6 +77,21 @@ class Firewall:
         readable = await self._readable()
         found = await asyncio.gather(*(_read(rules) for key, rules in readable.items() if only is None or key in only))
         return {ruleset.key: ruleset for ruleset in found if ruleset is not None}
+
+    async def unseen(self, present: Collection[Key]) -> list[Problem]:
+        """What is, or may be, there, and is not among the keys that `present` gave (HOST-002).
+
+        nf_tables is asked itself. Of legacy iptables the kernel names the tables alone, which may be anybody's.
+        """
+        shown, looked_at = set(present), set(await self._readable())
+        for family, default in self._iptables.items():
+            variant = await _variant(default)
+            for keys in (shown, looked_at):
+                if ("ruleset", iptables.KIND, family) in keys:
+                    keys.add(("ruleset", variant, family))
+        legacy = {("ruleset", _LEGACY, family) for family in iptables.PROGRAMS if iptables.legacy_tables(family)}
+        hidden: set[Key] = {*(traces() - shown), *(legacy - looked_at)}
+        return [_hidden(str(kind), int(family)) for _, kind, family in sorted(hidden, key=repr)]
 
     async def matches(self, ruleset: RuleSet) -> bool:
         """Tell whether the kernel holds exactly this rule set."""
@@ -160,6 +178,20 @@ class Firewall:
         return Problem(code="HOST-002", where=name, seen=error.strerror or str(error), expected="a working program")
 
 
+def _hidden(kind: str, family: int) -> Problem:
+    what, program, package = {
+        nft.KIND: (f"the table {nft.TABLES[family]}", "nft", "nftables"),
+        IPTABLES_NFT: (f"chains under our names for IPv{family}", iptables.PROGRAMS[family], "iptables"),
+        _LEGACY: (f"legacy tables for IPv{family}", f"{iptables.PROGRAMS[family]}-legacy", "iptables"),
+    }[kind]
+    return Problem(
+        code="HOST-002",
+        where=program,
+        seen=f"the kernel has {what}, and the program that shows what is in them is missing or fails",
+        hint=f"Install the package {package}, and try again",
+    )
+
+
 async def _read(rules: _Rules) -> RuleSet | None:
     try:
         return await rules.read()
@@ -181,7 +213,7 @@ async def _variant(default: Iptables) -> str:
         legacy = (await default.version()).legacy
     except ToolError:
         return ""
-    return f"{iptables.KIND}-{'legacy' if legacy else 'nft'}"
+    return _LEGACY if legacy else IPTABLES_NFT
 
 
 def _mixed(version: iptables.Version | None, families: Collection[int]) -> tuple[Problem, ...]:
