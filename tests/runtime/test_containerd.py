@@ -55,7 +55,7 @@ def reaches(node: Node, pod: Pod, address: str) -> bool:
 
 def told(client: Netns, node: Node, port: int) -> list[str]:
     """Who answers at a node's port, over TCP and over UDP."""
-    return [hostports.ask(client, node.daemon.public_v4, port, udp=udp).partition(" ")[0] for udp in (False, True)]
+    return [hostports.ask(client.call, node.daemon.public_v4, port, udp=udp).partition(" ")[0] for udp in (False, True)]
 
 
 def test_pods_reach_each_other_across_nodes(nodes):

@@ -69,7 +69,7 @@ def reaches(node: Node, pod: Pod, address: str) -> bool:
 def told(underlay: Underlay, node: Node) -> list[str]:
     """Who answers at a node's published ports."""
     asked = (
-        hostports.ask(underlay.switch, node.daemon.public_v4, port, udp=udp)
+        hostports.ask(underlay.switch.call, node.daemon.public_v4, port, udp=udp)
         for port, udp in ((8080, False), (8053, True))
     )
     return [answer.partition(" ")[0] for answer in asked]

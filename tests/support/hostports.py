@@ -10,7 +10,6 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, Self
 
-from tests.support.netns import Netns
 from weft.kernel import netns as namespaces
 
 PORT: Final = 8080
@@ -83,8 +82,11 @@ def _opener(kind: socket.SocketKind) -> Callable[[], socket.socket]:
     return opened
 
 
-def ask(netns: Netns, address: object, port: int, *, udp: bool = False) -> str:
-    """Return what an `Answering` tells a client in `netns`; empty when nobody answers."""
+def ask(inside: Callable[[Callable[[], str]], str], address: object, port: int, *, udp: bool = False) -> str:
+    """Return what an `Answering` tells a client; empty when nobody answers.
+
+    `inside` calls a function in the client's network namespace.
+    """
     family = socket.AF_INET6 if ip_address(str(address)).version == 6 else socket.AF_INET
 
     def asked() -> str:
@@ -98,4 +100,4 @@ def ask(netns: Netns, address: object, port: int, *, udp: bool = False) -> str:
             except OSError:
                 return ""
 
-    return netns.call(asked)
+    return inside(asked)
