@@ -25,16 +25,16 @@ class Giving:
     def __init__(self, call: Call, data_dir: str, before: Object | None) -> None:
         self._call = call
         self._data_dir = data_dir
-        self._addresses = [] if before is None else [str(ip) for ip in _addresses(before)]
+        self._given = [] if before is None else [str(ip) for ip in addresses(before)]
 
     def about_to(self, ip: Ip) -> None:
         """Write down that this address may be the attachment's from now on."""
-        addresses = [*self._addresses, str(ip)]
-        record.keep(self._call, SUBJECT, {"dataDir": self._data_dir, "addresses": addresses})
+        known = {"dataDir": self._data_dir, "addresses": [*self._given, str(ip)]}
+        record.keep(self._call, SUBJECT, known)
 
     def done(self, ip: Ip) -> None:
         """Count an address that has been reserved; one that was not is dropped with the next one."""
-        self._addresses.append(str(ip))
+        self._given.append(str(ip))
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Free what the record names and the attachment still has. `FileNotFoundError` if the store cannot be seen."""
     owner = store.owner_of(attachment.container_id, attachment.ifname)
     with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
-        for ip in _addresses(known):
+        for ip in addresses(known):
             reservations.release_from(ip, owner)
 
 
@@ -63,14 +63,15 @@ def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
     """Tell whether the attachment has an address that we did not give: another plugin has taken it over since."""
     with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)
-    return bool(set(has).difference(_addresses(known)))
+    return bool(set(has).difference(addresses(known)))
 
 
 def _directory(attachment: Attachment, known: Object) -> str:
     return f"{cnijson.text(known, 'dataDir')}/{attachment.network}"
 
 
-def _addresses(known: Object) -> list[Ip]:
+def addresses(known: Object) -> list[Ip]:
+    """Return the addresses that a record names; a torn one names none."""
     try:
         return [cnijson.parse_ip(text) for text in cnijson.items(known, "addresses", cnijson.as_text)]
     except (JsonError, ValueError):

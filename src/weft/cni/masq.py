@@ -11,7 +11,7 @@ from typing import Final
 from weft.cni import programs
 from weft.cni.programs import FAMILIES
 from weft.cni.skel import Call
-from weft.model.attachment import Cidr
+from weft.model.attachment import Attachment, Cidr
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
@@ -47,7 +47,7 @@ def add(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
         programs.iptables_restore(family, additions(programs.iptables_save(family), chain, comment, of_family))
 
 
-def remove(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
+def remove(call: Call | Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
     """Stop masquerading for the attachment. May be repeated.
 
     nft rules are found by their comment, iptables rules by address; without any address all rules of the (network,
@@ -141,7 +141,7 @@ def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
 
-def _change_nft(call: Call, addresses: Sequence[Cidr]) -> None:
+def _change_nft(call: Call | Attachment, addresses: Sequence[Cidr]) -> None:
     """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
     comment, key = nft_comment_of(call.network, call.ifname, call.container_id)
     text = _list_nft()

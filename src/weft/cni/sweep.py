@@ -11,7 +11,7 @@ from typing import Final
 from weft.cni import ipamrecord, record
 from weft.cni.host import RETIRED, Host
 from weft.desired import leaks
-from weft.desired.leaks import Trace
+from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
@@ -20,7 +20,7 @@ from weft.wire.cnijson import JsonError, Object
 # order: what leads to an address goes before the address may be another's. Links first: their record is the proof,
 # and records go in the opposite order.
 _UNDO: Final = {
-    record.LINKS: "weft.cni.bridge",
+    record.LINKS: "weft.cni.leftlinks",
     "flannel": "weft.cni.flannelstate",
     ipamrecord.SUBJECT: "weft.cni.ipamrecord",
 }
@@ -38,9 +38,9 @@ def attachments(host: Host, *, network: str = "") -> Iterator[Attachment]:
                 yield attachment
 
 
-def proof_of(host: Host, attachment: Attachment) -> str:
-    """Return why an attachment is leaked, for people; empty if that is not proved."""
-    return _proof(host, attachment, _records(host, attachment))
+def judge(host: Host, attachment: Attachment) -> Verdict:
+    """Say what our records prove of an attachment."""
+    return _judge(host, attachment, _records(host, attachment))
 
 
 def free(host: Host, attachment: Attachment) -> str:
@@ -52,8 +52,8 @@ def free(host: Host, attachment: Attachment) -> str:
         if not claimed:
             return ""
         records = _records(host, attachment)
-        proved = _proof(host, attachment, records)
-        if not proved:
+        verdict = _judge(host, attachment, records)
+        if verdict.state is not State.LEAKED:
             return ""
         given = records.get(ipamrecord.SUBJECT)
         anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
@@ -62,7 +62,7 @@ def free(host: Host, attachment: Attachment) -> str:
                 import_module(_UNDO[subject]).undo(host, attachment, known)
         for subject in reversed(records):
             record.forget(host, subject, attachment)
-    return "" if anothers else proved
+    return "" if anothers else verdict.proof
 
 
 def free_network(host: Host, network: str) -> int:
@@ -82,7 +82,7 @@ def _records(host: Host, attachment: Attachment) -> Records:
     return {subject: known for subject, known in found.items() if known is not None}
 
 
-def _proof(host: Host, attachment: Attachment, records: Records) -> str:
+def _judge(host: Host, attachment: Attachment, records: Records) -> Verdict:
     def has_host_end(name: str, index: int) -> bool:
         """The link is known by index, and by name or alias: people rename links, and numbers may come again."""
         alias = record.alias_of(attachment)
@@ -93,7 +93,7 @@ def _proof(host: Host, attachment: Attachment, records: Records) -> str:
         return named is not None and named.alias == alias
 
     traces = [_trace(subject, known) for subject, known in records.items()]
-    return leaks.proof(traces, boot=host.boot_id, netns=host.namespace[1], has_host_end=has_host_end)
+    return leaks.judge(traces, boot=host.boot_id, netns=host.namespace[1], has_host_end=has_host_end)
 
 
 def _trace(subject: str, known: Object) -> Trace:

@@ -2,6 +2,15 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """What our records prove of an attachment."""
+
+    ATTACHED = "attached"
+    LEAKED = "leaked"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +27,25 @@ class Trace:
     index: int = 0
 
 
-def proof(traces: Collection[Trace], *, boot: str, netns: int, has_host_end: Callable[[str, int], bool]) -> str:
-    """Return why an attachment with these records is leaked, for people; empty if that is not proved.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is proved, and for a leak by what, for people."""
+
+    state: State
+    proof: str = ""
+
+
+def judge(traces: Collection[Trace], *, boot: str, netns: int, has_host_end: Callable[[str, int], bool]) -> Verdict:
+    """Judge an attachment by all records that there are of it, seen from the namespace `netns` in boot `boot`.
 
     A plugin that is not ours leaves no record of links: what it made is leaked after another boot, else unknown.
     """
     current = [trace for trace in traces if trace.boot == boot]
-    if not current:
-        return "made in an earlier boot" if traces else ""
+    if traces and not current:
+        return Verdict(state=State.LEAKED, proof="made in an earlier boot")
     for trace in current:
-        if trace.veth and trace.netns == netns and not has_host_end(trace.veth, trace.index):
-            return f"host end {trace.veth} (index {trace.index}) is gone"
-    return ""
+        if trace.veth and trace.netns == netns:
+            if has_host_end(trace.veth, trace.index):
+                return Verdict(state=State.ATTACHED)
+            return Verdict(state=State.LEAKED, proof=f"host end {trace.veth} (index {trace.index}) is gone")
+    return Verdict(state=State.UNKNOWN)

@@ -1,0 +1,356 @@
+"""Leaked attachments are freed on proof, whole, and nothing else is: by exhaustion, by the daemon, by hand."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.test_cni_flannel import REST, V4, add, config, delete, state_names, states
+from tests.support.cnidaemon import CHECKOUT, wait_for
+from tests.support.cnihost import Site
+from tests.support.netns import Netns
+from weft.cni import locks, sweep, sweeper
+from weft.cni.sweeper import Sweeper, node_host
+from weft.model.attachment import Attachment
+
+TINY = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/29\n" + REST
+WEFT = Path(sys.executable).with_name("weft")
+
+
+@pytest.fixture
+def site(netns: Netns, tmp_path: Path) -> Site:
+    site = Site(netns, tmp_path)
+    (tmp_path / "subnet.env").write_text(V4 + REST)
+    return site
+
+
+def of(container_id: str, network: str = "cbr0", ifname: str = "eth0") -> Attachment:
+    return Attachment(network=network, container_id=container_id, ifname=ifname)
+
+
+def sweep_all(site: Site) -> dict[str, str]:
+    """What one sweep of the daemon frees, and why."""
+
+    def inside() -> dict[str, str]:
+        with node_host(site.node) as host:
+            proofs = {one.container_id: sweep.free(host, one) for one in list(sweep.attachments(host))}
+        return {id_: proof for id_, proof in proofs.items() if proof}
+
+    return site.host.call(inside)
+
+
+def addresses(site: Site, network: str = "cbr0") -> dict[str, str]:
+    return {ip: owner.decode().partition("\r")[0] for ip, owner in site.reservations(network).items()}
+
+
+def records(site: Site) -> set[str]:
+    """The containers that anything is known of."""
+    return {json.loads(path.read_text())["container"] for path in (site.directory / "state").rglob("*.json")}
+
+
+def lose(pod: Netns) -> None:
+    """What the end of a namespace does to the pair."""
+    pod.run("ip link del eth0")
+
+
+def test_what_lost_its_host_end_is_freed_whole_and_nothing_else(site, make_netns):
+    pods = {name: make_netns() for name in ("c1", "c2", "c3")}
+    for name, pod in pods.items():
+        assert add(site, config(site), pod, id_=name).exit == 0
+    assert sweep_all(site) == {}
+    lose(pods["c2"])
+    [(id_, proof)] = sweep_all(site).items()
+    assert id_ == "c2"
+    assert proof.startswith("host end veth")
+    assert addresses(site) == {"10.1.17.2": "c1", "10.1.17.4": "c3"}
+    assert state_names(site) == records(site) == {"c1", "c3"}
+    assert sweep_all(site) == {}
+    # The runtime's DEL may come at last.
+    assert delete(site, config(site), id_="c2").exit == 0
+
+
+def test_everything_of_an_earlier_boot_is_leaked_and_nothing_of_this_one(site, make_netns):
+    for name in ("c1", "c2"):
+        add(site, config(site), make_netns(), id_=name)
+    site.reboot()
+    add(site, config(site), make_netns(), id_="c3")
+    assert sweep_all(site) == {"c1": "made in an earlier boot", "c2": "made in an earlier boot"}
+    assert addresses(site) == {"10.1.17.4": "c3"}
+    assert state_names(site) == records(site) == {"c3"}
+
+
+def test_a_container_that_comes_again_after_a_boot_keeps_its_new_address(site, make_netns):
+    add(site, config(site), make_netns())
+    site.reboot()
+    (site.directory / "subnet.env").write_text(V4.replace(".17.", ".18.") + REST)  # and the node another subnet
+    add(site, config(site), make_netns())
+    assert len(addresses(site)) == 2
+    assert sweep_all(site) == {}
+    assert len(addresses(site)) == 2
+    assert delete(site, config(site)).exit == 0
+    assert addresses(site) == {}
+
+
+def test_what_has_no_record_of_ours_is_nobodys_to_free(site, make_netns):
+    pod = make_netns()
+    bridge = {
+        "cniVersion": "1.0.0",
+        "name": "cbr0",
+        "type": "bridge",
+        "bridge": "cni0",
+        "ipam": {"type": "host-local", "dataDir": str(site.store), "subnet": "10.1.17.0/24"},
+    }
+    assert site.debian("bridge", "ADD", bridge, container=pod).exit == 0
+    lose(pod)
+    assert sweep_all(site) == {}
+    site.reboot()
+    assert sweep_all(site) == {}
+    assert addresses(site) == {"10.1.17.2": "c1"}
+
+
+def test_an_address_for_another_programs_bridge_is_freed_after_a_boot_alone(site):
+    """Debian's bridge with our host-local: nobody has recorded the links."""
+    conf = {
+        "cniVersion": "1.0.0",
+        "name": "net",
+        "type": "bridge",
+        "ipam": {"type": "host-local", "dataDir": str(site.store), "subnet": "10.9.0.0/24"},
+    }
+    assert site.call("host-local", "ADD", conf, netns="/some/where").exit == 0
+    assert sweep_all(site) == {}
+    site.reboot()
+    assert sweep_all(site) == {"c1": "made in an earlier boot"}
+    assert addresses(site, "net") == {}
+
+
+def test_an_attachment_that_the_reference_took_over_is_left_to_it(site, make_netns):
+    pod = make_netns()
+    add(site, config(site, version="1.0.0"), pod)
+    told = json.loads((states(site) / "c1").read_text())
+    assert site.debian("bridge", "DEL", told, container=pod).exit == 0
+    assert site.debian("bridge", "ADD", told, container=pod).exit == 0
+    assert addresses(site) == {"10.1.17.3": "c1"}
+    assert sweep_all(site) == {}
+    assert addresses(site) == {"10.1.17.3": "c1"}
+    assert state_names(site) == {"c1"}
+    assert records(site) == set()
+
+
+def test_a_host_end_that_somebody_renamed_is_no_proof(site, make_netns):
+    pod = make_netns()
+    add(site, config(site), pod)
+    [veth] = [link.name for link in site.host.rtnl.links() if link.kind == "veth"]
+    site.host.run(f"ip link set {veth} down; ip link set {veth} name renamed; ip link set renamed up")
+    assert sweep_all(site) == {}
+    site.host.run("ip link set renamed alias none")
+    [proof] = sweep_all(site).values()
+    assert proof.startswith(f"host end {veth}")
+
+
+def test_nothing_is_proved_by_looking_into_another_namespace(site, make_netns):
+    add(site, config(site), make_netns())
+    elsewhere = Site.__new__(Site)
+    elsewhere.host, elsewhere.directory, elsewhere.retired, elsewhere.boot_id = (
+        make_netns(),
+        site.directory,
+        [],
+        "boot-1",
+    )
+    elsewhere.node = elsewhere.new_node()
+    assert sweep_all(elsewhere) == {}
+    assert addresses(site) == {"10.1.17.2": "c1"}
+
+
+def test_nothing_is_freed_while_a_request_of_the_container_runs(site, make_netns):
+    pods = {name: make_netns() for name in ("c1", "c2")}
+    for name, pod in pods.items():
+        add(site, config(site), pod, id_=name)
+        lose(pod)
+    with locks.claim(site.node.state, "c1") as claimed:
+        assert claimed
+        assert set(sweep_all(site)) == {"c2"}
+    assert set(sweep_all(site)) == {"c1"}
+
+
+def test_what_cannot_be_freed_whole_stays_for_the_next_sweep(site, make_netns):
+    pod = make_netns()
+    add(site, config(site), pod)
+    lose(pod)
+    site.store.rename(site.directory / "away")
+    with pytest.raises(FileNotFoundError):
+        sweep_all(site)
+    assert records(site) == {"c1"}
+    (site.directory / "away").rename(site.store)
+    assert set(sweep_all(site)) == {"c1"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "null", '{"network":"cbr0","container":"c1","ifname":"eth0","boot":7}'])
+@pytest.mark.parametrize("subject", ["attachments", "ipam", "flannel"])
+def test_a_torn_record_proves_nothing_alone(site, make_netns, subject, content):
+    add(site, config(site), make_netns())
+    [path] = (site.directory / "state" / subject).iterdir()
+    path.write_text(content)
+    assert sweep_all(site) == {}
+    assert addresses(site) == {"10.1.17.2": "c1"}
+
+
+def test_masquerade_of_a_leak_goes_too(site, make_netns):
+    pod = make_netns()
+    assert add(site, config(site, delegate={"ipMasq": True, "ipMasqBackend": "iptables"}), pod).exit == 0
+    assert "CNI-" in site.host.run("iptables-save -t nat")
+    lose(pod)
+    assert set(sweep_all(site)) == {"c1"}
+    assert "CNI-" not in site.host.run("iptables-save -t nat")
+
+
+def test_a_plugin_of_the_hosts_that_gives_addresses_keeps_the_state_that_its_del_needs(site, make_netns):
+    add(site, config(site), make_netns())
+    told = json.loads((states(site) / "c1").read_text())
+    told["ipam"]["type"] = "my-ipam"
+    (states(site) / "c1").write_text(json.dumps(told))
+    site.reboot()
+    assert set(sweep_all(site)) == {"c1"}
+    assert state_names(site) == {"c1"}
+
+
+# --- on exhaustion
+
+
+def test_a_full_range_is_swept_before_it_is_said_to_be_full(site, make_netns):
+    (site.directory / "subnet.env").write_text(TINY)
+    pods = {f"c{number}": make_netns() for number in range(5)}
+    for name, pod in pods.items():
+        assert add(site, config(site), pod, id_=name).exit == 0
+    assert "no IP addresses available" in add(site, config(site), make_netns(), id_="c9").msg
+    lose(pods["c3"])
+    result = add(site, config(site), make_netns(), id_="c9").result
+    assert result["ips"][0]["address"] == "10.1.17.5/29"
+    assert state_names(site) == records(site) == {"c0", "c1", "c2", "c4", "c9"}
+
+
+def test_status_counts_a_leak_as_free(site, make_netns):
+    (site.directory / "subnet.env").write_text(TINY)
+    conf = config(site, version="1.1.0")
+    pods = {f"c{number}": make_netns() for number in range(5)}
+    for name, pod in pods.items():
+        add(site, conf, pod, id_=name)
+    told = json.loads((states(site) / "c0").read_text())
+    assert site.call("host-local", "STATUS", told, id_="", ifname="").code == 50
+    lose(pods["c3"])
+    assert site.call("host-local", "STATUS", told, id_="", ifname="").exit == 0
+
+
+def test_exhaustion_frees_nothing_of_a_container_that_is_being_served(site, make_netns):
+    """The container of the very request is one of them."""
+    (site.directory / "subnet.env").write_text(TINY)
+    pods = {f"c{number}": make_netns() for number in range(5)}
+    for name, pod in pods.items():
+        add(site, config(site), pod, id_=name)
+    lose(pods["c3"])
+    with locks.claim(site.node.state, "c3"):
+        assert "no IP addresses available" in add(site, config(site), make_netns(), id_="c9").msg
+
+
+# --- by the daemon
+
+
+def test_the_daemon_sweeps_at_its_start_and_again(site, make_netns, monkeypatch):
+    monkeypatch.setattr(sweeper, "_PAUSE_SECONDS", 0.001)
+    pods = {name: make_netns() for name in ("c1", "c2")}
+    for name, pod in pods.items():
+        add(site, config(site), pod, id_=name)
+    lose(pods["c1"])
+    with closing(site.host.call(lambda: Sweeper(site.node, every=0.05))):
+        wait_for(lambda: set(addresses(site).values()) == {"c2"})
+        lose(pods["c2"])
+        wait_for(lambda: addresses(site) == {})
+    assert not [thread for thread in threading.enumerate() if thread.name == "cni-sweep"]
+
+
+def test_a_sweep_that_fails_is_told_once_and_tried_again(site, make_netns, caplog):
+    pod = make_netns()
+    add(site, config(site), pod)
+    lose(pod)
+    site.store.rename(site.directory / "away")
+    with closing(site.host.call(lambda: Sweeper(site.node, every=0.01))):
+        wait_for(lambda: caplog.records)
+        (site.directory / "away").rename(site.store)
+        wait_for(lambda: addresses(site) == {})
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("leaked attachment not freed: network=cbr0 container=c1 interface=eth0 error=")
+
+
+# --- by hand
+
+
+def weft(site: Site, *arguments: str, code: int = 0) -> str:
+    command = [str(WEFT), "ipam", *arguments, "--state-dir", str(site.directory / "by-hand")]
+    command += ["--data-dir", str(site.store)]
+    (site.directory / "by-hand").mkdir(exist_ok=True)
+    link = site.directory / "by-hand" / "cni"
+    if not link.exists():
+        link.symlink_to(site.directory / "state")
+    ran = site.host.call(
+        lambda: subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=os.environ)
+    )
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.fixture
+def real_boot(site):
+    site.boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    site.node = site.new_node()
+    return site
+
+
+def test_by_hand_without_a_daemon(real_boot, make_netns):
+    site = real_boot
+    assert weft(site, "list") == "no address is reserved\n"
+    pods = {name: make_netns() for name in ("c1", "c2")}
+    for name, pod in pods.items():
+        add(site, config(site), pod, id_=name)
+    (site.store / "cbr0" / "10.1.17.9").write_bytes(b"stranger\r\neth0")
+    (site.store / "cbr0" / "10.1.17.10").write_bytes(b"old")
+    (site.store / "stray").write_text("")
+    assert weft(site, "list", "--leaked") == "no leaked address\n"
+    lose(pods["c2"])
+    listed = [line.split(maxsplit=3) for line in weft(site, "list").splitlines()]
+    assert listed[0] == ["NETWORK", "ADDRESS", "CONTAINER", "INTERFACE  STATE"]
+    assert [line[:3] for line in listed[1:]] == [
+        ["cbr0", "10.1.17.2", "c1"],
+        ["cbr0", "10.1.17.3", "c2"],
+        ["cbr0", "10.1.17.9", "stranger"],
+        ["cbr0", "10.1.17.10", "old"],
+    ]
+    assert listed[1][3].split() == ["eth0", "attached"]
+    assert "leaked: host end veth" in listed[2][3]
+    [leaked] = json.loads(weft(site, "list", "--leaked", "-o", "json"))["reservations"]
+    assert (leaked["address"], leaked["state"]) == ("10.1.17.3", "leaked")
+    dry = weft(site, "gc", "--dry-run")
+    assert dry.startswith("would free cbr0 c2 eth0: 10.1.17.3 (host end veth")
+    assert set(addresses(site).values()) == {"c1", "c2", "stranger", "old"}
+    answer = json.loads(weft(site, "gc", "-o", "json"))
+    assert (answer["dry_run"], answer["failed"], answer["unknown"]) == (False, [], 2)
+    [freed] = answer["freed"]
+    assert (freed["container"], freed["addresses"]) == ("c2", ["10.1.17.3"])
+    assert set(addresses(site).values()) == {"c1", "stranger", "old"}
+    assert weft(site, "gc").startswith("0 leaked, 2 addresses unknown")
+
+
+def test_by_hand_a_request_that_runs_is_respected_and_told(real_boot, make_netns):
+    site = real_boot
+    pod = make_netns()
+    add(site, config(site), pod)
+    lose(pod)
+    with locks.claim(site.node.state, "c1"):
+        said = weft(site, "gc", code=1)
+    assert "a request of this container is running; try again" in said
+    assert addresses(site) == {"10.1.17.2": "c1"}
+    assert weft(site, "gc").startswith("freed cbr0 c1 eth0: 10.1.17.2 (host end veth")
