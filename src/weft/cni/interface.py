@@ -2,10 +2,10 @@
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_interface
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.cni.host import RETIRED, Container, Sysctls
 from weft.cni.skel import Call
@@ -24,11 +24,18 @@ from weft.wire.cni import failure
 # to reconcile, and tools in the pod know this number.
 RTPROT_BOOT: Final = 3
 
-_IF_OPER_UP: Final = 6
+IF_OPER_UP: Final = 6
 _OPERSTATES: Final = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _FIRST_PAUSE_SECONDS: Final = 0.0002
 _LONGEST_PAUSE_SECONDS: Final = 0.05
 _PORT_PATIENCE_SECONDS: Final = 2.5
+
+
+class Step(NamedTuple):
+    """A message to the kernel, and what has failed if it is refused."""
+
+    failed: str
+    message: Message
 
 
 def reason(error: OSError) -> str:
@@ -36,21 +43,49 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def configure(call: Call, container: Container, link: LinkInfo, result: Result) -> None:
-    """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`."""
+def configure(
+    call: Call,
+    container: Container,
+    link: LinkInfo,
+    result: Result,
+    *,
+    settle: Callable[[], None] | None = None,
+    direct: bool = True,
+    before_routes: Sequence[Step] = (),
+) -> None:
+    """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`.
+
+    `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
+    `direct` makes the addresses' networks reachable without a gateway; `before_routes` may say how else they are.
+    """
     try:
         addresses = pod.addresses_of(result, link.name)
     except pod.Unfit as error:
         raise failure(str(error)) from error
     if any(address.version == 6 for address in addresses):
         _allow_ipv6(call, container.sysctls, link.name)
-    steps = [(f'failed to add IP addr {one} to "{link.name}"', _address(link.index, one)) for one in addresses]
-    steps.append((f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
-    steps += [(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
-    # In one go: the kernel takes them in order, and nobody else has this socket.
-    refused = container.rtnl.batch([message for _, message in steps])
+    steps = [
+        Step(
+            f'failed to add IP addr {one} to "{link.name}"',
+            _address(link.index, one, nodad=settle is None, prefix_route=direct),
+        )
+        for one in addresses
+    ]
+    steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
+    routes = [*before_routes]
+    routes += [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
+    if settle is not None:
+        take(container.rtnl, steps)
+        settle()
+        steps = []
+    take(container.rtnl, [*steps, *routes])
+
+
+def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
+    """Take the steps in one go: the kernel takes them in order, and nobody else has this socket."""
+    refused = rtnl.batch([step.message for step in steps])
     for position, refusal in sorted(refused.items()):
-        raise failure(f"{steps[position][0]}: {reason(refusal)}") from refusal
+        raise failure(f"{steps[position].failed}: {reason(refusal)}") from refusal
 
 
 def addresses_on(rtnl: Rtnl, index: int) -> tuple[Cidr, ...]:
@@ -64,12 +99,14 @@ def add_address(rtnl: Rtnl, index: int, address: Cidr) -> None:
         raise error
 
 
-def _address(index: int, address: Cidr) -> Message:
-    # A /31 or /32 has no broadcast address (RFC 3021). No duplicate detection: the address is ours alone by its
-    # reservation, and detection costs a second or two.
+def _address(index: int, address: Cidr, *, nodad: bool = True, prefix_route: bool = True) -> Message:
+    # A /31 or /32 has no broadcast address (RFC 3021). No duplicate detection unless it is wanted: the address is ours
+    # alone by its reservation.
     length = address.network.prefixlen
     broadcast = address.network.broadcast_address if address.version == 4 and length < 31 else None
-    return addr.add_address(index, address.ip, length, replace=False, nodad=True, broadcast=broadcast)
+    return addr.add_address(
+        index, address.ip, length, replace=False, nodad=nodad, prefix_route=prefix_route, broadcast=broadcast
+    )
 
 
 def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:
@@ -113,7 +150,7 @@ def wait_until_up(rtnl: Rtnl, index: int) -> LinkInfo:
         link = rtnl.link(index)
         if link is None:
             raise failure("bridge port in error state: it is gone")
-        if link.operstate == _IF_OPER_UP:
+        if link.operstate == IF_OPER_UP:
             return link
         if waited > _PORT_PATIENCE_SECONDS:
             raise failure(f"bridge port in error state: {_OPERSTATES[link.operstate]}")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.cni import interface
+from weft.cni import interface, veth
 from weft.cni.host import Container
 from weft.cni.skel import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
@@ -16,9 +16,7 @@ _LO: Final = "lo"
 
 
 def _add(call: Call) -> bytes:
-    container = call.host.container
-    if container is None:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
+    container = veth.container_of(call)
     previous = cniresult.read_previous(call.config, call.version)
     lo = _lo(container)
     container.rtnl.set_link(lo.index, up=True)
@@ -33,6 +31,11 @@ def _add(call: Call) -> bytes:
             ips=tuple(IpConfig(address=address, interface=0) for address in first if address is not None),
         )
     return cniresult.render(previous, call.version)
+
+
+def _check(call: Call) -> None:
+    if not _lo(veth.container_of(call)).up:
+        raise failure("loopback interface is down", "CHECK-001: somebody has set lo down in the container")
 
 
 def _delete(call: Call) -> None:
@@ -50,4 +53,4 @@ def _lo(container: Container) -> LinkInfo:
     return lo
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, about=about(NAME))
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))

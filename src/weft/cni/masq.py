@@ -5,18 +5,20 @@ once and commits once per family.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from weft.cni import programs
 from weft.cni.programs import FAMILIES
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
+from weft.wire import cni
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
 
 _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
+_CHAIN_PREFIX: Final = "CNI-"
 _CHAIN_HEX: Final = 24
 _HASH_HEX: Final = 16
 _LONGEST_NFT_COMMENT: Final = 128
@@ -32,9 +34,14 @@ def choose(wanted: str) -> str:
     """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
     if wanted:
         return wanted
-    if not programs.works("iptables", "-t", "filter", "-S", "INPUT") and programs.works("nft", "list", "tables"):
-        return NFTABLES
-    return IPTABLES
+    return NFTABLES if not works(IPTABLES) and works(NFTABLES) else IPTABLES
+
+
+def works(kind: str) -> bool:
+    """Tell whether rules of this kind can be made on this host."""
+    if kind == NFTABLES:
+        return programs.works("nft", "list", "tables")
+    return programs.works("iptables", "-t", "filter", "-S", "INPUT")
 
 
 def add(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
@@ -64,9 +71,41 @@ def remove(call: Call | Attachment, kind: str, addresses: Sequence[Cidr]) -> Non
             )
 
 
+def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
+    """Remove what is left of attachments that are not valid any more, in one commit per family.
+
+    Rules are found by network and container in their comments, also those that the reference has made. An iptables
+    chain that a valid container shares with a `gone` interface of it only loses the addresses of that.
+    """
+    valid = cni.valid_attachments(call.config)
+    if kind == NFTABLES:
+        keys = {nft_comment_of(call.network, ifname, container_id)[1] for container_id, ifname in valid}
+        _delete_nft(nft_leftovers(_list_nft(), call.network, keys))
+        return
+    chains = {chain_of(call.network, container_id) for container_id, _ in valid}
+    for family in FAMILIES:
+        lost = {
+            chain_of(one.network, one.container_id): [address for address in addresses if address.version == family]
+            for one, addresses in gone.items()
+        }
+        save = programs.iptables_save(family)
+        programs.iptables_restore(family, leftovers(save, call.network, chains, lost))
+
+
+def is_there(call: Call, kind: str, address: Cidr) -> bool:
+    """Tell whether an address of the attachment is masqueraded."""
+    if kind == NFTABLES:
+        key = nft_comment_of(call.network, call.ifname, call.container_id)[1]
+        match = f"{_nft_match(address)} masquerade "
+        return any(match in line and f'comment "{key}' in line for line in _list_nft().splitlines())
+    chain = chain_of(call.network, call.container_id)
+    rules = _rules_of(programs.iptables_save(address.version), "POSTROUTING")
+    return any(rule.startswith(f"-s {_host(address)} ") and rule.endswith(f"-j {chain}") for rule in rules)
+
+
 def chain_of(network: str, container_id: str) -> str:
     """Return the name of the iptables chain of a container in a network."""
-    return f"CNI-{_sha512(network + container_id)[:_CHAIN_HEX]}"
+    return f"{_CHAIN_PREFIX}{_sha512(network + container_id)[:_CHAIN_HEX]}"
 
 
 def comment_of(network: str, container_id: str) -> str:
@@ -137,6 +176,27 @@ def removals(save: str, chain: str, addresses: Sequence[Cidr]) -> list[str]:
     return lines
 
 
+def leftovers(save: str, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]) -> list[str]:
+    """Return the lines that remove what a network has left behind.
+
+    Its chains are those whose rules, or the jumps to which, have its comment. Of a chain in `valid` only the jumps of
+    the addresses that it has `lost` go.
+    """
+    mark = _commented(comment_of(network, "")).removesuffix('\\""')
+    found = []
+    for line in save.splitlines():
+        if mark in line:
+            words = line.split()
+            found.append(words[-1] if words[1] == "POSTROUTING" else words[1])
+    lines = []
+    for chain in dict.fromkeys(name for name in found if name.startswith(_CHAIN_PREFIX)):
+        if chain not in valid:
+            lines += removals(save, chain, ())
+        elif lost.get(chain):
+            lines += removals(save, chain, lost[chain])
+    return lines
+
+
 def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
@@ -155,6 +215,23 @@ def _change_nft(call: Call | Attachment, addresses: Sequence[Cidr]) -> None:
 def nft_handles(text: str, key: str) -> list[str]:
     """Return the handles of the rules whose comment starts with `key`, from `nft -a list table`."""
     return [line.rpartition(" ")[2] for line in text.splitlines() if f' comment "{key}' in line]
+
+
+def nft_leftovers(text: str, network: str, valid: Collection[str]) -> list[str]:
+    """Return the handles of a network's rules, from `nft -a list table`, but for those with a valid key."""
+    mark = f' comment "{nft_hash(network)}-'
+    length = 2 * _HASH_HEX + 1
+    return [
+        line.rpartition(" ")[2]
+        for line in text.splitlines()
+        if mark in line and line.partition(' comment "')[2][:length] not in valid
+    ]
+
+
+def _delete_nft(handles: Sequence[str]) -> None:
+    if handles:
+        lines = (f"delete rule {_TABLE} {_CHECKS} handle {handle}\n" for handle in handles)
+        programs.run("nft", "-f", "-", stdin="".join(lines))
 
 
 def _nft_frame(text: str) -> list[str]:

@@ -120,7 +120,9 @@ class IpamConf:
 class BridgeConf:
     """What bridge is asked. `mtu` 0 is the kernel's default; `mac` and `ipam_type` may be empty.
 
-    `masq_kind` is `iptables`, `nftables` or empty: whichever works.
+    `masq_kind` is `iptables`, `nftables` or empty: whichever works. `vlan` is the port's own VLAN (0: none), `trunk`
+    those that it carries tagged; `vlan_filtering` is set when either was asked for. `container_down` leaves the
+    container's end down.
     """
 
     bridge: str = DEFAULT_BRIDGE
@@ -132,6 +134,25 @@ class BridgeConf:
     mtu: int = 0
     hairpin: bool = False
     promisc: bool = False
+    vlan: int = 0
+    trunk: tuple[int, ...] = ()
+    vlan_filtering: bool = False
+    keep_default_vlan: bool = False
+    spoof_check: bool = False
+    detect_duplicates: bool = False
+    container_down: bool = False
+    isolated: bool = False
     ipam_type: str = ""
     mac: str = ""
+    dns: Dns = field(default_factory=Dns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtpConf:
+    """What ptp is asked: a subset of bridge's keys, with the same meaning."""
+
+    ip_masq: bool = False
+    masq_kind: str = ""
+    mtu: int = 0
+    ipam_type: str = ""
     dns: Dns = field(default_factory=Dns)

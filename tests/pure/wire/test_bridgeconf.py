@@ -1,4 +1,4 @@
-"""bridge's configuration: what is read, what is refused, and what a later build will serve."""
+"""bridge's configuration: what is read, and what is refused."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_defaults():
     assert BridgeConf().bridge == "cni0"
 
 
-def test_every_key_of_this_build():
+def test_every_key():
     config = {
         "bridge": "br7",
         "isDefaultGateway": True,
@@ -23,6 +23,11 @@ def test_every_key_of_this_build():
         "hairpinMode": True,
         "ipam": {"type": "host-local"},
         "dns": {"nameservers": ["8.8.8.8"], "search": ["a"]},
+        "vlan": 100,
+        "preserveDefaultVlan": True,
+        "macspoofchk": True,
+        "enabledad": True,
+        "portIsolation": True,
         "unknown": {"x": 1},
     }
     assert bridgeconf.parse(config, "MAC=c2:11:22:33:44:55") == BridgeConf(
@@ -34,11 +39,18 @@ def test_every_key_of_this_build():
         masq_kind="nftables",
         mtu=1400,
         hairpin=True,
+        vlan=100,
+        vlan_filtering=True,
+        keep_default_vlan=True,
+        spoof_check=True,
+        detect_duplicates=True,
+        isolated=True,
         ipam_type="host-local",
         mac="c2:11:22:33:44:55",
         dns=Dns(nameservers=("8.8.8.8",), search=("a",)),
     )
     assert bridgeconf.parse({"promiscMode": True, "isGateway": True}, "").promisc
+    assert bridgeconf.parse({"disableContainerInterface": True}, "").container_down
 
 
 @pytest.mark.parametrize(
@@ -50,8 +62,18 @@ def test_every_key_of_this_build():
         ({"ipMasq": True, "ipMasqBackend": "x"}, 'unknown ipmasq backend "x"'),
         ({"hairpinMode": True, "promiscMode": True}, "cannot set hairpin mode and promiscuous mode at the same time"),
         ({"bridge": "a/b"}, "interface name contains / or : or whitespace characters"),
-        ({"vlan": 100}, 'bridge: key "vlan" with value 100: not in this build'),
-        ({"macspoofchk": True}, 'bridge: key "macspoofchk" with value True: not in this build'),
+        pytest.param(
+            {"vlan": -100},
+            "invalid VLAN ID -100 (must be between 0 and 4094)",
+            marks=pytest.mark.spec("cni.md B10"),
+        ),
+        ({"vlan": 5000}, "invalid VLAN ID 5000 (must be between 0 and 4094)"),
+        ({"vlanTrunk": [7]}, "failed to load netconf: cannot use an integer as vlanTrunk[0] (expected an object)"),
+        ({"macspoofchk": 1}, "failed to load netconf: cannot use an integer as macspoofchk (expected a boolean)"),
+        (
+            {"disableContainerInterface": True, "ipam": {"type": "static"}},
+            "cannot use IPAM when DisableContainerInterface flag is set",
+        ),
     ],
 )
 def test_what_is_refused(config, message):
@@ -64,13 +86,51 @@ def test_a_masquerade_backend_only_matters_with_masquerading():
     assert bridgeconf.parse({"ipMasqBackend": "x"}, "").masq_kind == "x"
 
 
-def test_keys_of_a_later_build_at_their_defaults():
-    assert (
-        bridgeconf.parse({"vlan": 0, "vlanTrunk": [], "macspoofchk": False, "portIsolation": None}, "") == BridgeConf()
+@pytest.mark.spec("cni.md B8")
+@pytest.mark.parametrize(
+    "items, ids",
+    [
+        ([], ()),
+        ([{}], ()),
+        ([{"id": 101}, {"id": 101}], (101,)),
+        ([{"minID": 100, "maxID": 105}], (100, 101, 102, 103, 104, 105)),
+        ([{"id": 10}, {"minID": 100, "maxID": 105}], (10, 100, 101, 102, 103, 104, 105)),
+        ([{"minID": 1, "maxID": 2, "id": 4094}], (1, 2, 4094)),
+    ],
+)
+def test_the_vlans_of_a_trunk(items, ids):
+    conf = bridgeconf.parse({"vlanTrunk": items}, "")
+    assert conf == BridgeConf(trunk=ids, vlan_filtering=True)
+
+
+@pytest.mark.spec("cni.md B9")
+@pytest.mark.parametrize(
+    "item, message",
+    [
+        ({"minID": 100}, "minID and maxID should be configured simultaneously, maxID is missing"),
+        ({"maxID": 100}, "minID and maxID should be configured simultaneously, minID is missing"),
+        ({"minID": -1, "maxID": 100}, "incorrect trunk minID parameter"),
+        ({"minID": 5000, "maxID": 5001}, "incorrect trunk minID parameter"),
+        ({"minID": 100, "maxID": 5000}, "incorrect trunk maxID parameter"),
+        ({"id": 5000}, "incorrect trunk id parameter"),
+        ({"id": -1}, "incorrect trunk id parameter"),
+        ({"minID": 1000, "maxID": 100}, "minID is greater than maxID in trunk parameter"),
+    ],
+)
+def test_what_is_no_trunk(item, message):
+    with pytest.raises(CniError) as caught:
+        bridgeconf.parse({"vlanTrunk": [{"id": 7}, item]}, "")
+    assert caught.value.msg == message
+
+
+def test_keys_at_their_defaults():
+    assert bridgeconf.parse({"vlan": 0, "vlanTrunk": None, "macspoofchk": False, "portIsolation": None}, "") == (
+        BridgeConf()
     )
 
 
 def test_del_reads_what_add_refuses():
-    assert bridgeconf.parse_for_delete({"vlan": 100, "mtu": -1}).mtu == -1
+    config = {"vlan": -1, "vlanTrunk": [{"id": 5000}], "mtu": -1, "hairpinMode": True, "promiscMode": True}
+    assert bridgeconf.parse_for_delete(config).mtu == -1
     with pytest.raises(CniError, match=r"^failed to load netconf: "):
         bridgeconf.parse_for_delete({"ipMasq": "yes"})
