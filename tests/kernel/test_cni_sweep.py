@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,16 +153,10 @@ def test_a_host_end_that_somebody_renamed_is_no_proof(site, make_netns):
     assert proof.startswith(f"host end {veth}")
 
 
-def test_nothing_is_proved_by_looking_into_another_namespace(site, make_netns):
+def test_nothing_is_proved_by_looking_into_another_namespace(site, make_netns, tmp_path):
     add(site, config(site), make_netns())
-    elsewhere = Site.__new__(Site)
-    elsewhere.host, elsewhere.directory, elsewhere.retired, elsewhere.boot_id = (
-        make_netns(),
-        site.directory,
-        [],
-        "boot-1",
-    )
-    elsewhere.node = elsewhere.new_node()
+    elsewhere = Site(make_netns(), tmp_path / "elsewhere")
+    elsewhere.node = replace(elsewhere.node, state=site.node.state)
     assert sweep_all(elsewhere) == {}
     assert addresses(site) == {"10.1.17.2": "c1"}
 
