@@ -130,11 +130,13 @@ class Monitor:
     """The nf_tables notices of the namespace in which it was opened. Close it, or use it in `with`."""
 
     def __init__(self, own: OwnProcesses) -> None:
-        """Raises `Unavailable` (KERN-001) where the kernel has no such notices."""
+        """Raises `Unavailable` (KERN-001) where the kernel has no such notices; a lack of rights is no lack of those."""
         self._own = own
         self._generations = Generations(own)
         try:
             self._socket = _subscribe()
+        except PermissionError:
+            raise
         except OSError as error:
             raise Unavailable(_no_notices(error)) from error
         self._broken = False
