@@ -7,6 +7,7 @@ arguments or environment: both are passed in.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from shlex import quote
 from typing import Any, Final
 
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
@@ -43,6 +44,26 @@ def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if problems:
         raise ConfigError(*problems)
     return _options(values, warnings=(*warnings, *_warnings(values, where)))
+
+
+def changed(options: Options) -> list[str]:
+    """What differs from the defaults, as `name=value`, for the log: secrets are not shown."""
+    defaults = _options(_values((), []))
+    values = ((flag, getattr(options, flag.field)) for flag in FLAGS)
+    return [
+        f"{flag.name}={'(not shown)' if flag.secret else quote(_text(value))}"
+        for flag, value in values
+        if value != getattr(defaults, flag.field)
+    ]
+
+
+def _text(value: Any) -> str:
+    """Write the value of a field as a user might."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(_text, value))
+    return value.pattern if isinstance(value, re.Pattern) else str(value)
 
 
 def _options(
@@ -245,6 +266,12 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
         warnings.append(
             "--etcd-password shows the password to every user of this machine; "
             "put it into a file of mode 0600 and give --etcd-password-file"
+        )
+    prefix = values["etcd_prefix"]
+    if not prefix.startswith("/"):
+        warnings.append(
+            f"{where['etcd-prefix']}: {prefix!r} does not begin with '/', and so neither do the keys, as flanneld has "
+            f"it: {f'{prefix}/config'.lstrip('/')!r} is read, which is not '/{prefix}/config'"
         )
     tls_files = [name for name in ("etcd-cafile", "etcd-certfile") if values[BY_NAME[name].field]]
     plain = [each for each in values["etcd_endpoints"] if each.startswith("http://")]

@@ -136,7 +136,7 @@ def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> N
     if problems:
         raise ConfigError(*problems)
     return NetConf(
-        v4=v4, v6=v6, nftables=nftables, backend=backend, options=parsed, warnings=(*fields.unknown(), *warnings)
+        v4=v4, v6=v6, nftables=nftables, backend=backend, options=parsed, warnings=(*fields.warnings(), *warnings)
     )
 
 
@@ -238,7 +238,7 @@ def _backend_options(
     backend: str, options: Fields, *, want_v4: bool, want_v6: bool
 ) -> tuple[BackendOptions, tuple[str, ...]]:
     if backend == "host-gw":
-        return HostGwOptions(), tuple(options.unknown())
+        return HostGwOptions(), tuple(options.warnings())
     if backend != "vxlan":
         return HostGwOptions(), ()  # a problem, so nobody will see it
     parsed = VxlanOptions(
@@ -258,6 +258,6 @@ def _backend_options(
         options.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
     windows = [key for key in ("MacPrefix", "Name") if options.last(key)[0]]
     return parsed, (
-        *options.unknown(),
+        *options.warnings(),
         *(f"Backend.{key} has a meaning on Windows only and is ignored" for key in windows),
     )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from weft import __version__
-from weft.config.flags import parse_flags
+from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon import logs
 from weft.daemon.node import Node
@@ -48,7 +48,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         sys.stderr.write(f"{__version__}\n")
         return 0
     logs.set_up(options.v)
-    log.info("weftd %s starts: %s", __version__, options)
+    log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:
         log.warning("FLAG-001 %s", warning)
     # What start-up leaves is there to stay: the collector need not walk over it again and again.

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from weft.config.flaghelp import help_text
-from weft.config.flags import parse_flags
+from weft.config.flags import changed, parse_flags
 from weft.config.flagtable import FLAGS
 from weft.config.options import Options, Secret
 from weft.model.errors import ConfigError, Problem
@@ -275,3 +275,41 @@ def test_help_names_every_flag_its_default_and_examples():
         environ = dict([words.pop(0).split("=")]) if words[0].startswith("FLANNELD") else {}
         assert words[0] == "weftd"
         parse_flags(words[1:], environ)
+
+
+def test_a_prefix_without_its_slash_is_taken_as_upstream_takes_it_and_warned_of():
+    options = parse_flags(["--etcd-prefix=net/a"], {})
+    assert options.etcd_prefix == "net/a"
+    [warning] = options.warnings
+    assert "'net/a/config' is read, which is not '/net/a/config'" in warning
+    [warning] = parse_flags([], {"FLANNELD_ETCD_PREFIX": "x"}).warnings
+    assert warning.startswith("FLANNELD_ETCD_PREFIX: 'x' does not begin with '/'")
+
+
+def test_what_differs_from_the_defaults_is_shown_but_for_secrets():
+    assert changed(DEFAULTS) == []
+    line = [
+        "--ip-masq",
+        "--v=2",
+        "--etcd-endpoints=a:1,b:2",
+        "--etcd-username=u",
+        "--etcd-password=hush",
+        "--iface=eth0",
+        "--iface=eth1",
+        "--iface-regex=^e[tn]",
+        "--public-ip=192.0.2.1",
+        "--subnet-file=/run/a b",
+        "--iptables-forward-rules=false",
+    ]
+    assert sorted(changed(parse_flags(line, {}))) == [
+        "etcd-endpoints=http://a:1,http://b:2",
+        "etcd-password=(not shown)",
+        "etcd-username=u",
+        "iface-regex='^e[tn]'",
+        "iface=eth0,eth1",
+        "ip-masq=true",
+        "iptables-forward-rules=false",
+        "public-ip=192.0.2.1",
+        "subnet-file='/run/a b'",
+        "v=2",
+    ]

@@ -567,3 +567,16 @@ def test_any_text_is_a_configuration_or_a_config_error(text, etcd):
             assert pool.last in pool.network
             assert pool.first <= pool.last
             assert count(pool) >= 1
+
+
+def test_a_key_that_stands_there_twice_is_warned_of():
+    netconf = parse_netconf(
+        '{"Network": "10.1.0.0/16", "network": "10.2.0.0/16", "x": 1, "x": 2,'
+        ' "Backend": {"Type": "vxlan", "VNI": 2, "Vni": 3, "vni": 4}}'
+    )
+    assert (str(netconf.v4.network), netconf.options.vni) == ("10.2.0.0/16", 4)
+    assert netconf.warnings == (
+        "net-conf: Network stands there 2 times; the last one counts",
+        "net-conf: x is no known key and is ignored.",
+        "net-conf: Backend.VNI stands there 3 times; the last one counts",
+    )
