@@ -4,15 +4,16 @@ With a compiler the program is the static client (`build`); without one it is a 
 its own process.
 """
 
-import os
 import stat
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weft.cni import build, plugins
+from weft.cni.inventory import Inventory, lasting, put, remove
 from weft.model.errors import ConfigError, Problem
 
 SETTINGS: Final = ".weft-python"
@@ -32,12 +33,16 @@ sys.exit(main(sys.argv[0].rpartition("/")[2]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What `install` has put where. `client` is False for the Python script."""
+    """What `install` has put where. `client` is False for the Python script.
+
+    `replaced` are the names under which there was another program, which is kept aside.
+    """
 
     bin_dir: Path
     names: tuple[str, ...]
     client: bool
     interpreter: Path
+    replaced: tuple[str, ...] = ()
 
 
 def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
@@ -51,13 +56,49 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     bin_dir.mkdir(parents=True, exist_ok=True)
     program = build.client()
     content = program.read_bytes() if program else _SCRIPT.format(interpreter=python).encode()
-    # Settings first: a client that finds no daemon needs them from its first call on.
-    _put(bin_dir, SETTINGS, f"{python}\n".encode(), mode=0o644)
-    first, *others = plugins.NAMES
-    _put(bin_dir, first, content, mode=0o755)
-    for name in others:
-        _link(bin_dir, first, name)
-    return Installed(bin_dir=bin_dir, names=plugins.NAMES, client=program is not None, interpreter=python)
+    inventory = Inventory.read(bin_dir)
+    replaced = tuple(name for name in plugins.NAMES if inventory.keep_aside(name))
+    for name in plugins.NAMES:
+        inventory.expect(name, content)
+    with lasting(bin_dir):
+        inventory.write()
+        # Settings first: a client that finds no daemon needs them from its first call on.
+        put(bin_dir / SETTINGS, f"{python}\n".encode(), mode=0o644)
+        first, *others = plugins.NAMES
+        put(bin_dir / first, content, mode=0o755)
+        for name in others:
+            _link(bin_dir, first, name)
+    return Installed(
+        bin_dir=bin_dir, names=plugins.NAMES, client=program is not None, interpreter=python, replaced=replaced
+    )
+
+
+def uninstall(inventory: Inventory) -> dict[str, str]:
+    """Take everything of ours away, and put back what it has replaced; returns what was done with each, in a word.
+
+    The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
+    client that runs at this moment may need it.
+    """
+    networks = [name for name in inventory.digests if "/" in name]
+    done = give_back(inventory, networks)
+    done |= give_back(inventory, list(inventory.digests))
+    with lasting(inventory.bin_dir):
+        remove(inventory.bin_dir / SETTINGS)
+    return done
+
+
+def give_back(inventory: Inventory, names: Iterable[str]) -> dict[str, str]:
+    """Have files of ours make room for those that were there before."""
+    done = {}
+    for name in names:
+        directory = inventory.path(name).parent
+        with ExitStack() as stack:
+            if directory.is_dir():
+                stack.enter_context(lasting(directory))
+            done[name] = inventory.give_back(name)
+    with lasting(inventory.bin_dir):
+        inventory.write()
+    return done
 
 
 def _check_interpreter(path: Path) -> None:
@@ -97,29 +138,10 @@ def _unsafe(path: Path, seen: str) -> ConfigError:
     )
 
 
-def _put(directory: Path, name: str, content: bytes, *, mode: int) -> None:
-    fresh = directory / f".weft-{name}.new"
-    with ExitStack() as undo:
-        undo.callback(_remove, fresh)
-        _remove(fresh)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(fd)
-        fresh.rename(directory / name)
-
-
 def _link(directory: Path, target: str, name: str) -> None:
     fresh = directory / f".weft-{name}.new"
-    _remove(fresh)
+    remove(fresh)
     fresh.hardlink_to(directory / target)
     fresh.rename(directory / name)
     # Renaming one link of a file onto another does nothing at all (rename(2)): a second installation over the first.
-    _remove(fresh)
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        path.unlink()
+    remove(fresh)

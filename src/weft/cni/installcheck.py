@@ -1,0 +1,101 @@
+"""Whether a node has every plugin that its networks name: which program, of which version, speaking what (CNI-001)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.cni import runtimeexec
+from weft.cni.runtime import NetworkList, Runtime, load_all
+from weft.model.errors import Problem
+from weft.wire import cnijson
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError
+from weft.wire.cnilist import PluginConf
+
+_ABOUT: Final = re.compile(rb"^CNI \S+ plugin (.+)$", re.MULTILINE)
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A plugin that a network needs. `path` is empty if it is not there, `version` if it does not say."""
+
+    network: str
+    file: Path
+    plugin: str
+    path: str = ""
+    version: str = ""
+    speaks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All plugins of all networks, and all that is wrong."""
+
+    lines: tuple[Line, ...]
+    problems: tuple[Problem, ...]
+
+
+def check(conf_dir: Path, bin_dir: Path) -> Report:
+    """Look at every network of a directory, and at the programs that it needs in another."""
+    runtime = Runtime(paths=[str(bin_dir)], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, timeout=_SECONDS)
+    lines: list[Line] = []
+    problems: list[Problem] = []
+    for file, network in load_all(conf_dir):
+        if isinstance(network, CniError):
+            problems.append(Problem(code="CONF-002", where=str(file), seen=str(network)))
+            continue
+        for plugin in _needed(network, file, problems):
+            line = Line(network=network.name, file=file, plugin=plugin)
+            try:
+                lines.append(_look(runtime, line, network, problems))
+            except CniError as error:
+                lines.append(line)
+                problems.append(_missing(line, str(error)))
+    return Report(lines=tuple(lines), problems=tuple(problems))
+
+
+def _needed(network: NetworkList, file: Path, problems: list[Problem]) -> dict[str, None]:
+    """Return the plugins that a network runs, in the order in which it names them."""
+    needed: dict[str, None] = {}
+    for plugin in network.plugins:
+        try:
+            named = plugin.named
+        except JsonError as error:
+            problems.append(Problem(code="CONF-002", where=f"{file}: {plugin.type}", seen=str(error)))
+            named = (plugin.type,)
+        needed |= dict.fromkeys((*named, *_implied(plugin)))
+    return needed
+
+
+def _implied(plugin: PluginConf) -> Iterator[str]:
+    """Give what flannel runs without that anybody has to name it (flannel.md §10.4)."""
+    if plugin.type != "flannel":
+        return
+    delegate = cnijson.value_of(plugin.obj, "delegate")
+    delegate = delegate if isinstance(delegate, dict) else {}
+    if not cnijson.value_of(delegate, "type"):
+        yield "bridge"
+    if not cnijson.value_of(delegate, "ipam"):
+        yield "host-local"
+
+
+def _look(runtime: Runtime, line: Line, network: NetworkList, problems: list[Problem]) -> Line:
+    path = runtime.find(line.plugin)
+    speaks = runtime.versions(line.plugin)
+    wanted = network.version or "0.1.0"
+    if wanted not in speaks:
+        expected = f"{wanted}, the version of {line.file}"
+        seen = f"it speaks {', '.join(speaks)}"
+        problems.append(Problem(code="CNI-001", where=f"plugin {path}", seen=seen, expected=expected))
+    # Without a command a plugin tells people what it is (cni.md §1.3).
+    said = _ABOUT.search(runtimeexec.execute(path, runtime.env, b"", timeout=_SECONDS).stderr)
+    version = said.group(1).decode("utf-8", "replace") if said else ""
+    return Line(network=line.network, file=line.file, plugin=line.plugin, path=path, version=version, speaks=speaks)
+
+
+def _missing(line: Line, seen: str) -> Problem:
+    hint = f"'weft cni install' puts weft's plugins there; another {line.plugin} has to come from where it was."
+    return Problem(code="CNI-001", where=f"network {line.network} in {line.file}", seen=seen, hint=hint)

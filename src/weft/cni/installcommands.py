@@ -1,0 +1,156 @@
+"""`weft cni install` and `uninstall`: weft's plugins onto a node, and off it again."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from weft.cni import conflist, install, runtimeconf
+from weft.cni.inventory import Inventory
+from weft.model.errors import ConfigError
+from weft.model.table import table
+from weft.wire.subnetenv import parse_for_cni
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_PATH: Final = click.Path(path_type=Path, file_okay=False)
+OUTPUT: Final = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
+)
+BIN_DIR: Final = click.option(
+    "--bin-dir", default="/opt/cni/bin", show_default=True, type=_PATH, help="Where the runtime finds plugins."
+)
+_LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
+
+
+@click.command("install")
+@BIN_DIR
+@click.option(
+    "--conf-dir",
+    default=runtimeconf.DIRECTORY,
+    show_default=True,
+    type=_PATH,
+    help="Where the runtime finds networks.",
+)
+@click.option("--wait", is_flag=True, help="Configure the network only once this node has a lease.")
+@click.option(
+    "--subnet-file",
+    default="/run/flannel/subnet.env",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="What the daemon writes when it has one.",
+)
+@click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
+@OUTPUT
+def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, check: bool, output: str) -> int:
+    """Put weft's plugins and flannel's list on a node.
+
+    Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
+    of others under the same names are kept in .weft-replaced; `weft cni uninstall` puts them back. A list of others
+    under the same name stays.
+
+    \b
+      weft cni install
+      weft cni install --bin-dir /usr/lib/cni --wait
+      weft cni install --check
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if check:
+        return _check(bin_dir, conf_dir, output)
+    installed = install.install(bin_dir.absolute())
+    if wait:
+        _wait_for(subnet_file)
+    inventory = Inventory.read(bin_dir.absolute())
+    path = conf_dir / conflist.NAME
+    done = conflist.install(conf_dir, inventory)
+    data = {
+        "bin_dir": str(installed.bin_dir),
+        "plugins": installed.names,
+        "client": installed.client,
+        "interpreter": str(installed.interpreter),
+        "replaced": installed.replaced,
+        "conflist": {"path": str(path), "done": done},
+    }
+    lines = [f"{bin_dir}: {', '.join(installed.names)}"]
+    if installed.replaced:
+        lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
+    if not installed.client:
+        lines.append("without a compiler the plugins are Python scripts, which take longer to start")
+    lines.append(f"{path}: {_SAID[done]}")
+    first = runtimeconf.files(conf_dir)[0]
+    if first != path:
+        lines.append(f"{first} comes first there: that is the network that runtimes use")
+    report(output, data, "\n".join(lines))
+    return 0
+
+
+_SAID: Final = {
+    "written": "written",
+    "there already": "the same was there already",
+    "kept": "stays as it is, somebody else's; remove it first if weft's is wanted",
+}
+
+
+def _check(bin_dir: Path, conf_dir: Path, output: str) -> int:
+    from weft.cni import installcheck
+
+    found = installcheck.check(conf_dir, bin_dir)
+    rows = [
+        (line.network, line.plugin, line.path or "missing", line.version, ", ".join(line.speaks))
+        for line in found.lines
+    ]
+    data = {
+        "plugins": [{**asdict(line), "file": str(line.file)} for line in found.lines],
+        "problems": [asdict(problem) for problem in found.problems],
+    }
+    text = table(("NETWORK", "PLUGIN", "PATH", "VERSION", "SPEAKS"), rows) if rows else f"no network in {conf_dir}"
+    report(output, data, text)
+    for problem in found.problems:
+        click.echo(f"weft: {problem}", err=True)
+    return 1 if found.problems else 0
+
+
+def _wait_for(subnet_file: Path) -> None:
+    said = ""
+    while True:
+        try:
+            parse_for_cni(subnet_file.read_text(errors="replace"), str(subnet_file))
+        except FileNotFoundError:
+            seen = f"waiting for {subnet_file}, which weftd writes when it has a lease"
+        except ConfigError as error:
+            seen = str(error)
+        else:
+            return
+        if seen != said:
+            click.echo(seen, err=True)
+        said = seen
+        time.sleep(_LOOK_AGAIN)
+
+
+@click.command("uninstall")
+@BIN_DIR
+@OUTPUT
+def uninstall_command(bin_dir: Path, output: str) -> None:
+    """Take away exactly what `install` has put there.
+
+    The network list goes first, and programs that weft's have replaced come back. What somebody has changed since stays. Pods that are still attached need a plugin of the same name to be detached:
+    see `weft cni handback`.
+
+    \b
+      weft cni uninstall
+    """  # noqa: D301 - as above
+    done = install.uninstall(Inventory.read(bin_dir.absolute()))
+    report(output, {"done": done}, names(done) or f"nothing of weft is in {bin_dir}")
+
+
+def names(done: Mapping[str, str]) -> str:
+    """Return what was done with which file, a line each."""
+    return "\n".join(f"{name}: {how}" for name, how in done.items())
+
+
+def report(output: str, data: object, text: str) -> None:
+    """Print what was done, for people or for programs."""
+    click.echo(json.dumps(data, indent=4) if output == "json" else text.rstrip("\n"))
