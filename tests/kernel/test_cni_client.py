@@ -224,7 +224,8 @@ class TestInstallation:
             done = install(tmp_path / "bin")
             assert done.client
             assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == 1
-            assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == sorted([*done.names, ".weft-python"])
+            ours = sorted([*done.names, ".weft-installed", ".weft-python"])
+            assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == ours
         settings = tmp_path / "bin" / ".weft-python"
         assert settings.read_text() == f"{done.interpreter}\n"
         assert settings.stat().st_mode & 0o777 == 0o644

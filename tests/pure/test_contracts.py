@@ -25,6 +25,7 @@ WORLD = {("os", "environ"), ("os", "getenv"), ("sys", "argv")}
 BEGINNINGS = {
     "cli.py",
     "cni/__main__.py",
+    "cni/commands.py",
     "daemon/commands.py",
     "daemon/main.py",
     "lab/commands.py",
