@@ -130,7 +130,7 @@ class Monitor:
     """The nf_tables notices of the namespace in which it was opened. Close it, or use it in `with`."""
 
     def __init__(self, own: OwnProcesses) -> None:
-        """Raises `Unavailable` (KERN-001) where the kernel has no such notices; a lack of rights is no lack of those."""
+        """Raises `Unavailable` (KERN-001) where the kernel has no such notices, `PermissionError` without rights."""
         self._own = own
         self._generations = Generations(own)
         try:
