@@ -39,9 +39,9 @@ class Late:
 
 COMMANDS: Final = {
     "lab": Late(place="weft.lab.commands:lab", about="A multi-node cluster network on this machine."),
-    "cni": Late(place="weft.cni.commands:cni", about="Call plugins by hand, and put weft's on a node."),
     "plan": Late(place="weft.daemon.commands:plan", about="What a round of the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands:cleanup", about="Remove exactly what weft made in the kernel."),
+    "cni": Late(place="weft.cni.commands:cni", about="Call plugins by hand, and put weft's on a node."),
     "ipam": Late(place="weft.cni.ipamcommands:ipam", about="Who has which address on this node; freeing leaked ones."),
 }
 
