@@ -48,7 +48,7 @@ def configure(tmp_path, name="10-net.conflist", **keys):
     (tmp_path / "net.d" / name).write_text(json.dumps({**NET, **keys}))
 
 
-def said(code, out, err, *, code_of="CNI-002"):
+def said(code, out, err, *, code_of="CNI-003"):
     """Return what a command that failed said, in one line."""
     assert (code, out) == (2 if code_of in ("CONF-002", "FLAG-001") else 1, "")
     assert err.startswith(f"weft: {code_of} ")
@@ -115,7 +115,7 @@ def test_variables_that_are_refused(weft, monkeypatch, variable, code, words):
 def test_a_plugin_that_fails_says_so_in_its_own_words(weft, recording, netns):
     recording.does("one", "ADD", """echo '{"code": 11, "msg": "no lease", "details": "wait"}'; exit 1""")
     assert said(*weft("add", "net", netns)) == (
-        'weft: CNI-002 network net: plugin type="one" failed (add): no lease; wait. '
+        'weft: CNI-003 network net: plugin type="one" failed (add): no lease; wait. '
         f"'weft cni del net {netns}' removes what was made."
     )
 
@@ -212,7 +212,7 @@ class TestGc:
 def test_status(weft, recording, netns):
     assert weft("status", "net", netns) == (0, "net is ready\n", "")
     recording.does("one", "STATUS", """echo '{"code": 50, "msg": "no lease"}'; exit 1""")
-    assert said(*weft("status", "net")) == "weft: CNI-002 network net: no lease"
+    assert said(*weft("status", "net")) == "weft: CNI-003 network net: no lease"
 
 
 def test_version(weft, recording, tmp_path):
@@ -224,7 +224,7 @@ def test_version(weft, recording, tmp_path):
     ]
     configure(tmp_path, cniVersion="0.1.0")
     code, out, err = weft("version", "net", "-o", "json")
-    assert (code, err) == (1, "weft: CNI-002 network net: one does not speak 0.1.0\n")
+    assert (code, err) == (1, "weft: CNI-003 network net: one does not speak 0.1.0\n")
     assert json.loads(out)["plugins"][0]["supportedVersions"] == ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
     recording.does("one", "VERSION", "exit 3")
     assert "exit status 3" in said(*weft("version", "net"))

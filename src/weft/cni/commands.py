@@ -99,7 +99,7 @@ class _Site:
 
     def refuse(self, seen: str, hint: str = "") -> NoReturn:
         """Say that the network could not do it."""
-        code = "CNI-001" if "failed to find plugin" in seen or "no paths provided" in seen else "CNI-002"
+        code = "CNI-001" if "failed to find plugin" in seen or "no paths provided" in seen else "CNI-003"
         hint = "Say where plugins are: --path or CNI_PATH." if code == "CNI-001" else hint
         raise WeftError(Problem(code=code, where=f"network {self.name}", seen=seen, hint=hint))
 
@@ -261,7 +261,7 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # n
     text = table(("PLUGIN", "PATH", "VERSIONS"), ((name, path, ", ".join(spoken)) for name, path, spoken in rows))
     installcommands.report(output, data, text)
     for name in lacking:
-        click.echo(f"weft: CNI-002 network {network}: {name} does not speak {wanted}", err=True)
+        click.echo(f"weft: CNI-003 network {network}: {name} does not speak {wanted}", err=True)
     return 1 if lacking else 0
 
 
