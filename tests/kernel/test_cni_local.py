@@ -140,6 +140,11 @@ def test_without_a_command_a_plugin_says_what_it_is(node: Node, bin_dir: Path, p
     assert done.stderr.splitlines()[1].startswith("CNI protocol versions supported: 0.1.0, 0.2.0, ")
 
 
+def test_a_variable_that_is_not_utf_8_is_error_4(node: Node, make_netns):
+    answer = node.call("ADD", make_netns().path, CNI_ARGS="\udcff")
+    assert answer == {"code": 4, "msg": "the environment variable CNI_ARGS is not UTF-8"}
+
+
 def test_a_state_directory_that_cannot_be_used_is_error_11(node: Node, make_netns):
     answer = node.call("ADD", make_netns().path, WEFT_STATE_DIR="/proc/none")
     assert answer["code"] == 11

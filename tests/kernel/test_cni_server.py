@@ -303,6 +303,10 @@ class TestRefusals:
         assert done
         assert reason in json.loads(done.stdout)["msg"]
 
+    def test_a_variable_that_is_not_utf_8_is_the_callers_fault(self, daemon: CniDaemon):
+        client = daemon.start("ADD", {"do": "look"}, CNI_X="\udcff").feed()
+        assert client.answer() == {"code": 4, "msg": "the environment variable CNI_X is not UTF-8"}
+
     @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\x09\0\1\0\1abc"])
     def test_frames_that_end_too_soon(self, daemon: CniDaemon, data: bytes):
         done = exchange(daemon.socket, data or b"\0", shutdown=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from struct import pack, unpack_from
 from subprocess import CompletedProcess
-from threading import Thread
+from threading import Event, Thread
 from typing import Final
 
 from tests.support.cniclient import check_sane, error, read_frame
@@ -210,10 +210,12 @@ class Judge:
     def __init__(self) -> None:
         self._stream = Stream(data=b"", path="")
         self._heard = b""
+        self._over = Event()
 
     def next(self, stream: Stream) -> None:
         """Have the next client be told this."""
         self._stream, self._heard = stream, b""
+        self._over.clear()
 
     def serve(self, connection: socket.socket) -> None:
         """Read the request, say everything, and hear what comes back."""
@@ -231,6 +233,7 @@ class Judge:
             while data := connection.recv(1 << 20):
                 self._heard += data
         speaker.join()
+        self._over.set()
 
     def judge(self, done: "CompletedProcess[bytes]") -> None:
         """Compare what the client did with the model."""
@@ -241,6 +244,7 @@ class Judge:
             return
         assert (done.returncode, done.stdout) == (expected.answer.exit, expected.answer.stdout)
         assert done.stderr == expected.answer.stderr
+        assert self._over.wait(10)
         for (name, stdin), ran in zip(expected.orders, _rans(self._heard), strict=True):
             _check_ran(name, stdin, ran)
 

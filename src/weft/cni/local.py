@@ -44,6 +44,7 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
     )
     retired: list[int] = []
     try:
+        _check_text(variables)
         node = open_node(state_dir, retire=retired.append, lease_problem=lambda: _NO_DAEMON)
         with closing(node), ContainerLocks(node.state).hold(variables) as turn, ExitStack() as opened:
             found = _open_descriptors(variables.get("CNI_NETNS", ""), opened)
@@ -65,6 +66,15 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
         return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, f"weftd does not answer, and without it: {error}").render())
     finally:
         _delete(retired)
+
+
+def _check_text(variables: Mapping[str, str]) -> None:
+    """Refuse what could not be written into an answer, as a daemon does."""
+    for name, value in variables.items():
+        try:
+            f"{name}={value}".encode()
+        except UnicodeEncodeError as error:
+            raise CniError(cni.BAD_ENVIRONMENT, f"the environment variable {name} is not UTF-8") from error
 
 
 def _delete(retired: list[int]) -> None:

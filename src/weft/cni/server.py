@@ -21,7 +21,7 @@ from weft.cni.session import Plugins, Service, Session
 from weft.cni.turns import Turns
 from weft.wire import cni, frames
 from weft.wire.cni import CniError
-from weft.wire.frames import Call, FrameError, VersionError
+from weft.wire.frames import Call, FrameError, VariableError, VersionError
 
 # Our own work on one request, without waiting for delegates. The client waits longer (ANSWER_TIMEOUT in weft.h).
 LIMIT_SECONDS: Final = 30.0
@@ -190,6 +190,8 @@ class _Incoming:
             self._take(data)
         except VersionError as error:
             self.refuse(CniError(cni.TRY_AGAIN, str(error)))
+        except VariableError as error:
+            self.refuse(CniError(cni.BAD_ENVIRONMENT, str(error)))
         except FrameError as error:
             self.refuse(CniError(cni.INTERNAL, f"the request cannot be read: {error}"))
 

@@ -9,7 +9,6 @@ from weft.wire.cnijson import JsonError, Object
 
 _KEYS: Final = ("ingressRate", "ingressBurst", "egressRate", "egressBurst")
 _BITS: Final = 8
-_LARGEST: Final = 0xFFFFFFFFFFFFFFFF
 # In bytes; one less than fits the kernel's 32 bits, as upstream has it.
 _BURST_BYTES: Final = 0xFFFFFFFF
 
@@ -26,10 +25,7 @@ def parse(config: Object) -> Limits:
 
 
 def _limit(source: Object, direction: str) -> Limit | None:
-    rate, burst = cnijson.integer(source, f"{direction}Rate"), cnijson.integer(source, f"{direction}Burst")
-    for key, value in ((f"{direction}Rate", rate), (f"{direction}Burst", burst)):
-        if not 0 <= value <= _LARGEST:
-            raise JsonError(f"{key} {value} is no unsigned number of 64 bits")
+    rate, burst = (cnijson.integer(source, f"{direction}{key}", least=0) for key in ("Rate", "Burst"))
     if rate and not burst:
         raise failure("if rate is set, burst must also be set")
     if burst and not rate:

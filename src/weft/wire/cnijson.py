@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 # A node's pods have few networks, gateways and shapes of configuration, and a chain names an address over and over.
 _REMEMBERED: Final = 256
+LEAST: Final = -(1 << 63)  # the reference's integers have 64 bits, with a sign or without
+MOST: Final = (1 << 64) - 1
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer", float: "a number"}
 
 
@@ -103,14 +105,17 @@ def flag(obj: Object, key: str) -> bool:
     return _get(obj, key, bool, default=False)
 
 
-def integer(obj: Object, key: str) -> int:
-    """Return an integer, 0 by default."""
-    return _get(obj, key, int, 0)
+def integer(obj: Object, key: str, *, least: int = LEAST, most: int = MOST) -> int:
+    """Return an integer within limits, of 64 bits by default; 0 by default, whatever the limits."""
+    value = _get(obj, key, int, 0)
+    if value and not least <= value <= most:
+        raise JsonError(f"cannot use {str(value)[:24]} as {key} (expected an integer from {least} to {most})")
+    return value
 
 
-def maybe_integer(obj: Object, key: str) -> int | None:
-    """Return an integer, None if absent: for keys whose 0 means something."""
-    return None if value_of(obj, key) is None else _get(obj, key, int, 0)
+def maybe_integer(obj: Object, key: str, *, least: int = LEAST, most: int = MOST) -> int | None:
+    """Return an integer as `integer` does, None if absent: for keys whose 0 means something."""
+    return None if value_of(obj, key) is None else integer(obj, key, least=least, most=most)
 
 
 def member(obj: Object, key: str) -> Object:

@@ -17,6 +17,10 @@ _BLOCKS: Final = ("", "0.1.0", "0.2.0")
 _VERSIONED: Final = ("0.3.0", "0.3.1", "0.4.0")
 _PLAIN: Final = ("1.0.0", "1.1.0")
 
+# What the kernel has room for: __u32, and rtm_scope, a byte (rtnetlink.h).
+_MAX_NUMBER: Final = (1 << 32) - 1
+_MAX_SCOPE: Final = 255
+
 
 def read(obj: Object, version: str) -> Result:
     """Read a result that must have the shape of `version` (§1.15). `CniError` 999 with the text of the spec."""
@@ -94,11 +98,11 @@ def read_route(value: Any, where: str) -> RouteConfig:
     return RouteConfig(
         dst=parse_cidr(cnijson.text(obj, "dst")),
         gw=_maybe_ip(obj, "gw"),
-        mtu=cnijson.integer(obj, "mtu"),
-        advmss=cnijson.integer(obj, "advmss"),
-        priority=cnijson.integer(obj, "priority"),
-        table=cnijson.maybe_integer(obj, "table"),
-        scope=cnijson.maybe_integer(obj, "scope"),
+        mtu=cnijson.integer(obj, "mtu", least=0, most=_MAX_NUMBER),
+        advmss=cnijson.integer(obj, "advmss", least=0, most=_MAX_NUMBER),
+        priority=cnijson.integer(obj, "priority", least=0, most=_MAX_NUMBER),
+        table=cnijson.maybe_integer(obj, "table", least=0, most=_MAX_NUMBER),
+        scope=cnijson.maybe_integer(obj, "scope", least=0, most=_MAX_SCOPE),
     )
 
 

@@ -50,6 +50,10 @@ class VersionError(FrameError):
         )
 
 
+class VariableError(FrameError):
+    """An environment variable that cannot be read: a fault of the caller, not of the client."""
+
+
 class Kind(IntEnum):
     """What a frame says."""
 
@@ -176,7 +180,10 @@ def decode_call(frame: Frame) -> Call:
     plugin, descriptors, netns_problem, stdin_error, stdin, *variables = frame.fields
     env: dict[str, str] = {}
     for variable in variables:
-        name, equals, value = _text(variable, "an environment variable").partition("=")
+        try:
+            name, equals, value = _text(variable, _named(variable)).partition("=")
+        except FrameError as error:
+            raise VariableError(str(error)) from error
         if not equals or not name.startswith("CNI_"):
             raise FrameError("a variable that is none of the CNI_ variables")
         env[name] = value
@@ -188,6 +195,10 @@ def decode_call(frame: Frame) -> Call:
         stdin=stdin,
         env=env,
     )
+
+
+def _named(variable: bytes) -> str:
+    return f"the environment variable {variable.partition(b'=')[0].decode('ascii', 'replace')}"
 
 
 def encode_run(run: Run, *, version: int = VERSION) -> bytes:
@@ -225,4 +236,4 @@ def _text(data: bytes, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FrameError(f"{what} is not UTF-8: {data[:64]!r}") from error
+        raise FrameError(f"{what} is not UTF-8") from error

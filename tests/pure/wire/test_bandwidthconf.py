@@ -54,11 +54,13 @@ def test_rates_and_bursts(direction, rate, burst, message):
         ),
         (
             {"egressRate": 8, "egressBurst": -1},
-            "failed to parse network configuration: egressBurst -1 is no unsigned number of 64 bits",
+            "failed to parse network configuration: cannot use -1 as egressBurst "
+            "(expected an integer from 0 to 18446744073709551615)",
         ),
         (
             {"egressRate": 1 << 64, "egressBurst": 1},
-            "failed to parse network configuration: egressRate 18446744073709551616 is no unsigned number of 64 bits",
+            "failed to parse network configuration: cannot use 18446744073709551616 as egressRate "
+            "(expected an integer from 0 to 18446744073709551615)",
         ),
         (
             {"runtimeConfig": {"bandwidth": 5}},

@@ -241,3 +241,27 @@ def test_another_type_names_the_key(key, read):
 
 def test_numbers_with_a_fraction_are_read():
     assert cnijson.load(b'{"a": 1.5}') == {"a": 1.5}
+
+
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1])
+def test_numbers_of_more_than_64_bits_are_refused(number: int):
+    for read in (cnijson.integer, cnijson.maybe_integer):
+        with pytest.raises(JsonError, match=r"as n \(expected an integer from -9223372036854775808 to"):
+            read({"n": number}, "n")
+        assert read({"n": number // 2}, "n") == number // 2
+
+
+def test_limits_do_not_exclude_the_default():
+    assert cnijson.integer({}, "n", least=1, most=5) == 0
+    assert cnijson.integer({"n": 0}, "n", least=1, most=5) == 0
+    with pytest.raises(JsonError, match="from 1 to 5"):
+        cnijson.integer({"n": 6}, "n", least=1, most=5)
+
+
+@pytest.mark.parametrize(
+    "key, number",
+    [("scope", 256), ("scope", -1), ("table", 1 << 32), ("table", -1), ("mtu", -1), ("priority", 1 << 32)],
+)
+def test_routes_that_the_kernel_has_no_room_for(key: str, number: int):
+    with pytest.raises(JsonError, match=f"cannot use {number} as {key}"):
+        cniresult.read_route({"dst": "10.0.0.0/8", key: number}, "routes[0]")

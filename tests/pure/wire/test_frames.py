@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.cniframes import decode_done, decode_run, encode_call, encode_ran
 from weft.wire import frames
-from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VersionError
+from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VariableError, VersionError
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 names = st.text(st.sampled_from("ABCXYZ_"), min_size=1, max_size=8)
@@ -150,11 +150,13 @@ def test_an_exit_status_is_a_number_up_to_255(status: bytes):
         (b"CNI_ARGS", "none of the CNI_"),
         (b"PATH=/bin", "none of the CNI_"),
         (b"CNI_ARGS=a\0b", "NUL"),
-        (b"CNI_ARGS=\xff", "not UTF-8"),
+        (b"CNI_ARGS=\xff", "the environment variable CNI_ARGS is not UTF-8"),
+        (b"CNI_\xff=a", "the environment variable CNI_\ufffd is not UTF-8"),
     ],
 )
 def test_a_call_carries_cni_variables_in_utf_8_alone(variable: bytes, reason: str):
-    with pytest.raises(FrameError, match=reason):
+    error = VariableError if b"\xff" in variable or b"\0" in variable else FrameError
+    with pytest.raises(error, match=reason):
         frames.decode_call(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"{}", variable)))
 
 
