@@ -9,7 +9,6 @@ from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 
-MAPPINGS = {"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}
 PREVIOUS = {
     "interfaces": [{"name": "eth0", "sandbox": "/x"}],
     "ips": [{"address": "10.0.0.2/24", "interface": 0}],
@@ -88,18 +87,6 @@ def test_portmap_that_comes_first(site):
     conf = {"cniVersion": "1.0.0", "name": "net", "type": "portmap"}
     assert site.call("portmap", "ADD", conf, netns="/x").msg == "must be called as chained plugin"
     assert site.call("portmap", "DEL", conf, netns="").exit == 0
-
-
-def test_portmap_with_mappings_is_of_a_later_build(site):
-    conf = {"cniVersion": "1.0.0", "name": "net", "type": "portmap", "prevResult": PREVIOUS, **MAPPINGS}
-    answer = site.call("portmap", "ADD", conf, netns="/x")
-    assert answer.code == 7
-    assert answer.msg.startswith('portmap: key "portMappings" with value [')
-    assert answer.msg.endswith("not in this build")
-    # The chain before it must still be told DEL.
-    deleted = site.call("portmap", "DEL", conf, netns="")
-    assert deleted.exit == 0
-    assert "not in this build" in deleted.stderr
 
 
 def test_portmap_with_nonsense(site):

@@ -25,9 +25,10 @@ def nf(netns: Netns) -> NfSocket:
     return sock
 
 
-def send(netns: Netns, family: int, port: int) -> None:
+def send(netns: Netns, family: int, port: int, *, source: int = 0) -> None:
     def inside() -> None:
         with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind((LOOPBACK[family], source))
             sock.sendto(b"?", (LOOPBACK[family], port))
 
     netns.call(inside)
@@ -45,22 +46,29 @@ def test_only_this_port_of_this_family(netns, nf, family):
     for each in (4, 6):
         for port in (53, 53, 54):
             send(netns, each, port)
-    assert forget_udp(nf, family, 53) == 2
+    assert forget_udp(nf, family, {53}) == 2
     other = LOOPBACK[10 - family]
     assert ports(netns) == sorted([(LOOPBACK[family], 54), (other, 53), (other, 53), (other, 54)])
-    assert forget_udp(nf, family, 53) == 0
+    assert forget_udp(nf, family, {53}) == 0
+
+
+def test_several_ports_in_one_walk(netns, nf):
+    for port in (53, 54, 54, 55):
+        send(netns, 4, port)
+    assert forget_udp(nf, 4, {53, 54}) == 3
+    assert ports(netns) == [("127.0.0.1", 55)]
 
 
 def test_only_what_leads_to_an_address(netns, nf):
     send(netns, 4, 53)
-    assert forget_udp(nf, 4, 53, leading_to=ip_address("192.0.2.1")) == 0
-    assert forget_udp(nf, 4, 53, leading_to=ip_address("127.0.0.1")) == 1
+    assert forget_udp(nf, 4, {53}, leading_to=ip_address("192.0.2.1")) == 0
+    assert forget_udp(nf, 4, {53}, leading_to=ip_address("127.0.0.1")) == 1
 
 
 def test_more_than_are_deleted_at_once(netns, nf):
-    for _ in range(150):
-        send(netns, 4, 53)
-    assert forget_udp(nf, 4, 53) == 150
+    for number in range(150):
+        send(netns, 4, 53, source=20000 + number)
+    assert forget_udp(nf, 4, {53}) == 150
     assert ports(netns) == []
 
 
@@ -70,5 +78,5 @@ def test_tcp_entries_stay(netns, nf):
             socket.create_connection(server.getsockname()).close()
 
     netns.call(inside)
-    assert forget_udp(nf, 4, 53) == 0
+    assert forget_udp(nf, 4, {53}) == 0
     assert "tcp" in netns.run("conntrack -L")

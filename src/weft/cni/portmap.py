@@ -1,37 +1,201 @@
-"""portmap: ports of the host that lead to the container (cni.md §5). In this build: a chain without mappings."""
+"""portmap: ports of the host that lead to the container (cni.md §5).
 
-from typing import Any, Final
+Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The
+ports work in one of three forms (`cni.portmapforms`): our own maps, unless the configuration asks for upstream's
+rules or the host has no nf_tables.
+"""
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from weft.cni import masq, portmapforms, portmapmaps, portmaprules
+from weft.cni.portmapforms import FORMS, MAPS, Kept
+from weft.cni.portmapmaps import Unusable
+from weft.cni.programs import FAMILIES
 from weft.cni.skel import Call, Plugin, about
-from weft.wire import cnijson, cniresult
-from weft.wire.cni import failure, not_in_this_build
-from weft.wire.cnijson import JsonError
+from weft.desired import portmap, portmapiptables, portmapnft
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.nfnetlink import NfSocket, Table
+from weft.model.attachment import Result
+from weft.model.net import Ip
+from weft.model.portmap import PortMap, PortmapConf
+from weft.wire import cni, cniresult, portmapconf
+from weft.wire.cni import CniError, failure
+from weft.wire.portmapconf import IPTABLES, NFTABLES
 
 NAME: Final = "portmap"
 
+_PREFIX: Final = {4: "ip", 6: "ip6"}
+
 
 def _add(call: Call) -> bytes:
-    mappings = _mappings(call)
-    previous = cniresult.read_previous(call.config, call.version)
-    if previous is None:
-        raise failure("must be called as chained plugin")
-    if mappings:
-        raise not_in_this_build(f'portmap: key "portMappings" with value {list(mappings)!r}')
+    conf, previous = _parse(call)
+    if conf.mappings:
+        wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+        if wanted.addresses:
+            _map(call, wanted)
     return cniresult.render(previous, call.version)
 
 
-def _delete(call: Call) -> None:
-    # An ADD with mappings has failed, so there is nothing to undo; failing here too would keep the plugins before
-    # this one from ever being told DEL.
-    if _mappings(call):
-        call.note("portmap: mappings are not in this build: none were made, so none are removed")
-
-
-def _mappings(call: Call) -> tuple[Any, ...]:
+def _parse(call: Call) -> tuple[PortmapConf, Result]:
+    conf = portmapconf.parse(call.config)
     try:
-        return cnijson.items(cnijson.member(call.config, "runtimeConfig"), "portMappings", cnijson.as_object)
-    except JsonError as error:
-        raise failure(f"failed to parse config: {error}") from error
+        previous = cniresult.read_previous(call.config, call.version)
+    except CniError as error:
+        raise error.within("failed to parse config: ") from error
+    if previous is None:
+        raise failure("must be called as chained plugin")
+    return conf, previous
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, about=about(NAME))
+def _map(call: Call, wanted: PortMap) -> None:
+    """Map the ports in whole or not at all."""
+    host, attachment = call.host, call.attachment
+    kept = Kept(form=wanted.conf.backend or MAPS, wanted=wanted)
+    before = portmapforms.look_up(host, attachment)
+    if before is not None and before != kept:
+        portmapforms.undo(host, attachment, before, note=call.note)
+    try:
+        kept = _make(call, kept)
+        portmapforms.end_flows(host, wanted, of_container=False, note=call.note)
+        if wanted.conf.snat:
+            for address in wanted.addresses:
+                if address.version == 4:
+                    _allow_localhost(call, address.ip)
+    except (CniError, OSError):
+        _quietly(call, lambda: portmapforms.undo(host, attachment, kept, note=call.note))
+        portmapforms.forget(host, attachment)
+        raise
+
+
+def _make(call: Call, kept: Kept) -> Kept:
+    """Make the rules, in upstream's form where ours is impossible. Returns how it was done."""
+    portmapforms.keep(call, kept)
+    try:
+        FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+    except Unusable as error:
+        call.note(f"portmap: {error}")
+        kept = Kept(form=masq.choose(""), wanted=kept.wanted)
+        portmapforms.keep(call, kept)
+        FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+    return kept
+
+
+def _quietly(call: Call, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except (CniError, OSError) as error:
+        call.note(f"portmap: while undoing: {error}")
+
+
+def _allow_localhost(call: Call, pod: Ip) -> None:
+    """Let packets from 127.0.0.1 leave through the device that leads to the pod, where upstream allows it too."""
+    host = call.host
+    try:
+        link = host.rtnl.link(host.rtnl.route_to(pod).index)
+    except NetlinkError:
+        return  # no way there
+    if link is None:
+        return
+    setting = f"net/ipv4/conf/{link.name}/route_localnet"
+    try:
+        if host.sysctls.read(setting) != "1":
+            host.sysctls.write(setting, "1")
+    except OSError as error:
+        raise failure(f"unable to enable route_localnet: {error.strerror}") from error
+
+
+def _delete(call: Call) -> None:
+    host, attachment = call.host, call.attachment
+    kept = portmapforms.look_up(host, attachment)
+    if kept is None:
+        _remove_strangers(call, mapped=bool(portmapconf.parse(call.config).mappings))
+        return
+    portmapforms.undo(host, attachment, kept, note=call.note)
+    portmapforms.forget(host, attachment)
+
+
+def _remove_strangers(call: Call, *, mapped: bool) -> None:
+    """Remove what somebody else has made for this attachment: upstream, or we before the state was lost.
+
+    Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables.
+    """
+    nf = _socket(call)
+    container = call.container_id
+    chain = portmapiptables.chain_of(call.network, container)
+    chains = chain, portmapiptables.old_chain_of(chain)
+    for family, prefix in _PREFIX.items():
+        nat, hostports = Table(prefix, "nat"), Table(*portmapnft.table_of(family).split())
+        if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
+            portmaprules.remove_container(call.host, family, call.attachment)
+        elif mapped:
+            with suppress(CniError):  # no iptables: no rules of it
+                portmaprules.remove_container(call.host, family, call.attachment)
+        if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
+            FORMS[NFTABLES].remove(call.host, call.attachment, None)
+    if mapped:
+        FORMS[MAPS].remove(call.host, call.attachment, None)
+
+
+def _socket(call: Call) -> NfSocket | None:
+    try:
+        return call.host.netfilter
+    except OSError:
+        return None
+
+
+def _check(call: Call) -> None:
+    conf, previous = _parse(call)
+    wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+    if not conf.mappings or not wanted.addresses:
+        return
+    problem = _problem(call, wanted)
+    if problem:
+        raise failure(problem, "HOSTPORT-002: somebody has changed or removed rules; start the pod anew")
+
+
+def _problem(call: Call, wanted: PortMap) -> str:
+    """Return what is missing, in the form in which it was made; any form will do if we have not made it."""
+    kept = portmapforms.look_up(call.host, call.attachment)
+    form = kept.form if kept else wanted.conf.backend
+    if form:
+        return FORMS[form].missing(call.host, call.attachment, wanted)
+    problems = {}
+    for name in (IPTABLES, NFTABLES, MAPS):
+        try:
+            problems[name] = FORMS[name].missing(call.host, call.attachment, wanted)
+        except CniError as error:
+            problems[name] = str(error)
+    return "" if "" in problems.values() else problems[IPTABLES]
+
+
+def _gc(call: Call) -> None:
+    for attachment, kept in portmapforms.everything(call.host):
+        if call.is_valid(attachment):
+            continue
+        if kept is not None:
+            portmapforms.undo(call.host, attachment, kept, note=call.note)
+        portmapforms.forget(call.host, attachment)
+    _collect_strangers(call)
+
+
+def _collect_strangers(call: Call) -> None:
+    """Remove what nothing is kept of: elements and chains that name this network, and an attachment that is gone.
+
+    Rules of upstream's nft form name no network, so they are left to whoever made them.
+    """
+    valid = cni.valid_attachments(call.config)
+    owners = {masq.nft_comment_of(call.network, ifname, container)[1] for container, ifname in valid}
+    ours = f"{masq.nft_hash(call.network)}-"
+    nf = _socket(call)
+    if nf is not None:
+        portmapmaps.remove_all(nf, lambda comment: comment.startswith(ours) and not comment.startswith(tuple(owners)))
+    for family in FAMILIES:
+        try:
+            portmaprules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
+        except CniError as error:
+            call.note(f"portmap: no iptables rules looked at: {error}")
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, about=about(NAME))

@@ -1,0 +1,102 @@
+"""The forms that port maps take on a host, and what is kept of an attachment so that any of them can be undone.
+
+DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some runtimes repeat no mappings.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from weft.cni import portmapmaps, portmaprules, record
+from weft.cni.host import Host
+from weft.cni.skel import Call
+from weft.kernel.conntrack import forget_udp
+from weft.model.attachment import Attachment
+from weft.model.portmap import PortMap
+from weft.wire import portmapconf
+from weft.wire.cnijson import Object
+from weft.wire.portmapconf import IPTABLES, NFTABLES
+
+# Our own nf_tables maps; the other forms bear the names of upstream's backends.
+MAPS: Final = "maps"
+
+_SUBJECT: Final = "portmap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One way to have port maps on a host.
+
+    `add` makes an attachment's ports work; `remove` undoes that, with None as all that is known of it; `missing`
+    names the first thing that is not as `add` made it.
+    """
+
+    add: Callable[[Host, Attachment, PortMap], None]
+    remove: Callable[[Host, Attachment, PortMap | None], None]
+    missing: Callable[[Host, Attachment, PortMap], str]
+
+
+FORMS: Final = {
+    MAPS: Form(add=portmapmaps.add, remove=portmapmaps.remove, missing=portmapmaps.missing),
+    IPTABLES: Form(
+        add=portmaprules.add_iptables, remove=portmaprules.remove_iptables, missing=portmaprules.missing_iptables
+    ),
+    NFTABLES: Form(add=portmaprules.add_nft, remove=portmaprules.remove_nft, missing=portmaprules.missing_nft),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is kept of an attachment: the form's name, and what was wanted."""
+
+    form: str
+    wanted: PortMap
+
+
+def keep(call: Call, kept: Kept) -> None:
+    """Keep it, before anything is done."""
+    record.keep(call, _SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
+
+
+def look_up(host: Host, attachment: Attachment) -> Kept | None:
+    """Return what was kept in this boot, None if nothing or if it cannot be read."""
+    return _read(record.look_up(host, _SUBJECT, attachment))
+
+
+def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
+    """Give every attachment of which something is kept, with None for what is of another boot or torn."""
+    for attachment, known in list(record.everything(host, _SUBJECT)):
+        yield attachment, _read(known) if known.get("boot") == host.boot_id else None
+
+
+def forget(host: Host, attachment: Attachment) -> None:
+    """Forget what was kept."""
+    record.forget(host, _SUBJECT, attachment)
+
+
+def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str], None]) -> None:
+    """Remove what was made, and end the UDP flows that led there."""
+    FORMS[kept.form].remove(host, attachment, kept.wanted)
+    end_flows(host, kept.wanted, of_container=True, note=note)
+
+
+def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:
+    """Have UDP flows to the mapped ports begin anew; `of_container`: only those that lead to it.
+
+    What fails is only noted: such an entry ends by itself half a minute after the last packet.
+    """
+    ports = {mapping.host_port for mapping in wanted.conf.mappings if mapping.protocol == "udp"}
+    if not ports:
+        return
+    try:
+        for address in wanted.addresses:
+            forget_udp(host.netfilter, address.version, ports, leading_to=address.ip if of_container else None)
+    except OSError as error:
+        note(f"portmap: UDP flows are not ended: {error}")
+
+
+def _read(known: Object | None) -> Kept | None:
+    if known is None or known.get("form") not in FORMS:
+        return None
+    wanted = portmapconf.restore(known)
+    return None if wanted is None else Kept(form=known["form"], wanted=wanted)

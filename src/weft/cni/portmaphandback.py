@@ -1,0 +1,38 @@
+"""Port maps of running pods, rewritten to upstream's rules, so that its plugin can remove them (decisions.md §8)."""
+
+from weft.cni import masq, portmapforms, portmapmaps, programs
+from weft.cni.host import Host
+from weft.cni.portmapforms import FORMS, MAPS
+from weft.model.attachment import Attachment
+from weft.wire.cni import failure
+
+
+def hand_back(host: Host) -> list[Attachment]:
+    """Rewrite what is in our maps, and remove our table once it is empty. Returns the attachments, in no order.
+
+    A port works all the time: upstream's rules come before ours go. iptables' form is taken where iptables works.
+    What is in upstream's form already is only forgotten. May be repeated. Raises `CniError`, with what has been
+    rewritten until then done.
+    """
+    rewritten = []
+    for attachment, kept in portmapforms.everything(host):
+        if kept is not None and kept.form == MAPS:
+            FORMS[masq.choose("")].add(host, attachment, kept.wanted)
+            FORMS[MAPS].remove(host, attachment, kept.wanted)
+            rewritten.append(attachment)
+        portmapforms.forget(host, attachment)
+    _remove_table(host)
+    return rewritten
+
+
+def _remove_table(host: Host) -> None:
+    try:
+        nf = host.netfilter
+    except OSError:
+        return  # no nf_tables, no table
+    left = portmapmaps.listed(nf)
+    if left:
+        whose = ", ".join(sorted({element.comment for element in left}))
+        raise failure(f"table {portmapmaps.TABLE} has ports of which nothing else is known: {whose}", "see `weft ipam`")
+    if nf.sets(portmapmaps.TABLE):
+        programs.run("nft", "delete", "table", *str(portmapmaps.TABLE).split())

@@ -1,0 +1,234 @@
+"""portmap in our own nf_tables maps: the frame, and one attachment's elements in it (cni.md §5).
+
+The frame is made once on a node. A mapping is one element, looked up by its port, so that neither a packet nor a
+change gets slower with the number of pods. Decides, and touches nothing: `cni.portmapmaps` carries it out.
+
+Whose connections are masqueraded, that answers come back the way they went: the pod's own and its subnet's, so that
+siblings reach the service through the host as well, and the host's from 127.0.0.1. Whether they came through one of
+our ports is known where the port is translated and needed after routing; a mark says so on the way, on the first
+packet of a connection alone. Source and pod must match an element: the source cut to the subnet's length, so that
+sets stay exact and there is one set and rule for each length in use. A set of intervals would need but one rule; to
+delete from one takes the kernel 1.4 ms with 200 pods and 6.7 with 1,000, from an exact one 0.03 with any number
+(Linux 6.18).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from typing import Final, NamedTuple
+
+from weft.model.attachment import Cidr, Result
+from weft.model.net import Ip
+from weft.model.nftset import Element, field
+from weft.model.portmap import PROTOCOLS, Mapping, PortMap
+
+FAMILIES: Final = (4, 6)
+TABLE: Final = ("inet", "weft-hostport")
+
+# Bit 12. Upstream's portmap has 13, Kubernetes 14 and 15: a rule of theirs must not mistake our packets for its own.
+_MARK: Final = "0x00001000"
+_LOCALHOST: Final = ip_address("127.0.0.1")
+_PREFIX: Final = {4: "ip", 6: "ip6"}
+_ADDRESS_TYPE: Final = {4: "ipv4_addr", 6: "ipv6_addr"}
+_ADDRESS_BYTES: Final = {4: 4, 6: 16}
+_HAS_PORTS: Final = f"meta l4proto {{ {', '.join(sorted(PROTOCOLS, key=PROTOCOLS.__getitem__))} }}"
+_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
+
+# After iptables' chains at -100, where Services come before host ports too; before its POSTROUTING at 100, as the
+# first rule there is upstream's.
+_HOOKS: Final = {
+    "prerouting": "type nat hook prerouting priority -90; policy accept;",
+    "output": "type nat hook output priority -90; policy accept;",
+    "postrouting": "type nat hook postrouting priority 90; policy accept;",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRule:
+    """A rule of the frame. It is recognised by its comment."""
+
+    chain: str
+    rule: str
+    comment: str
+
+
+_RULES: Final = (
+    FrameRule(chain="ports", rule=f"meta mark set meta mark | {_MARK}", comment="through a host port"),
+    *(
+        FrameRule(chain="ports", rule=f"{_HAS_PORTS} {statement}", comment=comment)
+        for family, prefix in _PREFIX.items()
+        for statement, comment in (
+            (
+                f"dnat {prefix} to {prefix} daddr . meta l4proto . th dport map @bound{family}",
+                f"a port of one IPv{family} address",
+            ),
+            (
+                f"meta nfproto ipv{family} dnat {prefix} to meta l4proto . th dport map @any{family}",
+                f"a port of any IPv{family} address",
+            ),
+        )
+    ),
+    FrameRule(chain="ports", rule=f"meta mark set meta mark & {int(_MARK, 16) ^ 0xFFFFFFFF:#010x}", comment="none"),
+    FrameRule(chain="prerouting", rule="fib daddr type local jump ports", comment="to this host"),
+    FrameRule(chain="output", rule="fib daddr type local jump ports", comment="from this host to itself"),
+)
+
+
+def container_addresses(result: Result, ifname: str) -> tuple[Cidr, ...]:
+    """Return the container's first address of each family, IPv4 first (§5.1).
+
+    One that is known to belong elsewhere is none; one without an index may be the container's.
+    """
+    found: dict[int, Cidr] = {}
+    for ip in result.ips:
+        if ip.interface is not None and 0 <= ip.interface < len(result.interfaces):
+            interface = result.interfaces[ip.interface]
+            if interface.name != ifname or not interface.sandbox:
+                continue
+        found.setdefault(ip.address.version, ip.address)
+    return tuple(found[family] for family in FAMILIES if family in found)
+
+
+def elements(wanted: PortMap, comment: str) -> tuple[Element, ...]:
+    """Return an attachment's elements, each key once: of mappings of the same port the first counts."""
+    found: dict[tuple[str, bytes], Element] = {}
+    for family in FAMILIES:
+        mapped = wanted.of_family(family)
+        if mapped is None:
+            continue
+        address, mappings = mapped
+        made = [_port(mapping, address.ip, comment) for mapping in mappings]
+        if wanted.conf.snat and made:
+            sources = [(ip_network((0 if family == 4 else "::", 0)) if wanted.conf.masq_all else address.network)]
+            if family == 4 and not wanted.conf.masq_all:
+                sources.append(ip_network(_LOCALHOST))
+            made += [
+                Element(
+                    set=f"masq{family}-{source.prefixlen}",
+                    key=source.network_address.packed + address.ip.packed,
+                    comment=comment,
+                )
+                for source in sources
+            ]
+        for element in made:
+            found.setdefault((element.set, element.key), element)
+    return tuple(found.values())
+
+
+def _port(mapping: Mapping, pod: Ip, comment: str) -> Element:
+    key = field(bytes([PROTOCOLS[mapping.protocol]])) + field(mapping.host_port.to_bytes(2, "big"))
+    host_ip = mapping.host_ip
+    bound = host_ip is not None and not host_ip.is_unspecified
+    if host_ip is not None and bound:
+        key = host_ip.packed + key
+    data = pod.packed + field(mapping.container_port.to_bytes(2, "big"))
+    return Element(set=f"{'bound' if bound else 'any'}{pod.version}", key=key, data=data, comment=comment)
+
+
+def pod_of(element: Element) -> Ip:
+    """Return the address to which an element leads."""
+    size = _ADDRESS_BYTES[_family(element.set)]
+    return _ip(element.data[:size] or element.key[size:])
+
+
+def describe(element: Element) -> str:
+    """Return what an element does, for people."""
+    size = _ADDRESS_BYTES[_family(element.set)]
+    if not element.data:
+        length = element.set.partition("-")[2]
+        return f"masquerading from {_ip(element.key[:size])}/{length} to {pod_of(element)}"
+    key = element.key[-8:]
+    where = f" of {_ip(element.key[:size])}" if element.set.startswith("bound") else ""
+    target, port = pod_of(element), int.from_bytes(element.data[size : size + 2], "big")
+    leads = f"{target}:{port}" if target.version == 4 else f"[{target}]:{port}"
+    return f"host port {int.from_bytes(key[4:6], 'big')}/{_NAMES.get(key[0], key[0])}{where} to {leads}"
+
+
+def _family(name: str) -> int:
+    return int(name.partition("-")[0][-1])
+
+
+def _ip(packed: bytes) -> Ip:
+    return ip_address(packed)
+
+
+def is_of(element: Element, owner: str) -> bool:
+    """Tell whether an element is of the owner whose comments begin with this key."""
+    return element.comment.startswith(owner)
+
+
+class Change(NamedTuple):
+    """What makes an element stand: whether that of the same key goes first, and whether there is anything to add."""
+
+    delete: bool
+    add: bool
+
+
+def settle(wanted: Element, present: Element | None, owner: str) -> Change:
+    """Return what puts the wanted element in place of the one that its key has now.
+
+    `Taken` if it is another attachment's. One that leads to our own address is a dead one's: addresses are given
+    to one pod at a time.
+    """
+    if present is None:
+        return Change(delete=False, add=True)
+    if present == wanted:
+        return Change(delete=False, add=False)
+    if not is_of(present, owner) and pod_of(present) != pod_of(wanted):
+        raise Taken(wanted, present)
+    return Change(delete=True, add=True)
+
+
+class Taken(Exception):
+    """The key of an element is another attachment's."""
+
+    def __init__(self, wanted: Element, holder: Element) -> None:
+        super().__init__(f"{describe(wanted)}: taken by {holder.comment}")
+        self.wanted = wanted
+        self.holder = holder
+
+
+def frame_rules(sets: Iterable[str]) -> tuple[FrameRule, ...]:
+    """Return the rules that there must be with these sets."""
+    return (*_RULES, *(_masq_rule(name) for name in sorted(sets) if name.startswith("masq")))
+
+
+def frame(present: Iterable[str], needed: Iterable[str]) -> list[str]:
+    """Return nft's lines for what is missing of the frame: all of it without a set, else sets of masquerading.
+
+    They fail as a whole when somebody else has made the same meanwhile.
+    """
+    have = set(present)
+    table = " ".join(TABLE)
+    lines: list[str] = []
+    if not have:
+        lines.append(f'create table {table} {{ comment "weft: host ports of pods"; }}')
+        for family, address in _ADDRESS_TYPE.items():
+            port = f"inet_proto . inet_service : {address} . inet_service"
+            lines.append(f"create map {table} bound{family} {{ type {address} . {port}; }}")
+            lines.append(f"create map {table} any{family} {{ type {port}; }}")
+        lines.append(f"create chain {table} ports")
+        lines += [f"create chain {table} {name} {{ {hook} }}" for name, hook in _HOOKS.items()]
+        lines += _rules(_RULES)
+    for name in sorted(set(needed) - have):
+        if name.startswith("masq"):
+            address = _ADDRESS_TYPE[_family(name)]
+            lines.append(f"create set {table} {name} {{ type {address} . {address}; }}")
+            lines += _rules([_masq_rule(name)])
+    return lines
+
+
+def _masq_rule(name: str) -> FrameRule:
+    family, length = _family(name), int(name.partition("-")[2])
+    prefix = _PREFIX[family]
+    mask = ip_network((0 if family == 4 else "::", length)).netmask
+    cut = "" if length == mask.max_prefixlen else f" & {mask}"
+    return FrameRule(
+        chain="postrouting",
+        rule=f"meta mark & {_MARK} == {_MARK} {prefix} saddr{cut} . {prefix} daddr @{name} masquerade",
+        comment=f"from IPv{family} subnets of /{length}",
+    )
+
+
+def _rules(rules: Sequence[FrameRule]) -> list[str]:
+    return [f'add rule {" ".join(TABLE)} {each.chain} {each.rule} comment "{each.comment}"' for each in rules]

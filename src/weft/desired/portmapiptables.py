@@ -1,0 +1,189 @@
+"""portmap by iptables, with upstream's chains, rules and comments (cni.md §5.3): either can remove the other's.
+
+Rules are written as iptables-save lists them, so that what is there can be compared with what is wanted; functions
+that change something return lines for one iptables-restore.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable
+from ipaddress import ip_network
+from typing import Final
+
+from weft.model.attachment import Cidr
+from weft.model.net import Ip
+from weft.model.portmap import Mapping, PortMap, PortmapConf, target
+
+ENTRY: Final = "CNI-HOSTPORT-DNAT"
+_OLD_ENTRY: Final = "CNI-HOSTPORT-SNAT"
+_SETMARK: Final = "CNI-HOSTPORT-SETMARK"
+_MASQ: Final = "CNI-HOSTPORT-MASQ"
+_CHAIN: Final = "CNI-DN-"
+_OLD_CHAIN: Final = "CNI-SN-"
+_CHAIN_HEX: Final = 21
+_LONGEST_COMMENT: Final = 255
+_PORTS_IN_A_RULE: Final = 15  # multiport's limit
+_DEFAULT_BIT: Final = 13
+_LOCALHOST: Final = ip_network("127.0.0.1/32")
+
+
+def chain_of(network: str, container_id: str) -> str:
+    """Return the chain of a container in a network."""
+    digest = hashlib.sha512((network + container_id).encode("utf-8", "surrogateescape")).hexdigest()
+    return _CHAIN + digest[:_CHAIN_HEX]
+
+
+def old_chain_of(chain: str) -> str:
+    """Return the second chain of a container, which upstream made once."""
+    return _OLD_CHAIN + chain.removeprefix(_CHAIN)
+
+
+def comment_of(network: str, container_id: str) -> str:
+    """Return the comment of a container's entry rules."""
+    comment = f'dnat name: "{network}" id: "{container_id}"'
+    return comment if len(comment) <= _LONGEST_COMMENT else f"{comment[: _LONGEST_COMMENT - 2]}..."
+
+
+def chain_rules(wanted: PortMap, family: int) -> list[str]:
+    """Return the rules of the container's chain."""
+    mapped = wanted.of_family(family)
+    if mapped is None:
+        return []
+    address, mappings = mapped
+    return [rule for mapping in mappings for rule in _chain_rules(wanted.conf, mapping, address)]
+
+
+def _chain_rules(conf: PortmapConf, mapping: Mapping, address: Cidr) -> list[str]:
+    host = mapping.host_ip
+    to_host = "" if host is None or host.is_unspecified else f"-d {host}/{host.max_prefixlen} "
+    base = f"{to_host}-p {mapping.protocol} -m {mapping.protocol} --dport {mapping.host_port}"
+    rules = []
+    if conf.snat:
+        mark = f"{base} -j {conf.mark_chain or _SETMARK}"
+        # iptables lists a match of everything as none.
+        rules.append(mark if conf.masq_all else f"-s {address.network} {mark}")
+        if address.version == 4 and not conf.masq_all:
+            rules.append(f"-s {_LOCALHOST} {mark}")
+    return [*rules, f"{base} -j DNAT --to-destination {target(address, mapping)}"]
+
+
+def entry_rules(wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
+    """Return the rules that lead to the container's chain: all ports of a protocol, those it skips too."""
+    conditions = "".join(f"{_quoted(word)} " for word in wanted.conf.conditions(family))
+    ports: dict[str, list[str]] = {}
+    for mapping in wanted.conf.mappings:
+        ports.setdefault(mapping.protocol, []).append(str(mapping.host_port))
+    return [
+        f"-p {protocol} -m comment --comment {_quoted(comment, always=True)} -m multiport"
+        f" --dports {','.join(of_protocol[start : start + _PORTS_IN_A_RULE])} {conditions}-j {chain}"
+        for protocol, of_protocol in sorted(ports.items())
+        for start in range(0, len(of_protocol), _PORTS_IN_A_RULE)
+    ]
+
+
+def _quoted(word: str, *, always: bool = False) -> str:
+    if not always and word and not any(char in " \"'\\" for char in word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def rules_of(save: str, chain: str) -> list[str]:
+    """Return what follows `-A CHAIN ` in iptables-save's text."""
+    head = f"-A {chain} "
+    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
+
+
+def has_chain(save: str, chain: str) -> bool:
+    """Tell whether iptables-save's text has a chain."""
+    return f"\n:{chain} " in save
+
+
+def additions(save: str, wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
+    """Return the lines for iptables-restore that add what is missing, in upstream's order."""
+    shared = _shared_rules(wanted.conf)
+    entries = entry_rules(wanted, family, chain=chain, comment=comment)
+    chains = dict.fromkeys([*(name for name, _, _ in shared if name.startswith("CNI-")), ENTRY, chain])
+    lines = [f":{name} - [0:0]" for name in chains if not has_chain(save, name)]
+    lines += [f"{action} {rule}" for name, action, rule in shared if rule not in rules_of(save, name)]
+    present = rules_of(save, chain)
+    lines += [f"-A {chain} {rule}" for rule in chain_rules(wanted, family) if rule not in present]
+    led = [_ports_of(rule) for rule in rules_of(save, ENTRY) if rule.endswith(f" -j {chain}")]
+    return lines + [f"-A {ENTRY} {rule}" for rule in entries if _ports_of(rule) not in led]
+
+
+def _shared_rules(conf: PortmapConf) -> list[tuple[str, str, str]]:
+    """Return chain, action and rule of what all attachments share (§5.3, 1 to 4)."""
+    mark = f"{1 << (_DEFAULT_BIT if conf.mark_bit is None else conf.mark_bit):#x}"
+    rules = []
+    if conf.snat and not conf.mark_chain:
+        note = '-m comment --comment "CNI portfwd masquerade mark"'
+        jump = f'-m comment --comment "CNI portfwd requiring masquerade" -j {_MASQ}'
+        rules += [
+            (_SETMARK, f"-A {_SETMARK}", f"{note} -j MARK --set-xmark {mark}/{mark}"),
+            (_MASQ, f"-A {_MASQ}", f"-m mark --mark {mark}/{mark} -j MASQUERADE"),
+            ("POSTROUTING", "-I POSTROUTING 1", jump),
+        ]
+    local = f"-m addrtype --dst-type LOCAL -j {ENTRY}"
+    return [*rules, ("PREROUTING", "-A PREROUTING", local), ("OUTPUT", "-A OUTPUT", local)]
+
+
+def _ports_of(rule: str) -> tuple[str, str]:
+    """Return protocol and ports of an entry rule: the tool may list conditions otherwise than they were given."""
+    words = rule.split()
+    return _after(words, "-p"), _after(words, "--dports")
+
+
+def _after(words: list[str], option: str) -> str:
+    return words[words.index(option) + 1] if option in words[:-1] else ""
+
+
+def removals(save: str, chain: str, *, ours: Collection[Ip] = ()) -> list[str]:
+    """Return the lines that remove a container's chains and the rules that lead there.
+
+    With `ours`, the attachment's addresses: another attachment of the same container in this network shares the
+    chain, and keeps it.
+    """
+    others = [rule for rule in rules_of(save, chain) if _dnat_target(rule)]
+    if ours:
+        heads = tuple(f"{ip}:" if ip.version == 4 else f"[{ip}]:" for ip in ours)
+        mine = [rule for rule in others if _dnat_target(rule).startswith(heads)]
+        if len(mine) < len(others):
+            return [f"-D {chain} {rule}" for rule in mine]
+    lines = []
+    for name, entry in ((chain, ENTRY), (old_chain_of(chain), _OLD_ENTRY)):
+        if has_chain(save, name):
+            leading = [rule for rule in rules_of(save, entry) if rule.endswith(f" -j {name}")]
+            lines += [f"-D {entry} {rule}" for rule in leading]
+            lines += [f"-F {name}", f"-X {name}"]
+    return lines
+
+
+def _dnat_target(rule: str) -> str:
+    return rule.partition(" -j DNAT --to-destination ")[2]
+
+
+def missing(save: str, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
+    """Return what of a container's own rules is not there, in words; empty if all is."""
+    if not has_chain(save, chain):
+        return f"chain {chain} not found in iptables table nat"
+    present = rules_of(save, chain)
+    for rule in chain_rules(wanted, family):
+        if rule not in present:
+            return f"rule {rule} not found in chain {chain} of iptables table nat"
+    led = [_ports_of(rule) for rule in rules_of(save, ENTRY) if rule.endswith(f" -j {chain}")]
+    for rule in entry_rules(wanted, family, chain=chain, comment=comment):
+        if _ports_of(rule) not in led:
+            return f"rule {rule} not found in chain {ENTRY} of iptables table nat"
+    return ""
+
+
+def gone(save: str, network: str, valid: Iterable[str]) -> list[str]:
+    """Return the chains of this network's containers that are not among the valid ids, by their entry rules."""
+    comments = {f"--comment {_quoted(comment_of(network, container), always=True)} " for container in valid}
+    head = f"--comment {_quoted(comment_of(network, ''), always=True)}".removesuffix('\\""')
+    found = []
+    for rule in rules_of(save, ENTRY):
+        chain = rule.rpartition(" -j ")[2]
+        if head in rule and chain.startswith(_CHAIN) and not any(comment in rule for comment in comments):
+            found.append(chain)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,123 @@
+"""portmap by nft, with upstream's tables, rules and comments (cni.md §5.4): either can remove the other's.
+
+Rules are written as nft lists them, so that what is there can be compared with what is wanted; functions that change
+something return lines for one transaction. A comment is the container's id and nothing else, as upstream looks for
+it.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from weft.model.net import Ip
+from weft.model.portmap import PortMap, PortmapConf, target
+
+_PREFIX: Final = {4: "ip", 6: "ip6"}
+_TABLE_COMMENT: Final = "CNI portmap plugin"
+_PORTS: Final = "hostports"
+_LEGACY: Final = "hostip_hostports"
+_ALL: Final = "hostports_all"
+_MASQUERADING: Final = "masquerading"
+_HOOKS: Final = {
+    "prerouting": "type nat hook prerouting priority -100;",
+    "output": "type nat hook output priority -100;",
+    _MASQUERADING: "type nat hook postrouting priority 100;",
+}
+_LOCALHOST: Final = "127.0.0.1"
+
+# A table by chain: each rule with its handle.
+Listing = dict[str, list[tuple[str, str]]]
+
+
+def table_of(family: int) -> str:
+    """Return family and name of upstream's nft table."""
+    return f"{_PREFIX[family]} cni_hostport"
+
+
+def listing(text: str) -> Listing:
+    """Read `nft -a list table`: the rules of each chain with their handles."""
+    found: Listing = {}
+    chain = ""
+    for line in map(str.strip, text.splitlines()):
+        rule, marked, handle = line.rpartition(" # handle ")
+        if line.startswith("chain "):
+            chain = line.split()[1]
+            found[chain] = []
+        elif marked and chain:
+            found[chain].append((rule, handle))
+    return found
+
+
+def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
+    """Return the container's own rules by chain."""
+    mapped = wanted.of_family(family)
+    if mapped is None:
+        return {}
+    address, mappings = mapped
+    prefix, conf = _PREFIX[family], wanted.conf
+    rules: dict[str, list[str]] = {_PORTS: []}
+    for mapping in mappings:
+        host = mapping.host_ip
+        to_host = "" if host is None or host.is_unspecified else f"{prefix} daddr {host} "
+        leads = target(address, mapping)
+        rules[_PORTS].append(
+            f'{to_host}{mapping.protocol} dport {mapping.host_port} dnat to {leads} comment "{comment}"'
+        )
+    if conf.snat:
+        everything = "0.0.0.0/0" if family == 4 else "::/0"
+        sources = [everything if conf.masq_all else f"{address.ip}"]
+        if family == 4 and not conf.masq_all:
+            sources.append(_LOCALHOST)
+        rules[_MASQUERADING] = [
+            f'{prefix} saddr {source} {prefix} daddr {address.ip} masquerade comment "{comment}"' for source in sources
+        ]
+    return rules
+
+
+def base_rules(conf: PortmapConf, family: int) -> dict[str, list[str]]:
+    """Return the rules that all attachments share, by chain."""
+    conditions = "".join(f"{word} " for word in conf.conditions(family))
+    local = f"{conditions}fib daddr type local jump {_ALL}"
+    return {_LEGACY: [], _ALL: [f"jump {_LEGACY}", f"jump {_PORTS}"], "prerouting": [local], "output": [local]}
+
+
+def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list[str]:
+    """Return the lines for nft that add what is missing.
+
+    A shared chain is emptied and filled anew only if it differs: that makes the kernel wait, 10 ms and more.
+    """
+    table = table_of(family)
+    base, own = base_rules(wanted.conf, family), rules_of(wanted, family, comment)
+    lines = [f'add table {table} {{ comment "{_TABLE_COMMENT}"; }}']
+    for chain in dict.fromkeys([*own, *base]):
+        hook = f" {{ {_HOOKS[chain]} }}" if chain in _HOOKS else ""
+        lines.append(f"add chain {table} {chain}{hook}")
+    for chain, rules in base.items():
+        present = [rule for rule, _ in have.get(chain, [])]
+        if rules and rules != present:
+            lines.append(f"flush chain {table} {chain}")
+            lines += [f"add rule {table} {chain} {rule}" for rule in rules]
+    for chain, rules in own.items():
+        present = [rule for rule, _ in have.get(chain, [])]
+        lines += [f"add rule {table} {chain} {rule}" for rule in rules if rule not in present]
+    return lines
+
+
+def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
+    """Return the lines that delete the rules with this comment; with `ours` only those of these addresses."""
+    table = table_of(family)
+    marks = [mark for ip in ours for mark in (f" dnat to {ip}:", f" dnat to [{ip}]:", f" daddr {ip} masquerade")]
+    return [
+        f"delete rule {table} {chain} handle {handle}"
+        for chain in (_PORTS, _LEGACY, _MASQUERADING)
+        for rule, handle in have.get(chain, [])
+        if rule.endswith(f' comment "{comment}"') and (not marks or any(mark in rule for mark in marks))
+    ]
+
+
+def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
+    """Return the name of a chain that lacks rules of the container, empty if none does."""
+    for chain, rules in rules_of(wanted, family, comment).items():
+        present = [rule for rule, _ in have.get(chain, [])]
+        if any(rule not in present for rule in rules):
+            return chain
+    return ""

@@ -1,0 +1,74 @@
+"""Ports of the host that lead to a container: what an attachment wants, whatever rules make it so (cni.md §5)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from weft.model.attachment import Cidr
+from weft.model.net import Ip
+
+# IANA's numbers of the protocols that have ports and that runtimes name.
+PROTOCOLS: Final = {"sctp": 132, "tcp": 6, "udp": 17}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping:
+    """One port of the host, of one address or (None) of all, and the container's that it leads to.
+
+    `host_ip` 0.0.0.0 and :: stand for all addresses of their family alone.
+    """
+
+    host_port: int
+    container_port: int
+    protocol: str
+    host_ip: Ip | None = None
+
+    def __str__(self) -> str:
+        if self.host_ip is None:
+            return f"host port {self.host_port}/{self.protocol}"
+        return f"host port {self.host_port}/{self.protocol} of {self.host_ip}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortmapConf:
+    """What portmap is asked. `backend` is `iptables`, `nftables` or empty: nothing asks for one of them.
+
+    The conditions are further words of a match, in the backend's own language. `mark_bit` None is upstream's
+    default; `mark_chain` is empty unless another program's chain sets the mark.
+    """
+
+    mappings: tuple[Mapping, ...] = ()
+    backend: str = ""
+    snat: bool = True
+    masq_all: bool = False
+    conditions_v4: tuple[str, ...] = ()
+    conditions_v6: tuple[str, ...] = ()
+    mark_bit: int | None = None
+    mark_chain: str = ""
+
+    def conditions(self, family: int) -> tuple[str, ...]:
+        return self.conditions_v4 if family == 4 else self.conditions_v6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortMap:
+    """What one attachment wants: the configuration, and the container's address of each family, at most one each."""
+
+    conf: PortmapConf
+    addresses: tuple[Cidr, ...]
+
+    def of_family(self, family: int) -> "tuple[Cidr, tuple[Mapping, ...]] | None":
+        """Return address and mappings of a family, None if it has neither.
+
+        A mapping of a host's address belongs to that address' family, any other to both.
+        """
+        address = next((each for each in self.addresses if each.version == family), None)
+        if address is None:
+            return None
+        mappings = (each for each in self.conf.mappings if each.host_ip is None or each.host_ip.version == family)
+        return address, tuple(mappings)
+
+
+def target(address: Cidr, mapping: Mapping) -> str:
+    """Return where a mapping leads, as iptables and nft write it: `10.1.2.3:80`, `[fd00::3]:80`."""
+    ip = f"{address.ip}" if address.version == 4 else f"[{address.ip}]"
+    return f"{ip}:{mapping.container_port}"
