@@ -5,7 +5,7 @@ from ipaddress import IPv4Network, IPv6Network
 from struct import Struct
 from typing import Final, Literal
 
-from weft.kernel.attributes import Attributes, Malformed, address, attribute, fixed, nest, parse, u32
+from weft.kernel.attributes import Attributes, Malformed, address, attribute, fixed, nest, parse, parse_list, u32
 from weft.kernel.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.net import Ip, Net
 from weft.model.snapshot import NextHop, RouteInfo
@@ -133,6 +133,22 @@ def add_route(
         metrics = (u32(RTAX_MTU, mtu) if mtu else b"", u32(RTAX_ADVMSS, advmss) if advmss else b"")
         body += nest(RTA_METRICS, *metrics)
     return Message(RTM_NEWROUTE, _MODES[mode], body)
+
+
+def copy_route(body: bytes, table: int) -> Message:
+    """Put a route that the kernel has listed (RTM_NEWROUTE) into another table, with all that it carries.
+
+    A route by next-hop object names its gateways as well, which the kernel does not take back.
+    """
+    family, *lengths, _, protocol, scope, kind, flags = fixed(RTMSG, body)
+    attrs = dict(parse_list(body, RTMSG.size))
+    unwanted = {RTA_TABLE, RTA_CACHEINFO}
+    if RTA_NH_ID in attrs:
+        unwanted |= {RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH}
+    # Of the flags only this one is the administrator's; the others are the kernel's own remarks.
+    head = RTMSG.pack(family, *lengths, 0, protocol, scope, kind, flags & RTNH_F_ONLINK)
+    rest = b"".join(attribute(number, value) for number, value in attrs.items() if number not in unwanted)
+    return Message(RTM_NEWROUTE, _MODES["replace"], head + rest + u32(RTA_TABLE, table))
 
 
 def add_route_by_nexthop(dst: Net, number: int, *, table: int, priority: int, protocol: int) -> Message:

@@ -53,7 +53,14 @@ class Rtnl(LinkCalls):
 
     def routes(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0) -> list[RouteInfo]:
         """The routes that match: of `family` 4 or 6 (0: both), table 0 for all, `protocol`, `index` (0: any)."""
-        found = []
+        listed = self.route_messages(table, family=family, protocol=protocol, index=index)
+        return [route.parse_route(body) for body in listed]
+
+    def route_messages(
+        self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0
+    ) -> list[bytes]:
+        """The same routes as the kernel lists them (RTM_NEWROUTE), for `route.copy_route`."""
+        found: list[bytes] = []
         for wanted in _FAMILIES[family]:
             request = route.list_routes(wanted, table=table, protocol=protocol, index=index)
             try:
@@ -63,7 +70,7 @@ class Rtnl(LinkCalls):
                     raise
                 continue
             # Where the kernel has no IPv6, it answers with the other family's.
-            found += [route.parse_route(body) for body in bodies if body[0] == wanted]
+            found += [body for body in bodies if body[0] == wanted]
         return found
 
     def add_route(
