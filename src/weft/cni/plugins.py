@@ -16,6 +16,7 @@ _MODULES: Final = {
     "host-local": "weft.cni.hostlocal",
     "loopback": "weft.cni.loopback",
     "portmap": "weft.cni.portmap",
+    "sbr": "weft.cni.sbr",
     "static": "weft.cni.static",
     "tuning": "weft.cni.tuning",
 }

@@ -1,0 +1,31 @@
+"""sbr's configuration."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from weft.model.sourcerouting import SbrConf
+from weft.wire import sbrconf
+from weft.wire.cni import CniError
+
+
+def test_keys():
+    assert sbrconf.parse({}) == SbrConf()
+    config = {"table": 7, "gateways": ["10.0.0.1", "fd00::1", "10.0.0.1"], "addSourceHints": True}
+    gateways = {4: ip_address("10.0.0.1"), 6: ip_address("fd00::1")}
+    assert sbrconf.parse(config) == SbrConf(table=7, gateways=gateways, source_hints=True)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"table": "x"}, "failed to parse network configuration: cannot use a string as table (expected an integer)"),
+        ({"gateways": ["x"]}, "failed to parse network configuration: invalid IP address: x"),
+        ({"table": 0}, "invalid table 0 (must be between 1 and 4294967295)"),
+        ({"gateways": ["10.0.0.1", "10.0.0.2"]}, "more than one IPv4 gateway: 10.0.0.1 and 10.0.0.2"),
+    ],
+)
+def test_what_is_refused(config, message):
+    with pytest.raises(CniError) as caught:
+        sbrconf.parse(config)
+    assert caught.value.msg == message
