@@ -84,3 +84,37 @@ def test_a_chain_stays_while_another_attachment_of_the_container_uses_it():
 def test_the_old_form_with_the_whole_subnet_goes_too():
     old = GOLDEN.replace("-s 10.88.0.2/32", "-s 10.88.0.0/16")
     assert masq.removals(old, CHAIN, [POD])[0].startswith("-D POSTROUTING -s 10.88.0.0/16 ")
+
+
+def test_lines_of_containers_that_are_gone():
+    gone = [f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}", f"-F {CHAIN}", f"-X {CHAIN}"]
+    assert masq.leftovers(GOLDEN, "dbnet", set(), {}) == gone
+    assert masq.leftovers(GOLDEN, "dbnet", {CHAIN}, {}) == []
+    assert masq.leftovers(GOLDEN, "db", set(), {}) == []
+    portmap = GOLDEN.replace(COMMENT, '-m comment --comment "dnat name: \\"dbnet\\" id: \\"c1\\""')
+    assert masq.leftovers(portmap, "dbnet", set(), {}) == []
+
+
+def test_a_chain_that_nobody_jumps_to_goes_too():
+    orphan = GOLDEN.replace(f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}\n", "")
+    assert masq.leftovers(orphan, "dbnet", set(), {}) == [f"-F {CHAIN}", f"-X {CHAIN}"]
+
+
+def test_a_container_that_has_lost_one_of_its_interfaces():
+    other = f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}\n"
+    shared = GOLDEN.replace(f"-A {CHAIN} -d", f"{other}-A {CHAIN} -d")
+    lost = {CHAIN: [ip_interface("10.88.0.3/16")]}
+    assert masq.leftovers(shared, "dbnet", {CHAIN}, lost) == [f"-D POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}"]
+
+
+def test_nft_rules_of_attachments_that_are_gone():
+    one, two = (masq.nft_comment_of("unit-test", "eth0", name) for name in ("one", "two"))
+    other, _ = masq.nft_comment_of("alternate", "eth0", "one")
+    rules = [
+        f'\t\tip saddr 10.0.0.{n} masquerade comment "{text}" # handle {n}'
+        for n, text in enumerate((one[0], two[0], other), 7)
+    ]
+    text = "\n".join(rules)
+    assert masq.nft_leftovers(text, "unit-test", {one[1]}) == ["8"]
+    assert masq.nft_leftovers(text, "unit-test", set()) == ["7", "8"]
+    assert masq.nft_leftovers(text, "unit", set()) == []
