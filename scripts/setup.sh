@@ -20,7 +20,7 @@ missing_packages() {
 }
 
 install_packages() {
-    local missing policy=/usr/sbin/policy-rc.d own_policy=
+    local missing package policy=/usr/sbin/policy-rc.d own_policy=
     mapfile -t missing < <(missing_packages)
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || fail "needs these programs of Debian's packages: ${missing[*]}"
@@ -34,14 +34,17 @@ install_packages() {
     fi
     local result=0
     {
+        # Nothing of the user's goes for it, such as another vendor's containerd.
         apt-get update -q && DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -q --no-install-recommends "${missing[@]}"
+            apt-get install -y -q --no-install-recommends --no-remove "${missing[@]}"
     } >build/setup-apt.log 2>&1 || result=$?
     [ -z "$own_policy" ] || rm -f $policy
     [ $result = 0 ] || { tail -n 20 build/setup-apt.log >&2; fail "apt-get failed; all it said: build/setup-apt.log"; }
-    if printf '%s\n' "${missing[@]}" | grep -qx etcd-server && command -v systemctl >/dev/null; then
-        systemctl disable --quiet etcd.service 2>/dev/null || true # nor at the next boot
-    fi
+    command -v systemctl >/dev/null || return 0
+    for package in etcd-server containerd podman; do # nor at the next boot
+        printf '%s\n' "${missing[@]}" | grep -qx $package || continue
+        dpkg -L $package | sed -n 's|^.*/systemd/system/||p' | xargs -r systemctl disable --quiet 2>/dev/null || true
+    done
 }
 
 # --- Python

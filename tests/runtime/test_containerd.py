@@ -58,6 +58,10 @@ def told(client: Netns, node: Node, port: int) -> list[str]:
     return [hostports.ask(client.call, node.daemon.public_v4, port, udp=udp).partition(" ")[0] for udp in (False, True)]
 
 
+def files_of(node: Node, directory: str) -> list[str]:
+    return [path.name for path in (node.machine.root / directory).iterdir()]
+
+
 def test_pods_reach_each_other_across_nodes(nodes):
     pods = [node.pod(f"{node.name}-a") for node in nodes]
     for (node, pod), (_, other) in permutations(zip(nodes, pods, strict=True), 2):
@@ -178,3 +182,15 @@ def test_a_reboot_frees_what_was_attached(nodes, underlay):
         node.remove(again.id)
     assert not node.reserved()
     assert not node.cri.sandboxes()
+
+
+def test_after_a_reboot_addresses_are_free_though_nobody_removes_the_pods(nodes):
+    node = nodes[2]
+    lost = [node.pod("lost-1", ports=PORTS), node.pod("lost-2")]
+    node.cut_power()
+    node.boot()
+    node.ready()
+    eventually(lambda: not node.reserved())
+    assert not files_of(node, "var/lib/cni/flannel")
+    # And DEL of what is free already is no error.
+    node.remove_all(pod.id for pod in lost)

@@ -2,19 +2,20 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.support.machine import Machine
-from tests.support.weftd import eventually
 
 # Where plugins, the daemon and runtimes keep something of an attachment.
 _DIRECTORIES: Final = ("var/lib/cni", "var/lib/weft", "run/netns", "run/weft")
 # host-local's memory of where to go on, and its lock: they belong to the network.
 _OF_THE_NETWORK: Final = ("last_reserved_ip.", "lock")
 
-Traces = dict[str, Any]
+Traces = dict[str, list[str]]
 
 
 def look(machine: Machine) -> Traces:
@@ -29,7 +30,7 @@ def look(machine: Machine) -> Traces:
             for info in link["addr_info"]
             if info["scope"] != "link"
         ),
-        "routes": sorted(machine.run("ip", "route").splitlines() + machine.run("ip", "-6", "route").splitlines()),
+        "routes": sorted(_routes(machine)),
         "rules": machine.run("nft", "--stateless", "list", "ruleset").splitlines(),
         "files": sorted(_files(machine.root)),
     }
@@ -37,14 +38,26 @@ def look(machine: Machine) -> Traces:
 
 def gone_back(machine: Machine, before: Traces) -> None:
     """Wait until a node looks as it did: DEL answers a moment before the links are deleted."""
+    deadline = time.monotonic() + 3
+    while changes := _changes(before, look(machine)):
+        assert time.monotonic() < deadline, "\n".join(changes)
+        time.sleep(0.05)
 
-    def same() -> bool:
-        return look(machine) == before
 
-    try:
-        eventually(same, seconds=3)
-    except AssertionError:
-        assert look(machine) == before  # pytest shows the difference
+def _changes(before: Traces, after: Traces) -> list[str]:
+    return [
+        f"{part}: {line}"
+        for part, lines in before.items()
+        for line in unified_diff(lines, after[part], lineterm="", n=1)
+        if not line.startswith(("---", "+++"))
+    ]
+
+
+def _routes(machine: Machine) -> Iterator[str]:
+    for family in ("-4", "-6"):
+        for route in machine.run("ip", family, "route").splitlines():
+            # A bridge without ports is down, and so is its route.
+            yield route.removesuffix("linkdown ").rstrip()
 
 
 def _files(root: Path) -> Iterator[str]:
