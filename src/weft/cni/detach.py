@@ -13,7 +13,7 @@ from weft.cni.record import Record
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.snapshot import LinkInfo
-from weft.wire import bridgeconf, cniresult
+from weft.wire import bridgeconf, cni, cniresult
 from weft.wire.cni import CniError, failure
 
 
@@ -50,6 +50,7 @@ def delete(call: Call, made: Made) -> None:
 
 def collect(call: Call, made: Made) -> None:
     """Undo the attachments of the network that are not valid any more; one failure stops no other step."""
+    cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone = dict(_gone(call))
     problems: list[str] = []
     for attachment, known in gone.items():
