@@ -1,0 +1,175 @@
+"""portmap's configuration: what is read, what is refused in upstream's words, and what is kept of an attachment."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from tests.support.portmaps import MAPPINGS, listed, wanted
+from weft.model.portmap import Mapping, PortmapConf
+from weft.wire import portmapconf
+from weft.wire.cni import CniError
+
+
+def parse(**config):
+    return portmapconf.parse(config)
+
+
+def refusal(**config):
+    with pytest.raises(CniError) as refused:
+        parse(**config)
+    assert refused.value.code == 999
+    return refused.value.msg
+
+
+def mapping(**changes):
+    item = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp", **changes}
+    return {"runtimeConfig": {"portMappings": [item]}}
+
+
+def test_defaults():
+    assert parse() == PortmapConf()
+    assert parse(snat=None).snat
+    assert PortmapConf().conditions(4) == PortmapConf().conditions(6) == ()
+
+
+def test_every_key():
+    config = {
+        "capabilities": {"portMappings": True},
+        "runtimeConfig": {"portMappings": listed()},
+        "snat": False,
+        "masqAll": True,
+        "backend": "iptables",
+        "conditionsV4": ["-s", "10.0.0.0/8"],
+        "conditionsV6": ["!", "-s", "12::34"],
+        "externalSetMarkChain": "PLZ-SET-MARK",
+    }
+    conf = portmapconf.parse(config)
+    assert conf == PortmapConf(
+        mappings=MAPPINGS,
+        backend="iptables",
+        snat=False,
+        masq_all=True,
+        conditions_v4=("-s", "10.0.0.0/8"),
+        conditions_v6=("!", "-s", "12::34"),
+        mark_chain="PLZ-SET-MARK",
+    )
+    assert conf.conditions(4) == ("-s", "10.0.0.0/8")
+    assert conf.conditions(6) == ("!", "-s", "12::34")
+
+
+def test_mappings_as_runtimes_write_them():
+    assert parse(**mapping(protocol="UDP", hostIP="")).mappings == (
+        Mapping(host_port=8080, container_port=80, protocol="udp"),
+    )
+    assert parse(**mapping(hostIP="::ffff:10.0.0.1")).mappings[0].host_ip == ip_address("10.0.0.1")
+    assert str(MAPPINGS[0]) == "host port 8080/tcp"
+    assert str(MAPPINGS[4]) == "host port 8083/tcp of 192.168.0.2"
+
+
+@pytest.mark.spec("cni.md M10")
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"hostPort": 0}, "Invalid host port number: 0"),
+        ({"containerPort": 0}, "Invalid container port number: 0"),
+        ({"hostPort": 0, "containerPort": 0}, "Invalid container port number: 0"),
+        ({"hostPort": -1}, "Invalid host port number: -1"),
+        ({"hostPort": 65536}, "Invalid host port number: 65536"),
+        ({"hostPort": "80"}, "cannot use a string as hostPort (expected an integer)"),
+        ({"protocol": "icmp"}, 'Invalid protocol "icmp" of host port 8080'),
+        ({"protocol": "tcp\n-A INPUT"}, 'Invalid protocol "tcp\n-a input" of host port 8080'),
+        ({"hostIP": "nowhere"}, "invalid IP address: nowhere"),
+    ],
+)
+def test_mappings_that_cannot_be(changes, words):
+    assert refusal(**mapping(**changes)) == f"failed to parse config: {words}"
+
+
+@pytest.mark.spec("cni.md M11")
+@pytest.mark.parametrize(
+    "config,words",
+    [
+        (
+            {"backend": "iptables", "conditionsV4": ["a", "b"], "conditionsV6": ["c"]},
+            (
+                "iptables backend was requested but configuration contains nftables-specific options"
+                " [conditionsV4 conditionsV6]"
+            ),
+        ),
+        (
+            {
+                "backend": "nftables",
+                "externalSetMarkChain": "KUBE-MARK-MASQ",
+                "conditionsV4": ["-a", "b"],
+                "conditionsV6": ["!", "c"],
+            },
+            (
+                "nftables backend was requested but configuration contains iptables-specific options"
+                " [externalSetMarkChain conditionsV4 conditionsV6]"
+            ),
+        ),
+        (
+            {"conditionsV4": ["-a"], "conditionsV6": ["c"]},
+            "iptables backend was requested but configuration contains nftables-specific options [conditionsV6]",
+        ),
+        ({"backend": "ebtables"}, 'unrecognized backend "ebtables"'),
+        (
+            {"externalSetMarkChain": "X", "markMasqBit": 0},
+            "Cannot specify externalSetMarkChain and markMasqBit",
+        ),
+        ({"markMasqBit": 32}, "MasqMarkBit must be between 0 and 31"),
+        ({"markMasqBit": -1}, "MasqMarkBit must be between 0 and 31"),
+        ({"externalSetMarkChain": "X\n-F"}, 'Invalid externalSetMarkChain "X\n-F"'),
+        ({"externalSetMarkChain": "A B"}, 'Invalid externalSetMarkChain "A B"'),
+        ({"externalSetMarkChain": "-F"}, 'Invalid externalSetMarkChain "-F"'),
+        ({"externalSetMarkChain": "X" * 29}, f'Invalid externalSetMarkChain "{"X" * 29}"'),
+        ({"conditionsV4": ["a\nb"]}, "invalid characters in conditionsV4"),
+        ({"conditionsV4": ["tcp", "; flush ruleset"]}, 'Invalid conditionsV4 "tcp ; flush ruleset"'),
+        ({"conditionsV6": ["tcp #"]}, 'Invalid conditionsV6 "tcp #"'),
+        ({"conditionsV6": [5]}, "cannot use an integer as conditionsV6[0] (expected a string)"),
+        ({"snat": "yes"}, "cannot use a string as snat (expected a boolean)"),
+        ({"runtimeConfig": {"portMappings": 5}}, "cannot use an integer as portMappings (expected a list)"),
+    ],
+)
+def test_options_that_cannot_be(config, words):
+    assert refusal(**config) == f"failed to parse config: {words}"
+
+
+@pytest.mark.parametrize(
+    "config,backend",
+    [
+        ({}, ""),
+        ({"masqAll": True, "snat": False}, ""),
+        pytest.param({"conditionsV6": ["!", "-s", "12::34"]}, "iptables", marks=pytest.mark.spec("cni.md M12")),
+        ({"conditionsV4": ["-s", "10.0.0.0/8"]}, "iptables"),
+        ({"conditionsV4": ["-m", "comment", "--comment", "a;b"]}, "iptables"),
+        ({"conditionsV4": ["ip", "saddr", "10.0.0.0/8"]}, "nftables"),
+        ({"conditionsV4": ["ip saddr 10.0.0.0/8"], "markMasqBit": 5}, "nftables"),
+        ({"externalSetMarkChain": "KUBE-MARK-MASQ"}, "iptables"),
+        ({"markMasqBit": 0}, "iptables"),
+        ({"backend": "nftables", "markMasqBit": 5}, "nftables"),
+        ({"backend": "nftables"}, "nftables"),
+        ({"backend": "iptables"}, "iptables"),
+    ],
+)
+def test_the_backend_that_is_asked_for(config, backend):
+    assert parse(**config).backend == backend
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {},
+        {"snat": False, "masq_all": True, "backend": "nftables", "conditions_v4": ("a", "b"), "conditions_v6": ("c",)},
+        {"backend": "iptables", "mark_chain": "X"},
+        {"backend": "iptables", "mark_bit": 0},
+    ],
+)
+def test_what_is_kept_is_read_back(conf):
+    kept = wanted("10.0.0.2/24", "fd00::2/64", **conf)
+    assert portmapconf.restore(portmapconf.render(kept)) == kept
+
+
+@pytest.mark.parametrize("torn", [{"addresses": 5}, {"addresses": ["x"]}, {"backend": "x"}, {"snat": 5}])
+def test_what_is_kept_may_be_torn(torn):
+    assert portmapconf.restore({**portmapconf.render(wanted("10.0.0.2/24")), **torn}) is None
