@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cnihost import REFERENCE, Site
 from tests.support.netns import Netns
 from weft.cni.host import ClientGone, Container, Ran
 from weft.kernel.netlink import NetlinkError
@@ -218,15 +218,17 @@ class Leaving:
         return self._host.delegate(name, command, env, stdin)
 
 
-def test_a_client_that_goes_leaves_nothing_but_a_debt_which_the_next_one_pays(site, pod, make_netns):
-    ipam = {"type": "static", "addresses": [{"address": "10.9.9.9/24"}]}
+def test_a_client_that_goes_leaves_nothing_but_a_debt_which_the_next_one_pays(site, pod, make_netns, tmp_path):
+    (tmp_path / "not-ours").symlink_to(f"{REFERENCE}/static")
+    path = {"CNI_PATH": str(tmp_path)}
+    ipam = {"type": "not-ours", "addresses": [{"address": "10.9.9.9/24"}]}
     conf = config(site, ipam=ipam, isDefaultGateway=False)
     site.wrap = lambda host: Leaving(host, "ADD")
-    answer = site.call("bridge", "ADD", conf, container=pod)
+    answer = site.call("bridge", "ADD", conf, container=pod, extra=path)
     assert answer.code == 11
     debts = site.directory / "state" / "owed"
     assert len(list(debts.iterdir())) == 1
     assert leftovers(site, pod) | {"records": set()} == NOTHING
     site.wrap = lambda host: host
-    assert site.call("bridge", "ADD", conf, container=make_netns(), id_="c2").exit == 0
+    assert site.call("bridge", "ADD", conf, container=make_netns(), id_="c2", extra=path).exit == 0
     assert list(debts.iterdir()) == []

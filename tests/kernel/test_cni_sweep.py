@@ -194,13 +194,20 @@ def test_a_torn_record_proves_nothing_alone(site, make_netns, subject, content):
     assert addresses(site) == {"10.1.17.2": "c1"}
 
 
-def test_masquerade_of_a_leak_goes_too(site, make_netns):
-    pod = make_netns()
-    assert add(site, config(site, delegate={"ipMasq": True, "ipMasqBackend": "iptables"}), pod).exit == 0
-    assert "CNI-" in site.host.run("iptables-save -t nat")
-    lose(pod)
-    assert set(sweep_all(site)) == {"c1"}
-    assert "CNI-" not in site.host.run("iptables-save -t nat")
+@pytest.mark.parametrize("kind", ["iptables", "nftables"])
+def test_rules_of_a_leak_go_too(site, make_netns, kind):
+    conf = config(site, delegate={"ipMasq": True, "ipMasqBackend": kind, "macspoofchk": True})
+    pods = {name: make_netns() for name in ("c1", "c2")}
+    for name, pod in pods.items():
+        assert add(site, conf, pod, id_=name).exit == 0
+    rules = site.host.run("nft list ruleset")
+    assert [rules.count(ip) for ip in ("10.1.17.2", "10.1.17.3")] == [1, 1]
+    chains = rules.count("ether saddr")
+    lose(pods["c2"])
+    assert set(sweep_all(site)) == {"c2"}
+    rules = site.host.run("nft list ruleset")
+    assert [rules.count(ip) for ip in ("10.1.17.2", "10.1.17.3")] == [1, 0]
+    assert rules.count("ether saddr") == chains / 2
 
 
 def test_a_plugin_of_the_hosts_that_gives_addresses_keeps_the_state_that_its_del_needs(site, make_netns):
