@@ -136,7 +136,10 @@ def _complain(problem: Problem) -> None:
 
 
 def main() -> None:
-    """Be the console script `weft`."""
+    """Run the command line of this process, and exit."""
     # As Ctrl-C: whoever is running cleans up on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # beside any command
+        sys.exit(INTERRUPTED)

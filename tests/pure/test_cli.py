@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ import pytest
 from weft import __version__, cli
 from weft.model.errors import ConfigError, Problem, Unavailable
 
+ROOT = Path(__file__).parents[2]
 WEFT = Path(sys.executable).with_name("weft")
 
 
@@ -124,3 +126,50 @@ def test_the_console_script_answers():
         subprocess.run([WEFT, "--version"], capture_output=True, text=True, check=True).stdout
         == f"weft {__version__}\n"
     )
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["{program}", "--version"]
+from weft import console
+console.{program}()
+"""
+
+
+@pytest.mark.parametrize(
+    "program, module",
+    [("weft", "click"), ("weft", "weft.cli"), ("weftd", "weft.daemon.main"), ("weftd", "weft.daemon.node")],
+)
+def test_an_interrupt_while_a_program_is_loaded_is_a_quiet_end(program, module):
+    code = INTERRUPTED_AT.format(program=program, module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    # Whoever has the signal ignored keeps that.
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + code
+    done = subprocess.run([sys.executable, "-c", ignoring], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert __version__ in done.stdout + done.stderr
+
+
+def test_an_interrupt_beside_any_command_is_a_quiet_end(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_programs_begin_where_nothing_is_imported_yet():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"weft": "weft.console:weft", "weftd": "weft.console:weftd"}

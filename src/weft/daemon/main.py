@@ -26,7 +26,7 @@ log = logging.getLogger("weft.daemon.main")  # also where the module is run as a
 
 
 def main() -> None:
-    """Run the daemon as a console script."""
+    """Run the daemon of this process's command line, and exit."""
     sys.exit(run(sys.argv[1:], os.environ))
 
 
