@@ -1,4 +1,4 @@
-"""containerd and runc through the CRI, on three nodes with weftd, with weft's plugins and flannel's conflist."""
+"""containerd and runc through the CRI: three nodes with weftd, both families, weft's plugins and flannel's conflist."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.cri import Port
 from tests.support.cri_pb2 import UDP
 from tests.support.netns import Netns
 from tests.support.runtimenode import Node, Pod
-from tests.support.weftd import Cluster, Underlay, eventually
+from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
 
 PORTS = (Port(host=8080, sandbox=8080), Port(host=8080, sandbox=8080, protocol=UDP))
 
@@ -26,7 +26,7 @@ def nodes(
     """Three nodes that are ready. A node's first pod makes what all others share, such as its bridge."""
     folder = tmp_path_factory.mktemp("containerd")
     cluster = Cluster(underlay, folder)
-    cluster.configure()
+    cluster.configure(VXLAN, DUAL)
     with ExitStack() as stack:
         made = []
         for number in (1, 2, 3):
@@ -53,9 +53,10 @@ def reaches(node: Node, pod: Pod, address: str) -> bool:
     return "1 packets received" in node.exec(pod, "ping", "-c", "1", "-W", "3", address)
 
 
-def told(client: Netns, node: Node, port: int) -> list[str]:
-    """Who answers at a node's port, over TCP and over UDP."""
-    return [hostports.ask(client.call, node.daemon.public_v4, port, udp=udp).partition(" ")[0] for udp in (False, True)]
+def told(client: Netns, node: Node) -> list[str]:
+    """Who answers at a node's port 8080: over TCP and UDP, by IPv4 and by IPv6."""
+    places = [(address, udp) for address in (node.daemon.public_v4, node.daemon.public_v6) for udp in (False, True)]
+    return [hostports.ask(client.call, address, 8080, udp=udp).partition(" ")[0] for address, udp in places]
 
 
 def files_of(node: Node, directory: str) -> list[str]:
@@ -65,7 +66,8 @@ def files_of(node: Node, directory: str) -> list[str]:
 def test_pods_reach_each_other_across_nodes(nodes):
     pods = [node.pod(f"{node.name}-a") for node in nodes]
     for (node, pod), (_, other) in permutations(zip(nodes, pods, strict=True), 2):
-        assert reaches(node, pod, other.ip)
+        for address in other.sandbox.ips:
+            assert reaches(node, pod, address)
     for node, pod in zip(nodes, pods, strict=True):
         node.remove(pod.id)
 
@@ -75,19 +77,23 @@ def test_containers_join_the_sandbox_and_have_its_network(node):
     second = node.cri.container(pod.sandbox, IMAGE, name="second")
     seen = [node.cri.exec(container, "ip", "address", "show", "eth0") for container in (pod.container, second)]
     assert seen[0] == seen[1]
-    assert f"inet {pod.ip}/24" in seen[0]
+    v4, v6 = pod.sandbox.ips
+    assert f"inet {v4}/24" in seen[0]
+    assert f"inet6 {v6}/64" in seen[0]
     assert "mtu 1450" in seen[0]
     assert f"default via {node.daemon.v4[1]} dev eth0" in node.exec(pod, "ip", "route")
+    assert f"default via {node.daemon.v6[1]} dev eth0" in node.exec(pod, "ip", "-6", "route")
     assert "127.0.0.1/8" in node.exec(pod, "ip", "address", "show", "lo")
-    assert pod.ip in node.reserved()
+    assert node.reserved() == {v4, v6}
     node.remove(pod.id)
-    assert pod.ip not in node.reserved()
+    assert not node.reserved()
 
 
 def test_pods_that_come_and_go_at_once_have_addresses_of_their_own(node):
     pods = node.run_all(*(f"many-{number}" for number in range(8)))
-    assert len({pod.ip for pod in pods}) == 8
-    assert {pod.ip for pod in pods} == node.reserved()
+    addresses = {address for pod in pods for address in pod.sandbox.ips}
+    assert len(addresses) == 16
+    assert addresses == node.reserved()
     node.remove_all(pod.id for pod in pods)
 
 
@@ -104,37 +110,43 @@ def test_a_host_port_is_reached_from_everywhere_until_the_pod_stops(nodes, node,
     pod = node.pod("web", ports=PORTS)
     other, beside = nodes[1].pod("other"), node.pod("beside")
     with node.answering(pod, "web"):
-        assert told(underlay.switch, node, 8080) == ["web", "web"]
-        assert told(nodes[1].machine.netns, node, 8080) == ["web", "web"]
-        assert told(node.machine.netns, node, 8080) == ["web", "web"]
+        assert told(underlay.switch, node) == ["web"] * 4
+        assert told(nodes[1].machine.netns, node) == ["web"] * 4
+        assert told(node.machine.netns, node) == ["web"] * 4
         # The pod itself among them: it comes back to where it started.
         for where, client in ((nodes[1], other), (node, beside), (node, pod)):
             asked = where.exec(client, "nc", str(node.daemon.public_v4), "8080")
             assert asked.startswith("web "), where.name
         node.cri.stop(pod.id)
-    assert told(underlay.switch, node, 8080) == ["", ""]
+    assert told(underlay.switch, node) == [""] * 4
 
 
 def test_a_port_goes_to_the_next_pod_that_asks_for_it(node, underlay):
+    def asked() -> str:
+        # From the same port each time: an old conntrack entry would lead astray.
+        answer = hostports.ask(underlay.switch.call, node.daemon.public_v4, 8080, udp=True, source=4242)
+        return answer.partition(" ")[0]
+
     for name in ("before", "after"):
         pod = node.pod(name, ports=PORTS)
         with node.answering(pod, name):
-            # The same client port each time: an old conntrack entry would lead it astray.
-            assert told(underlay.switch, node, 8080) == [name, name]
+            assert asked() == name
+            assert told(underlay.switch, node) == [name] * 4
         node.remove(pod.id)
+        assert not asked()
 
 
 def test_containerd_is_killed_between_add_and_del(node, underlay):
     pod = node.pod("orphan", ports=PORTS)
     with node.answering(pod, "orphan"):
         node.containerd.kill()
-        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert told(underlay.switch, node) == ["orphan"] * 4
         node.containerd.start()
         assert node.cri.ready(pod.id)
-        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert told(underlay.switch, node) == ["orphan"] * 4
         assert reaches(node, pod, str(node.daemon.v4[1]))
         node.remove(pod.id)
-    assert told(underlay.switch, node, 8080) == ["", ""]
+    assert told(underlay.switch, node) == [""] * 4
     assert not node.reserved()
 
 
@@ -142,13 +154,13 @@ def test_weftd_is_killed_between_add_and_del(nodes, node, underlay):
     pod, other = node.pod("orphan", ports=PORTS), nodes[1].pod("other")
     with node.answering(pod, "orphan"):
         node.daemon.kill()
-        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert told(underlay.switch, node) == ["orphan"] * 4
         assert reaches(nodes[1], other, pod.ip)
         node.daemon.start()
-        assert told(underlay.switch, node, 8080) == ["orphan", "orphan"]
+        assert told(underlay.switch, node) == ["orphan"] * 4
         assert reaches(nodes[1], other, pod.ip)
         node.remove(pod.id)
-    assert told(underlay.switch, node, 8080) == ["", ""]
+    assert told(underlay.switch, node) == [""] * 4
     assert not node.reserved()
 
 
@@ -177,8 +189,8 @@ def test_a_reboot_frees_what_was_attached(nodes, underlay):
         for pod in lost:
             assert not node.cri.ready(pod.id)
             node.remove(pod.id)
-        assert told(underlay.switch, node, 8080) == ["web", "web"]
-        assert node.reserved() == {again.ip}
+        assert told(underlay.switch, node) == ["web"] * 4
+        assert node.reserved() == set(again.sandbox.ips)
         node.remove(again.id)
     assert not node.reserved()
     assert not node.cri.sandboxes()

@@ -82,10 +82,12 @@ def _opener(kind: socket.SocketKind) -> Callable[[], socket.socket]:
     return opened
 
 
-def ask(inside: Callable[[Callable[[], str]], str], address: object, port: int, *, udp: bool = False) -> str:
+def ask(
+    inside: Callable[[Callable[[], str]], str], address: object, port: int, *, udp: bool = False, source: int = 0
+) -> str:
     """Return what an `Answering` tells a client; empty when nobody answers.
 
-    `inside` calls a function in the client's network namespace.
+    `inside` calls a function in the client's network namespace, `source` is the port that it asks from.
     """
     family = socket.AF_INET6 if ip_address(str(address)).version == 6 else socket.AF_INET
 
@@ -93,6 +95,7 @@ def ask(inside: Callable[[Callable[[], str]], str], address: object, port: int, 
         with socket.socket(family, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM) as sock:
             sock.settimeout(_SECONDS)
             try:
+                sock.bind(("", source))
                 sock.connect((str(address), port))
                 if udp:
                     sock.send(b"?")

@@ -134,7 +134,8 @@ class Node:
     def reserved(self) -> set[str]:
         """The addresses that host-local has given out."""
         store = self.machine.root / "var/lib/cni/networks/cbr0"
-        return {path.name for path in store.iterdir() if path.name[0].isdigit()} if store.exists() else set()
+        names = {path.name for path in store.iterdir()} if store.exists() else set()
+        return {name for name in names if not name.startswith(("lock", "last_reserved_ip."))}
 
     def run_all(self, *names: str) -> list[Pod]:
         """Run pods at once."""
