@@ -80,7 +80,7 @@ def test_containers_join_the_sandbox_and_have_its_network(node):
     v4, v6 = pod.sandbox.ips
     assert f"inet {v4}/24" in seen[0]
     assert f"inet6 {v6}/64" in seen[0]
-    assert "mtu 1450" in seen[0]
+    assert f"mtu {node.daemon.env['FLANNEL_MTU']}" in seen[0]
     assert f"default via {node.daemon.v4[1]} dev eth0" in node.exec(pod, "ip", "route")
     assert f"default via {node.daemon.v6[1]} dev eth0" in node.exec(pod, "ip", "-6", "route")
     assert "127.0.0.1/8" in node.exec(pod, "ip", "address", "show", "lo")

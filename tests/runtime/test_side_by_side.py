@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import hostports, kernelview, traces
 from tests.support.conflist import DEBIAN, Attachment, Runner
-from tests.support.hostports import PORT, Answering
+from tests.support.hostports import PORT, Answering, Inside
 from tests.support.lab import WEFT
 from tests.support.machine import Machine
 from tests.support.runtimenode import MachineDaemon
@@ -94,7 +94,7 @@ class Node:
         with Answering(self.machine.path(pod.netns), pod.id):
             yield
 
-    def inside(self, pod: Attachment) -> Callable[[Callable[[], str]], str]:
+    def inside(self, pod: Attachment) -> Inside:
         """Return what calls a function in a pod's network namespace."""
 
         def call(function: Callable[[], str]) -> str:

@@ -13,6 +13,7 @@ from typing import Final, Self
 from weft.kernel import netns as namespaces
 
 PORT: Final = 8080
+Inside = Callable[[Callable[[], str]], str]  # calls a function in a network namespace
 _SECONDS: Final = 0.5  # a packet that is dropped is waited for that long
 
 
@@ -82,12 +83,10 @@ def _opener(kind: socket.SocketKind) -> Callable[[], socket.socket]:
     return opened
 
 
-def ask(
-    inside: Callable[[Callable[[], str]], str], address: object, port: int, *, udp: bool = False, source: int = 0
-) -> str:
+def ask(inside: Inside, address: object, port: int, *, udp: bool = False, source: int = 0) -> str:
     """Return what an `Answering` tells a client; empty when nobody answers.
 
-    `inside` calls a function in the client's network namespace, `source` is the port that it asks from.
+    `inside` leads to the client's network namespace, `source` is the port that it asks from.
     """
     family = socket.AF_INET6 if ip_address(str(address)).version == 6 else socket.AF_INET
 
