@@ -231,6 +231,29 @@ def test_gc_keeps_the_old_format_while_the_container_has_a_valid_attachment(site
     assert {path.name for path in store.glob("192.*")} == {"192.168.1.3", "192.168.1.6"}
 
 
+@pytest.mark.parametrize("torn", [b"", b"c", b"c1", b"c1\r\net"])
+def test_gc_keeps_a_torn_file_that_our_record_gives_to_a_valid_attachment(site, torn):
+    conf = request(site, version="1.1.0")
+    add(site, conf)
+    file = site.store / "net" / "192.168.1.2"
+    file.write_bytes(torn)
+    valid = [{"containerID": "c1", "ifname": "eth0"}]
+    assert gc(site, conf | {"cni.dev/valid-attachments": valid}).exit == 0
+    assert file.read_bytes() == torn
+    assert gc(site, conf | {"cni.dev/valid-attachments": []}).exit == 0
+    assert not file.exists()
+
+
+def test_gc_removes_records_that_are_torn(site):
+    conf = request(site, version="1.1.0")
+    for number in range(2):
+        add(site, conf, f"c{number}")
+    kept = site.directory / "state" / "ipam"
+    next(kept.iterdir()).write_text("{")
+    assert gc(site, conf | {"cni.dev/valid-attachments": []}).exit == 0
+    assert list(kept.iterdir()) == []
+
+
 def test_gc_of_what_was_never_there(site):
     assert gc(site, request(site, version="1.1.0") | {"cni.dev/valid-attachments": []}).exit == 0
     assert not site.store.exists()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
 
-from weft.cni import delegate, flannelstate
+from weft.cni import delegate, flannelstate, record
 from weft.cni.host import ClientGone, Done
 from weft.cni.interface import reason
 from weft.cni.skel import Call, Plugin, about
@@ -117,7 +117,7 @@ def _gc(call: Call) -> None:
             errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else failure("; ".join(map(str, errors)))
-    flannelstate.forget_invalid(call)
+    record.collect(call, flannelstate.SUBJECT)
 
 
 def _told(call: Call, conf: FlannelConf, contents: list[bytes]) -> Iterator[Object]:

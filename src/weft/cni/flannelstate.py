@@ -104,13 +104,6 @@ def is_used(call: Call, conf: FlannelConf) -> bool:
     return any(path not in old and _network(content) == call.network for _, path, content in _files(call.host, conf))
 
 
-def forget_invalid(call: Call) -> None:
-    """Forget, in GC, the attachments that are not valid."""
-    for attachment, _ in record.everything(call.host, SUBJECT):
-        if not call.is_valid(attachment):
-            record.forget(call.host, SUBJECT, attachment)
-
-
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
 

@@ -147,20 +147,21 @@ def _check(call: Call) -> None:
 def _gc(call: Call) -> None:
     """Free the addresses of attachments that are not valid, and those whose files name nobody. Goes on after errors."""
     valid = cni.valid_attachments(call.config)
+    given = ipamrecord.given_to_valid(call)
     problems: list[str] = []
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         reservations.look_again()
         for ip, content in reservations.all().items():
-            if not _is_valid(content, valid):
-                try:
-                    reservations.release(ip)
-                except OSError as error:
-                    problems.append(str(error))
+            # The beginning of what a valid attachment's file should hold: torn, and its all the same.
+            if _is_valid(content, valid) or (ip in given and given[ip].startswith(content)):
+                continue
+            try:
+                reservations.release(ip)
+            except OSError as error:
+                problems.append(str(error))
     if problems:
         raise failure("; ".join(problems))
-    for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT):
-        if not call.is_valid(attachment):
-            record.forget(call.host, ipamrecord.SUBJECT, attachment)
+    record.collect(call, ipamrecord.SUBJECT)
 
 
 def _is_valid(content: bytes, valid: frozenset[tuple[str, str]]) -> bool:

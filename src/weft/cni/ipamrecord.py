@@ -13,7 +13,7 @@ from weft.cni.host import Host
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.wire import cnijson
+from weft.wire import cnijson, ipamconf
 from weft.wire.cnijson import JsonError, Object
 
 SUBJECT: Final = "ipam"
@@ -57,6 +57,17 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
     with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
         for ip in addresses(known):
             reservations.release_from(ip, owner)
+
+
+def given_to_valid(call: Call) -> dict[Ip, bytes]:
+    """Return, in GC, the addresses of valid attachments, and what their files should hold."""
+    directory = ipamconf.data_dir(call.config)
+    return {
+        ip: store.owner_of(attachment.container_id, attachment.ifname)
+        for attachment, known in record.everything(call.host, SUBJECT)
+        if attachment.network == call.network and call.is_valid(attachment) and known.get("dataDir") == directory
+        for ip in addresses(known)
+    }
 
 
 def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:

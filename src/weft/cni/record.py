@@ -7,7 +7,7 @@ lives as long as the attachment, at most as long as the boot; one that is torn, 
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -115,15 +115,11 @@ def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
     """Give all that is kept of a subject, that of earlier boots too: `boot` in it tells."""
-    names: Sequence[str] = ()
-    with suppress(FileNotFoundError):
-        names = host.state.list(f"/{subject}")
-    for name in names:
-        known = _load(host, f"/{subject}/{name}") if name.endswith(".json") else None
-        if known is None:
-            continue
-        with suppress(JsonError):
-            yield _attachment(known), known
+    for path in _paths(host, subject):
+        known = _load(host, path)
+        if known is not None:
+            with suppress(JsonError):
+                yield _attachment(known), known
 
 
 def forget(host: Host, subject: str, attachment: Attachment) -> None:
@@ -132,12 +128,39 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
         host.state.unlink(_path(subject, attachment))
 
 
+def collect(call: Call, subject: str) -> None:
+    """Forget, in GC, what was kept of attachments that are not valid, and what cannot be read any more."""
+    for attachment, _ in everything(call.host, subject):
+        if not call.is_valid(attachment):
+            forget(call.host, subject, attachment)
+    discard_torn(call.host, subject)
+
+
+def discard_torn(host: Host, subject: str) -> None:
+    """Remove records that cannot be read: they say nothing, and are never written in place."""
+    for path in _paths(host, subject):
+        try:
+            _attachment(cnijson.load(host.state.read(path)))
+        except JsonError:
+            with suppress(FileNotFoundError):
+                host.state.unlink(path)
+        except FileNotFoundError:
+            continue
+
+
 def _attachment(known: Object) -> Attachment:
     return Attachment(
         network=cnijson.text(known, "network"),
         container_id=cnijson.text(known, "container"),
         ifname=cnijson.text(known, "ifname"),
     )
+
+
+def _paths(host: Host, subject: str) -> list[str]:
+    try:
+        return [f"/{subject}/{name}" for name in host.state.list(f"/{subject}") if name.endswith(".json")]
+    except FileNotFoundError:
+        return []
 
 
 def _load(host: Host, path: str) -> Object | None:
