@@ -1,7 +1,8 @@
 """A daemon with nothing but its CNI server, and plugins that do what a test's configuration says.
 
 As a program: `python -m tests.support.cnidaemon DIRECTORY LIMIT` serves DIRECTORY/run/cni.sock until SIGTERM. Each
-call is written down in DIRECTORY/journal before anything is done: `COMMAND CONTAINER WORD`.
+call is written down in DIRECTORY/journal before anything is done: `COMMAND CONTAINER WORD`. With `ours` behind it the
+plugins are those of this build.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,16 @@ SECONDS = 20
 class CniDaemon:
     """The daemon as a process in a namespace, and calls of the real client beside it."""
 
-    def __init__(self, directory: Path, netns: Netns, bin_dir: Path, *, limit: float = 20, wrapper: str = "") -> None:
+    def __init__(
+        self, directory: Path, netns: Netns, bin_dir: Path, *, limit: float = 20, wrapper: str = "", ours: bool = False
+    ) -> None:
         self.directory = directory
         self.netns = netns
         self.bin_dir = bin_dir
         self.socket = directory / "run" / "cni.sock"
         self.state = directory / "state"
         directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.support.cnidaemon", str(directory), str(limit)]
+        command = [sys.executable, "-m", "tests.support.cnidaemon", str(directory), str(limit), *["ours"] * ours]
         self.log = (directory / "log").open("wb")
         self.process = netns.popen([*wrapper.split(), *command], cwd=CHECKOUT, stderr=self.log)
         wait_for(lambda: self.listens() or self.process.poll() is not None)
@@ -168,19 +172,19 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
     return Done(exit=0, stdout=json.dumps(answer).encode())
 
 
-async def _main(directory: Path, limit: float) -> None:
+async def _main(directory: Path, limit: float, *, ours: bool) -> None:
+    from weft.cni import plugins
     from weft.cni.endpoint import Endpoint
     from weft.cni.opened import open_node
     from weft.cni.server import serve
 
     node = open_node(str(directory / "state"), retire=lambda _: None, lease_problem=lambda: "")
     endpoint = Endpoint.open(str(directory / "run" / "cni.sock"))
-    task = asyncio.ensure_future(
-        serve(endpoint, node, run=lambda request, host: run(request, host, directory), limit=limit)
-    )
+    fake = partial(run, directory=directory)
+    task = asyncio.ensure_future(serve(endpoint, node, run=plugins.run if ours else fake, limit=limit))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await asyncio.wait([task])
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2]), ours="ours" in sys.argv[3:]))

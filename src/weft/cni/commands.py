@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from weft.cni import byhand, installcommands, runtimecache, runtimeconf
+from weft.cni import byhand, handback, installcommands, runtimecache, runtimeconf
 from weft.cni.runtime import Cache, CniError, NetworkList, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
@@ -119,7 +119,8 @@ def _conf(netns: str, ifname: str, args: str, cap_args: str) -> RuntimeConf:
 def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
     """Attach a network namespace to a network.
 
-    Prints what was made. When a plugin fails what the ones before it have made stays, as with any runtime, until `weft cni del`.
+    Prints what was made. When a plugin fails, what the ones before it have made stays until `weft cni del`, as with
+    any runtime.
 
     \b
       ip netns add blue
@@ -267,3 +268,4 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # n
 
 cni.add_command(installcommands.install_command)
 cni.add_command(installcommands.uninstall_command)
+cni.add_command(handback.handback_command)

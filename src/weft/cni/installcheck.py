@@ -14,7 +14,7 @@ from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 from weft.wire.cnilist import PluginConf
 
-_ABOUT: Final = re.compile(rb"^CNI \S+ plugin (.+)$", re.MULTILINE)
+_ABOUT: Final = re.compile(rb"^CNI \S+ plugin (?:version )?(.+)$", re.MULTILINE)
 _SECONDS: Final = 10.0
 
 

@@ -52,13 +52,22 @@ class Inventory:
             with suppress(OSError):  # something is kept there still, or nothing ever was
                 (self.bin_dir / _REPLACED).rmdir()
 
+    @property
+    def programs(self) -> list[str]:
+        """The names of our programs."""
+        return [name for name in self.digests if "/" not in name]
+
     def path(self, name: str) -> Path:
         """Return where a file is."""
         return self.bin_dir / name
 
     def aside(self, name: str) -> Path:
-        """Return where what a program of ours has replaced is kept."""
+        """Return where what this program of ours has replaced is kept."""
         return self.bin_dir / _REPLACED / name
+
+    def has_replaced(self, name: str) -> bool:
+        """Tell whether there was another program under this name."""
+        return os.path.lexists(self.aside(name))
 
     def owns(self, name: str) -> bool:
         """Tell whether a file is there as we have left it."""
@@ -91,13 +100,13 @@ class Inventory:
 
         At no time is there nothing under the name, if there was something before us.
         """
-        path, aside = self.path(name), self.aside(name)
+        path = self.path(name)
         ours = self.owns(name)
         self.digests.pop(name, None)
         if not ours:
             return "left" if path.exists() else "gone"
-        if path.parent == self.bin_dir and (aside.is_symlink() or aside.exists()):
-            aside.rename(path)
+        if "/" not in name and self.has_replaced(name):
+            self.aside(name).rename(path)
             return "put back"
         remove(path)
         return "removed"

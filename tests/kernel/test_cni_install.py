@@ -1,0 +1,260 @@
+"""`weft cni install`, `--check`, `uninstall`: what lands where in which order, and that exactly that goes again."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cnidaemon import wait_for
+from weft import cli
+from weft.cni import build, conflist, plugins
+
+ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+LIST = "10-flannel.conflist"
+
+
+@pytest.fixture(autouse=True)
+def program():
+    assert build.build()
+
+
+@pytest.fixture
+def bin_dir(tmp_path) -> Path:
+    return tmp_path / "bin"
+
+
+@pytest.fixture
+def conf_dir(tmp_path) -> Path:
+    return tmp_path / "net.d"
+
+
+@pytest.fixture
+def weft(bin_dir, conf_dir, capfd) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line with the directories of this test."""
+
+    def run(verb, *args):
+        where = ["--bin-dir", str(bin_dir)]
+        if verb == "install":
+            where += ["--conf-dir", str(conf_dir)]
+        code = cli.run(["cni", verb, *where, *args])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_plugins_then_the_list_and_nothing_else(weft, bin_dir, conf_dir):
+    code, out, err = weft("install")
+    assert (code, err) == (0, "")
+    assert out == f"{bin_dir}: {', '.join(plugins.NAMES)}\n{conf_dir}/{LIST}: written\n"
+    assert names(bin_dir) == sorted([*plugins.NAMES, ".weft-installed", ".weft-python"])
+    assert names(conf_dir) == [LIST]
+    assert json.loads((conf_dir / LIST).read_text()) == conflist.CONFLIST
+    assert (conf_dir / LIST).stat().st_mode & 0o777 == 0o644
+    again = weft("install", "-o", "json")
+    assert again[0] == 0
+    assert json.loads(again[1])["conflist"]["done"] == "written"
+    assert json.loads(again[1])["replaced"] == []
+
+
+def test_a_runtime_never_sees_half(weft, bin_dir, conf_dir, monkeypatch):
+    """Each file gets its name when it is whole, and the list when all plugins have theirs."""
+    named: list[Path] = []
+    rename = Path.rename
+
+    def watched(self, target):
+        assert self.name.startswith(".weft-"), "a runtime would take it for a plugin or a network"
+        assert self.stat().st_size
+        assert (Path(target).parent == conf_dir) <= set(plugins.NAMES).issubset(names(bin_dir))
+        named.append(Path(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", watched)
+    assert weft("install")[0] == 0
+    assert named[-1] == conf_dir / LIST
+    assert named.index(bin_dir / ".weft-python") < named.index(bin_dir / plugins.NAMES[0])
+
+
+def test_what_others_have_put_there_comes_back(weft, bin_dir, conf_dir):
+    bin_dir.mkdir()
+    (bin_dir / "bridge").write_text("upstream's")
+    (bin_dir / "portmap").symlink_to("bridge")
+    (bin_dir / "dhcp").write_text("upstream's, and not one of ours")
+    assert "replaced, and kept in .weft-replaced: bridge, portmap\n" in weft("install")[1]
+    assert (bin_dir / ".weft-replaced" / "bridge").read_text() == "upstream's"
+    assert "replaced" not in weft("install")[1]
+    assert (bin_dir / "portmap").read_bytes() == (bin_dir / "loopback").read_bytes()
+    code, out, _ = weft("uninstall")
+    assert code == 0
+    assert {"bridge: put back", "portmap: put back", "loopback: removed"} < set(out.splitlines())
+    assert names(bin_dir) == ["bridge", "dhcp", "portmap"]
+    assert (bin_dir / "portmap").read_text() == "upstream's"
+    assert (bin_dir / "portmap").is_symlink()
+    assert names(conf_dir) == []
+
+
+def test_what_is_newer_than_ours_stays(weft, bin_dir, conf_dir):
+    weft("install")
+    for path in (bin_dir / "bridge", conf_dir / LIST):
+        path.unlink()
+        path.write_text("somebody's")
+    code, out, _ = weft("uninstall", "-o", "json")
+    done = json.loads(out)["done"]
+    assert (code, done["bridge"], done[str(conf_dir / LIST)]) == (0, "left", "left")
+    assert names(bin_dir) == ["bridge"]
+    assert names(conf_dir) == [LIST]
+    assert weft("uninstall")[1] == f"nothing of weft is in {bin_dir}\n"
+
+
+def test_the_list_goes_before_the_plugins(weft, conf_dir, monkeypatch):
+    weft("install")
+    gone: list[str] = []
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda self, **more: (gone.append(self.name), unlink(self, **more))[1])
+    weft("uninstall")
+    gone = [name for name in gone if not name.endswith(".new")]
+    assert (gone[0], gone[-2:]) == (LIST, [".weft-installed", ".weft-python"])
+
+
+def test_a_network_of_others_stays(weft, bin_dir, conf_dir):
+    conf_dir.mkdir()
+    own = json.dumps({**conflist.CONFLIST, "name": "other"})
+    (conf_dir / LIST).write_text(own)
+    assert "stays as it is, somebody else's; remove it first" in weft("install")[1]
+    assert (conf_dir / LIST).read_text() == own
+    weft("uninstall")
+    assert (conf_dir / LIST).read_text() == own
+    (conf_dir / LIST).write_bytes(conflist.render())
+    assert "the same was there already" in weft("install")[1]
+    weft("uninstall")
+    assert names(conf_dir) == [LIST], "flannel's own, not weft's"
+    assert names(bin_dir) == []
+
+
+def test_a_network_that_comes_first_is_told(weft, conf_dir):
+    conf_dir.mkdir()
+    (conf_dir / "05-other.conflist").write_text("{}")
+    assert f"{conf_dir}/05-other.conflist comes first there" in weft("install")[1]
+
+
+def test_what_an_older_weft_has_put_there_is_replaced(weft, bin_dir, conf_dir, monkeypatch):
+    monkeypatch.setattr(build, "_PROGRAM", bin_dir / "none")
+    monkeypatch.setattr(conflist, "CONFLIST", {**conflist.CONFLIST, "cniVersion": "0.3.0"})
+    weft("install")
+    monkeypatch.undo()
+    assert json.loads(weft("install", "-o", "json")[1])["replaced"] == []
+    assert json.loads((conf_dir / LIST).read_text())["cniVersion"] == "0.3.1"
+    weft("uninstall")
+    assert names(bin_dir) == names(conf_dir) == []
+
+
+def test_a_crash_in_the_middle_loses_nothing_of_others(weft, bin_dir, monkeypatch):
+    bin_dir.mkdir()
+    (bin_dir / "bridge").write_text("upstream's")
+    weft("install")
+    # An upgrade that ends after its list was written: the program there is still the old one of ours.
+    monkeypatch.setattr(build, "_PROGRAM", bin_dir / "none")
+    monkeypatch.setattr("weft.cni.install.put", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+    assert weft("install")[0] == 1
+    monkeypatch.undo()
+    weft("install")
+    weft("uninstall")
+    assert (bin_dir / "bridge").read_text() == "upstream's"
+    assert names(bin_dir) == ["bridge"]
+
+
+def test_a_list_that_somebody_has_broken_is_no_licence(weft, bin_dir):
+    weft("install")
+    before = names(bin_dir)
+    for text in ("{", "[]", '{"bridge": 3}'):
+        (bin_dir / ".weft-installed").write_text(text)
+        code, _, err = weft("uninstall")
+        assert code == 2
+        assert f"HOST-002 {bin_dir}/.weft-installed: it cannot be read" in err
+        assert names(bin_dir) == before
+
+
+def test_the_network_is_configured_when_there_is_a_lease(weft, bin_dir, conf_dir, tmp_path):
+    subnet_file = tmp_path / "subnet.env"
+    subnet_file.write_text("FLANNEL_NETWORK\n")
+    done = []
+    thread = threading.Thread(target=lambda: done.append(weft("install", "--wait", "--subnet-file", str(subnet_file))))
+    thread.start()
+    wait_for((bin_dir / plugins.NAMES[-1]).exists)
+    assert not conf_dir.exists()
+    subnet_file.unlink()
+    whole = tmp_path / "new"
+    whole.write_text(ENV)
+    os.rename(whole, subnet_file)  # noqa: PTH104 - Path.rename is what another test watches
+    thread.join(20)
+    assert done[0][0] == 0
+    assert names(conf_dir) == [LIST]
+
+
+class TestCheck:
+    """What `--check` finds."""
+
+    def test_all_that_flannel_needs_is_there(self, weft, bin_dir, conf_dir):
+        weft("install")
+        code, out, err = weft("install", "--check", "-o", "json")
+        assert (code, err) == (0, "")
+        found = json.loads(out)
+        assert found["problems"] == []
+        assert [line["plugin"] for line in found["plugins"]] == ["flannel", "bridge", "host-local", "portmap"]
+        assert {line["version"] for line in found["plugins"]} == {f"weft {cli.__version__}"}
+        assert found["plugins"][0] == {
+            "network": "cbr0",
+            "file": str(conf_dir / LIST),
+            "plugin": "flannel",
+            "path": str(bin_dir / "flannel"),
+            "version": f"weft {cli.__version__}",
+            "speaks": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"],
+        }
+
+    def test_the_references_plugins(self, conf_dir, capfd):
+        conf_dir.mkdir()
+        (conf_dir / LIST).write_bytes(conflist.render())
+        code = cli.run(["cni", "install", "--check", "--bin-dir", "/usr/lib/cni", "--conf-dir", str(conf_dir)])
+        out, err = capfd.readouterr()
+        assert code == 1
+        rows = {line.split()[1]: line.split(maxsplit=4) for line in out.splitlines()[1:]}
+        assert rows["flannel"] == ["cbr0", "flannel", "missing"]
+        assert rows["bridge"][2:4] == ["/usr/lib/cni/bridge", "unknown"]
+        assert rows["bridge"][4].endswith(", 1.0.0")
+        assert err.startswith(f'weft: CNI-001 network cbr0 in {conf_dir}/{LIST}: failed to find plugin "flannel" in')
+
+    def test_what_a_network_names_in_all_places(self, weft, conf_dir):
+        weft("install")
+        delegate = {"type": "macvlan", "ipam": {"type": "dhcp"}}
+        plugins_of = [
+            {"type": "flannel", "delegate": delegate},
+            {"type": "bridge", "ipam": {"type": "static"}},
+            {"type": "x", "ipam": 3},
+        ]
+        (conf_dir / "20-x.conflist").write_text(json.dumps({"name": "x", "plugins": plugins_of}))
+        (conf_dir / "30-bad.conflist").write_text("{")
+        code, out, err = weft("install", "--check", "-o", "json")
+        needed = [line["plugin"] for line in json.loads(out)["plugins"] if line["network"] == "x"]
+        assert (code, needed) == (1, ["flannel", "macvlan", "dhcp", "bridge", "static", "x"])
+        assert f"CONF-002 {conf_dir}/30-bad.conflist: error parsing" in err
+        assert f"CONF-002 {conf_dir}/20-x.conflist: x: cannot use an integer as ipam" in err
+
+    def test_a_version_that_a_plugin_does_not_speak(self, weft, conf_dir):
+        weft("install")
+        (conf_dir / LIST).unlink()
+        (conf_dir / "20-x.conflist").write_text(
+            '{"name": "x", "cniVersion": "9.0.0", "plugins": [{"type": "loopback"}]}'
+        )
+        code, _, err = weft("install", "--check")
+        assert code == 1
+        assert "CNI-001 plugin" in err
+        assert "it speaks 0.1.0" in err
+
+    def test_no_network_at_all(self, weft, conf_dir):
+        assert weft("install", "--check") == (0, f"no network in {conf_dir}\n", "")
