@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import hostports, traces
+from tests.support import published, traces
 from tests.support.containerd import IMAGE
 from tests.support.cri import Port
 from tests.support.cri_pb2 import UDP
@@ -56,7 +56,7 @@ def reaches(node: Node, pod: Pod, address: str) -> bool:
 def told(client: Netns, node: Node) -> list[str]:
     """Who answers at a node's port 8080: over TCP and UDP, by IPv4 and by IPv6."""
     places = [(address, udp) for address in (node.daemon.public_v4, node.daemon.public_v6) for udp in (False, True)]
-    return [hostports.ask(client.call, address, 8080, udp=udp).partition(" ")[0] for address, udp in places]
+    return [published.ask(client.call, address, 8080, udp=udp).partition(" ")[0] for address, udp in places]
 
 
 def files_of(node: Node, directory: str) -> list[str]:
@@ -124,7 +124,7 @@ def test_a_host_port_is_reached_from_everywhere_until_the_pod_stops(nodes, node,
 def test_a_port_goes_to_the_next_pod_that_asks_for_it(node, underlay):
     def asked() -> str:
         # From the same port each time: an old conntrack entry would lead astray.
-        answer = hostports.ask(underlay.switch.call, node.daemon.public_v4, 8080, udp=True, source=4242)
+        answer = published.ask(underlay.switch.call, node.daemon.public_v4, 8080, udp=True, source=4242)
         return answer.partition(" ")[0]
 
     for name in ("before", "after"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import hostports, traces
-from tests.support.hostports import PORT, Answering
+from tests.support import published, traces
 from tests.support.podman import Pod, Podman
+from tests.support.published import PORT, Answering
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import Cluster, Underlay
 from weft.lab.runtime import CONFLIST
@@ -69,7 +69,7 @@ def reaches(node: Node, pod: Pod, address: str) -> bool:
 def told(underlay: Underlay, node: Node) -> list[str]:
     """Who answers at a node's published ports."""
     asked = (
-        hostports.ask(underlay.switch.call, node.daemon.public_v4, port, udp=udp)
+        published.ask(underlay.switch.call, node.daemon.public_v4, port, udp=udp)
         for port, udp in ((8080, False), (8053, True))
     )
     return [answer.partition(" ")[0] for answer in asked]

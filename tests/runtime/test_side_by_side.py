@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import hostports, kernelview, traces
+from tests.support import kernelview, published, traces
 from tests.support.conflist import DEBIAN, Attachment, Runner
-from tests.support.hostports import PORT, Answering, Inside
 from tests.support.lab import WEFT
 from tests.support.machine import Machine
+from tests.support.published import PORT, Answering, Inside
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, public_v4, public_v6
 from weft.kernel import netns as namespaces
@@ -110,7 +110,7 @@ class Node:
         clients = {"outside": outside, "node": own, **{pod.id: self.inside(pod) for pod in pods}}
         questions = [(name, address) for name in clients for address in (v4, v6)] + [("node", "127.0.0.1")]
         return {
-            f"{name} {address} {'udp' if udp else 'tcp'}": hostports.ask(clients[name], address, 8080, udp=udp)
+            f"{name} {address} {'udp' if udp else 'tcp'}": published.ask(clients[name], address, 8080, udp=udp)
             for name, address in questions
             for udp in (False, True)
         }
@@ -118,7 +118,7 @@ class Node:
     def published(self) -> list[str]:
         """Who answers at the published ports, over TCP and UDP, to somebody outside."""
         outside, address = self.underlay.switch.call, public_v4(NUMBER)
-        return [hostports.ask(outside, address, 8080, udp=udp).partition(" ")[0] for udp in (False, True)]
+        return [published.ask(outside, address, 8080, udp=udp).partition(" ")[0] for udp in (False, True)]
 
 
 @pytest.fixture

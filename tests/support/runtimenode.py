@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.support.containerd import IMAGE, Containerd
 from tests.support.cri import Port, Sandbox
-from tests.support.hostports import Answering
 from tests.support.machine import Machine, inner_pid
+from tests.support.published import Answering
 from tests.support.weftd import Daemon, Underlay, eventually
 from weft.lab.runtime import CONFLIST
 
