@@ -48,11 +48,11 @@ def traces() -> frozenset[Key]:
 
 def _traces(sock: NetlinkSocket) -> Iterator[Key]:
     for body in sock.dump(_NFT_MSG_GETTABLE, _HEAD.pack(0, 0, 0)):
-        family = _FAMILIES.get(body[0])
+        family = _FAMILIES.get(body[0], 0)
         if (family, parse(body, _HEAD.size).text(_NFTA_TABLE_NAME)) in _TABLES:
             yield "ruleset", nft.KIND, family
     for body in sock.dump(_NFT_MSG_GETCHAIN, _HEAD.pack(0, 0, 0)):
         attributes = parse(body, _HEAD.size)
-        family = _FAMILIES.get(body[0])
+        family = _FAMILIES.get(body[0], 0)
         if family and (attributes.text(_NFTA_CHAIN_TABLE), attributes.text(_NFTA_CHAIN_NAME)) in _CHAINS:
             yield "ruleset", IPTABLES_NFT, family
