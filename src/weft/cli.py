@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import takewhile
 from typing import Final
 
 import click
@@ -105,7 +106,11 @@ def completion(shell: str) -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command line and return its exit code: 0, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run one command line and return its exit code: 0, 1 failed, 2 wrong input, 130 interrupted.
+
+    What went wrong goes to standard error: a line for each problem, with `-o json` a JSON object on each.
+    """
+    complain = _complain_to_programs if _is_for_programs(args) else _complain_to_people
     try:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False)
     except click.exceptions.Abort:  # Ctrl-C: whoever was running has cleaned up on the way here
@@ -115,24 +120,38 @@ def run(args: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "weft"
-        said = error.format_message()
-        stop = "" if said.endswith((".", "?")) else "."
-        click.echo(f"weft: FLAG-001 {where}: {said}{stop} '{where} --help' lists what there is.", err=True)
+        hint = f"'{where} --help' lists what there is."
+        complain(Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint))
         return error.exit_code
     except WeftError as error:
         for problem in error.problems:
-            _complain(problem)
+            complain(problem)
         return USAGE if isinstance(error, ConfigError) else FAILED
     except OSError as error:  # what a command did not expect of this machine
         where = str(error.filename or "this machine")
         hint = "Try it as root." if isinstance(error, PermissionError) else ""
-        _complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint))
+        complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint))
         return FAILED
     return code if isinstance(code, int) else 0
 
 
-def _complain(problem: Problem) -> None:
+def _is_for_programs(args: Sequence[str]) -> bool:
+    """Tell whether `-o json` was asked for, as far as a command line that may be wrong tells."""
+    line = list(takewhile(lambda word: word != "--", args))
+    pairs = zip(line, [*line[1:], ""], strict=True)
+    return any(
+        word in ("-ojson", "--output=json") or (word in ("-o", "--output") and value == "json") for word, value in pairs
+    )
+
+
+def _complain_to_people(problem: Problem) -> None:
     click.echo(f"weft: {problem}", err=True)
+
+
+def _complain_to_programs(problem: Problem) -> None:
+    import json
+
+    click.echo(json.dumps(problem.fields()), err=True)
 
 
 def main() -> None:

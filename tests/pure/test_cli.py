@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 import tomllib
@@ -15,7 +16,9 @@ WEFT = Path(sys.executable).with_name("weft")
 
 def command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     @click.command()
-    def fails() -> None:
+    @click.option("-o", "--output")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def fails(**_: object) -> None:
         raise error
 
     monkeypatch.setitem(cli.weft.commands, "fails", fails)
@@ -85,6 +88,38 @@ def test_a_wrong_command_line_has_a_code_too(capsys, args, seen):
     assert cli.run(args) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(seen)
+
+
+PROBLEM = {"code": "LAB-001", "where": "x.yaml:3", "seen": "no", "expected": "", "hint": "Say how many."}
+
+
+@pytest.mark.parametrize(
+    "options", [["-o", "json"], ["-ojson"], ["--output", "json"], ["--output=json"], ["-o", "text", "-o", "json"]]
+)
+def test_problems_for_programs_are_json_objects_line_by_line(monkeypatch, capsys, options):
+    other = {**PROBLEM, "code": "CONF-002", "expected": "a network", "hint": ""}
+    command(monkeypatch, ConfigError(Problem(**PROBLEM), Problem(**other)))
+    assert cli.run(["fails", *options]) == 2
+    out, err = capsys.readouterr()
+    assert ([json.loads(line) for line in err.splitlines()], out) == ([PROBLEM, other], "")
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "text"], ["--", "-o", "json"]])
+def test_problems_for_people_are_text(monkeypatch, capsys, options):
+    command(monkeypatch, ConfigError(Problem(**PROBLEM)))
+    cli.run(["fails", *options])
+    assert capsys.readouterr().err.startswith("weft: LAB-001 x.yaml:3: no. Say how many.")
+
+
+@pytest.mark.parametrize(
+    "args, code, status",
+    [(["lab", "upp"], "FLAG-001", 2), (["version", "--bogus"], "FLAG-001", 2), (["lab", "run", "x"], "FLAG-001", 2)],
+)
+def test_a_wrong_command_line_is_json_too(capsys, args, code, status):
+    assert cli.run([*args, "-o", "json"]) == status
+    problem = json.loads(capsys.readouterr().err)
+    assert problem.keys() == PROBLEM.keys()
+    assert (problem["code"], "--help" in problem["hint"]) == (code, True)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
             {"do": "put" if isinstance(step, Put) else "delete", "kind": step.object.key[0], "text": line}
             for step, line in zip(shown.steps, shown.lines, strict=True)
         ]
-        _print({"notes": shown.notes, "problems": [_as_json(each) for each in shown.problems], "steps": steps})
+        _print({"notes": shown.notes, "problems": [each.fields() for each in shown.problems], "steps": steps})
     else:
         for note in shown.notes:
             click.echo(f"# {note}")
@@ -71,7 +71,7 @@ def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT00
     done = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
     proved = not (done.left or done.unseen)
     if output == "json":
-        problems = [_as_json(each) for each in done.unseen]
+        problems = [each.fields() for each in done.unseen]
         _print({"dry_run": dry_run, "found": done.found.lines, "left": done.left, "problems": problems})
     else:
         for line in done.found.lines:
@@ -89,10 +89,6 @@ def _need_root(command: str) -> None:
     if os.geteuid() != 0:
         seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
         raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))
-
-
-def _as_json(problem: Problem) -> dict[str, str]:
-    return {name: getattr(problem, name) for name in Problem.__slots__}
 
 
 def _print(data: dict[str, Any]) -> None:

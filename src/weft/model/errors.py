@@ -21,7 +21,12 @@ class Problem:
         text = f"{self.code} {self.where}: {self.seen}"
         if self.expected:
             text += f"; expected {self.expected}"
-        return f"{text}. {self.hint}" if self.hint else text
+        stop = "" if text.endswith(("?", ".")) else "."
+        return f"{text}{stop} {self.hint}" if self.hint else text
+
+    def fields(self) -> dict[str, str]:
+        """The same for programs: all five by name, those that say nothing empty."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class WeftError(Exception):
