@@ -287,6 +287,29 @@ def test_a_sweep_that_fails_is_told_once_and_tried_again(site, make_netns, caplo
     assert line.startswith("leaked attachment not freed: network=cbr0 container=c1 interface=eth0 error=")
 
 
+def test_what_a_death_while_writing_left_goes_at_the_second_look(site, make_netns):
+    add(site, config(site), make_netns())
+    state = site.directory / "state"
+    left = [state / "ipam" / ".weft-1", state / "flannel" / ".weft-2", states(site) / ".weft-3"]
+    for path in left:
+        path.write_text("")
+    torn = state / "attachments" / f"{'0' * 32}.json"
+    torn.write_text("")
+
+    def tidy(seen):
+        with node_host(site.node) as host:
+            return sweep.tidy(host, seen)
+
+    seen = site.host.call(lambda: tidy(frozenset()))
+    assert len(seen) == 3
+    assert all(path.exists() for path in left)
+    assert not torn.exists()
+    left[0].unlink()  # its writer lived
+    assert site.host.call(lambda: tidy(seen)) == set()
+    assert not any(path.exists() for path in left)
+    assert records(site) == state_names(site) == {"c1"}
+
+
 # --- by hand
 
 

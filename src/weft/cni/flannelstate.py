@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni import plugins, record
-from weft.cni.host import Host
+from weft.cni.host import TEMPORARY, Host
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment
 from weft.wire import cni, cnijson
@@ -20,7 +20,6 @@ from weft.wire.flannelconf import FlannelConf
 SUBJECT: Final = "flannel"
 
 _HASH_HEX: Final = 16
-_TEMPORARY: Final = ".weft-"
 
 
 def choose(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
@@ -136,7 +135,7 @@ def _files(host: Host, conf: FlannelConf) -> Iterator[tuple[str, str, bytes]]:
     for name in names:
         path = f"{conf.data_dir}/{name}"
         with suppress(OSError):  # gone meanwhile, or a directory
-            if not name.startswith(_TEMPORARY):
+            if not name.startswith(TEMPORARY):
                 yield name, path, host.files.read(path)
 
 

@@ -20,6 +20,8 @@ from weft.model.objects import ALIAS
 
 # The alias of a link that is to be deleted: what a crash leaves is found by it.
 RETIRED: Final = f"{ALIAS}retired"
+# How the names of files begin that are being written and have not got their own name yet.
+TEMPORARY: Final = ".weft-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,10 @@ A directory that someone else has changed in the meantime has another time of mo
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
 
-from weft.cni.host import Files, StoreView, StoreViews
+from weft.cni.host import TEMPORARY, Files, StoreView, StoreViews
 from weft.model.net import Ip
 from weft.wire import cnijson
-
-_OUR_TEMPORARY: Final = ".weft-"
 
 
 def owner_of(container_id: str, ifname: str) -> bytes:
@@ -142,7 +139,7 @@ class Store:
     def _read_all(self) -> StoreView:
         view = StoreView()
         for name in self._files.list(self._directory):
-            if name.startswith(_OUR_TEMPORARY):
+            if name.startswith(TEMPORARY):
                 # Its writer was killed: such files are only written under the lock, which we hold.
                 with suppress(FileNotFoundError):
                     self._files.unlink(self._path(name))

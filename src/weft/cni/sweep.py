@@ -5,11 +5,12 @@ made is removed by its own `undo`; an attachment that cannot be freed whole keep
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
-from weft.cni import ipamrecord, record
-from weft.cni.host import RETIRED, Host
+from weft.cni import flannelstate, ipamrecord, record
+from weft.cni.host import RETIRED, TEMPORARY, Files, Host
 from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
@@ -21,7 +22,7 @@ from weft.wire.cnijson import JsonError, Object
 # and records go in the opposite order.
 _UNDO: Final = {
     record.LINKS: "weft.cni.leftlinks",
-    "flannel": "weft.cni.flannelstate",
+    flannelstate.SUBJECT: "weft.cni.flannelstate",
     ipamrecord.SUBJECT: "weft.cni.ipamrecord",
 }
 
@@ -74,6 +75,36 @@ def free_network(host: Host, network: str) -> int:
         except (OSError, CniError, JsonError):
             continue
     return freed
+
+
+def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
+    """Remove what a death in the middle of writing has left; return what the next call must be given as `seen`.
+
+    A temporary file lives for microseconds: one that was there at an earlier look has lost its writer. Records that
+    cannot be read go at once, because no record is written in place.
+    """
+    for subject in _UNDO:
+        record.discard_torn(host, subject)
+    found = set()
+    for files, path in _temporaries(host):
+        with suppress(FileNotFoundError):
+            if path in seen:
+                files.unlink(path)
+            else:
+                found.add(path)
+    return frozenset(found)
+
+
+def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
+    """Give the temporary files beside our records and flannel's state; host-local's go with the next look at them."""
+    places = {(host.state, f"/{subject}") for subject in _UNDO}
+    for _, known in record.everything(host, flannelstate.SUBJECT):
+        places.add((host.files, str(known.get("path")).rpartition("/")[0]))
+    for files, directory in places:
+        with suppress(OSError):
+            for name in files.list(directory):
+                if name.startswith(TEMPORARY):
+                    yield files, f"{directory}/{name}"
 
 
 def _records(host: Host, attachment: Attachment) -> Records:

@@ -56,6 +56,7 @@ class Sweeper:
         self._every = every
         self._stopping = threading.Event()
         self._complained: set[Attachment] = set()
+        self._temporaries: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._work, name="cni-sweep", daemon=True)
         self._thread.start()
 
@@ -79,6 +80,7 @@ class Sweeper:
                 self._look_at(host, attachment)
                 if self._stopping.wait(_PAUSE_SECONDS):
                     return
+            self._temporaries = sweep.tidy(host, self._temporaries)
 
     def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
         who = f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
