@@ -8,7 +8,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,61 +18,32 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnidaemon import CHECKOUT, wait_for
-from tests.support.cnikills import CLIENT, DAEMON, LOCAL, POINTS, VICTIMS, Point, Trap
+from tests.support.cnikills import CLIENT, DAEMON, LOCAL, POINTS, VICTIMS, Point
+from tests.support.cninode import SECONDS, Node, finish
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
 
 PODS = 5
-SECONDS = 20
 SOON = 5
 Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 
 
-class Site:
-    """A node: its namespace, files and daemon, pods that come and go, and what a runtime knows of them."""
+class Site(Node):
+    """A node with pods that come and go, and what a runtime knows of them."""
 
     def __init__(self, directory: Path, bin_dir: Path) -> None:
-        self.directory = directory
-        self.bin_dir = bin_dir
-        self.trap = Trap(directory)
-        self.host = Netns()
+        super().__init__(directory, bin_dir)
         self.free = {f"pod{number}": Netns() for number in range(PODS)}
         self.live: dict[str, tuple[Netns, str]] = {}
-        self.daemon: subprocess.Popen[bytes] | None = None
         self.said = ""
         (directory / "subnet.env").write_text(ENV)
-        wrapper = directory / "python"
-        run = f"{sys.executable} -m tests.support.cnikills local {directory}"
-        wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={CHECKOUT} exec {run} "$4"\n')
-        wrapper.chmod(0o755)
-        (bin_dir / ".weft-python").write_text(f"{wrapper}\n")
 
     def close(self) -> None:
-        self.end()
-        for netns in (self.host, *self.free.values(), *(netns for netns, _ in self.live.values())):
+        super().close()
+        for netns in (*self.free.values(), *(netns for netns, _ in self.live.values())):
             netns.close()
-
-    @property
-    def socket(self) -> Path:
-        return self.directory / "run" / "cni.sock"
-
-    def serve(self) -> None:
-        """Start the daemon unless it runs."""
-        if self.daemon is not None and self.daemon.poll() is None:
-            return
-        self.socket.unlink(missing_ok=True)  # a dead one's: only so that we know when the new one serves
-        command = [sys.executable, "-m", "tests.support.cnikills", "daemon", str(self.directory)]
-        self.daemon = self.host.popen(command, cwd=CHECKOUT)
-        wait_for(self.socket.exists)
-
-    def end(self, signal: int = 15) -> None:
-        """End the daemon if it runs."""
-        if self.daemon is not None and self.daemon.poll() is None:
-            self.daemon.send_signal(signal)
-            self.daemon.wait(SECONDS)
 
     def call(
         self, command: str, pod: str, path: str, *, bridge: str = "cni0", meanwhile: Meanwhile | None = None
@@ -81,41 +51,25 @@ class Site:
         """Run the conflist: the result of ADD, True for DEL; None if it failed. `meanwhile` gets flannel's process."""
         result: Any = None
         for plugin in ("flannel", "portmap") if command == "ADD" else ("portmap", "flannel"):
-            config: dict[str, Any] = {"prevResult": result} if command == "ADD" else {}
+            config: dict[str, Any] = {"cniVersion": "1.0.0", "name": "cbr0"}
+            if command == "ADD" and result is not None:
+                config["prevResult"] = result
             if plugin == "flannel":
-                config = {
+                config |= {
                     "subnetFile": str(self.directory / "subnet.env"),
                     "dataDir": str(self.directory / "flannel"),
                     "ipam": {"dataDir": str(self.directory / "networks")},
                     "delegate": {"bridge": bridge, "isDefaultGateway": True, "hairpinMode": True},
                 }
-            child = self._start(command, plugin, pod, path)
-            assert child.stdin is not None
-            child.stdin.write(json.dumps({"cniVersion": "1.0.0", "name": "cbr0", "type": plugin, **config}).encode())
-            child.stdin.close()
-            child.stdin = None
+            child = self.start(command, plugin, config, pod=pod, path=path)
             if plugin == "flannel" and meanwhile is not None:
                 meanwhile(child)
-            out, errors = child.communicate(timeout=SECONDS)
-            self.said = f"{out.decode()}{errors.decode()}"
-            if child.returncode != 0:
+            said = finish(child)
+            self.said = said.text
+            if said.exit != 0:
                 return None
-            result = json.loads(out) if command == "ADD" else True
+            result = said.json if command == "ADD" else True
         return result
-
-    def _start(self, command: str, plugin: str, pod: str, path: str) -> "subprocess.Popen[bytes]":
-        env = {
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": pod,
-            "CNI_NETNS": path,
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str(self.socket),
-            "WEFT_STATE_DIR": str(self.directory / "state"),
-            "PATH": os.environ["PATH"],
-        }
-        pipe = subprocess.PIPE
-        return self.host.popen([str(self.bin_dir / plugin)], env=env, stdin=pipe, stdout=pipe, stderr=pipe)
 
     def attach(self, pod: str) -> None:
         """ADD as it should be."""
