@@ -4,12 +4,13 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.recording import Recording
-from weft.cni.runtime import Cache, CniError, Runtime, RuntimeConf, load, load_all, parse_list
+from weft.cni.runtime import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list
 
 CONF = RuntimeConf(container_id="some-container-id", netns="/netns", ifname="some-eth0", args=(("FOO", "BAR"),))
 TYPES = ("one", "two", "three")
@@ -36,14 +37,13 @@ def said():
 
 
 @pytest.fixture
-def runtime(tmp_path, recording, said):
-    return Runtime(
-        paths=[str(recording.bin_dir)],
-        env=recording.env,
-        cache=Cache(directory=tmp_path / "cache"),
-        timeout=20,
-        stderr=said.append,
-    )
+def programs(recording, said):
+    return Programs(paths=[str(recording.bin_dir)], env=recording.env, timeout=20, stderr=said.append)
+
+
+@pytest.fixture
+def runtime(tmp_path, programs):
+    return Runtime(run=programs, cache=Cache(directory=tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -480,8 +480,8 @@ def test_what_a_plugin_that_succeeds_has_to_say_is_passed_on(runtime, recording,
 
 
 @pytest.mark.spec("cni.md X32")
-def test_a_plugin_that_takes_too_long_or_is_killed(recording, runtime):
-    hasty = Runtime(paths=runtime.paths, env=runtime.env, cache=runtime.cache, timeout=0.2)
+def test_a_plugin_that_takes_too_long_or_is_killed(recording, runtime, programs):
+    hasty = Runtime(run=replace(programs, timeout=0.2))
     recording.does("one", "STATUS", "exec sleep 20")
     assert (
         failed(lambda: hasty.status(network())).msg == "netplugin failed with no error message: no answer within 0.2 s"
@@ -508,19 +508,19 @@ def test_a_program_that_cannot_be_started(runtime, recording):
     assert failed(lambda: runtime.status(network())).msg == words
 
 
-def test_by_default_stderr_is_the_callers(recording, runtime, capfd):
+def test_by_default_stderr_is_the_callers(recording, capfd):
     recording.does("one", "STATUS", "echo hey >&2")
-    Runtime(paths=runtime.paths, env=runtime.env).status(network())
+    Runtime(run=Programs(paths=[str(recording.bin_dir)], env=recording.env)).status(network())
     assert capfd.readouterr().err == "hey\n"
 
 
 def test_no_paths(recording):
-    nowhere = Runtime(paths=[""], env=recording.env)
+    nowhere = Programs(paths=[""], env=recording.env)
     assert failed(lambda: nowhere.find("one")).msg == "no paths provided"
     assert failed(lambda: nowhere.find("")).msg == "no plugin name provided"
 
 
 def test_the_references_plugins_by_the_same_library(tmp_path):
-    runtime = Runtime(paths=["/usr/lib/cni"], env={}, cache=Cache(directory=tmp_path))
+    runtime = Runtime(run=Programs(paths=["/usr/lib/cni"], env={}), cache=Cache(directory=tmp_path))
     assert runtime.versions("bridge") == ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0")
     assert "does not support config version" in failed(lambda: runtime.validate(network(types=["bridge"]))).msg

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from weft.cni import byhand, handback, installcommands, runtimecache, runtimeconf
-from weft.cni.runtime import Cache, CniError, NetworkList, Runtime, RuntimeConf, load
+from weft.cni.runtime import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 
@@ -79,7 +79,8 @@ class _Site:
     """A network that was found, and the runtime to call its plugins with."""
 
     def __init__(self, network: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
-        self.runtime = Runtime(paths=path.split(":"), env=os.environ, cache=Cache(directory=cache_dir))
+        self.programs = Programs(paths=path.split(":"), env=os.environ)
+        self.runtime = Runtime(run=self.programs, cache=Cache(directory=cache_dir))
         self.name = network
         try:
             found = load(net_dir, network)
@@ -253,7 +254,7 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # n
     for plugin in site.network.plugins:
         with site.calling():
             spoken = site.runtime.versions(plugin.type)
-            rows.append((plugin.type, site.runtime.find(plugin.type), spoken))
+            rows.append((plugin.type, site.programs.find(plugin.type), spoken))
     lacking = [name for name, _, spoken in rows if wanted not in spoken]
     data = {
         "cniVersion": wanted,

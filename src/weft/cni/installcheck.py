@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.cni import runtimeexec
-from weft.cni.runtime import NetworkList, Runtime, load_all
+from weft.cni.runtime import NetworkList, Programs, Runtime, load_all
 from weft.model.errors import Problem
 from weft.wire import cnijson
 from weft.wire.cni import CniError
@@ -40,7 +40,7 @@ class Report:
 
 def check(conf_dir: Path, bin_dir: Path) -> Report:
     """Look at every network of a directory, and at the programs that it needs in another."""
-    runtime = Runtime(paths=[str(bin_dir)], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, timeout=_SECONDS)
+    programs = Programs(paths=[str(bin_dir)], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, timeout=_SECONDS)
     lines: list[Line] = []
     problems: list[Problem] = []
     for file, network in load_all(conf_dir):
@@ -50,7 +50,7 @@ def check(conf_dir: Path, bin_dir: Path) -> Report:
         for plugin in _needed(network, file, problems):
             line = Line(network=network.name, file=file, plugin=plugin)
             try:
-                lines.append(_look(runtime, line, network, problems))
+                lines.append(_look(programs, line, network, problems))
             except CniError as error:
                 lines.append(line)
                 problems.append(_missing(line, str(error)))
@@ -82,16 +82,16 @@ def _implied(plugin: PluginConf) -> Iterator[str]:
         yield "host-local"
 
 
-def _look(runtime: Runtime, line: Line, network: NetworkList, problems: list[Problem]) -> Line:
-    path = runtime.find(line.plugin)
-    speaks = runtime.versions(line.plugin)
+def _look(programs: Programs, line: Line, network: NetworkList, problems: list[Problem]) -> Line:
+    path = programs.find(line.plugin)
+    speaks = Runtime(run=programs).versions(line.plugin)
     wanted = network.version or "0.1.0"
     if wanted not in speaks:
         expected = f"{wanted}, the version of {line.file}"
         seen = f"it speaks {', '.join(speaks)}"
         problems.append(Problem(code="CNI-001", where=f"plugin {path}", seen=seen, expected=expected))
     # Without a command a plugin tells people what it is (cni.md §1.3).
-    said = _ABOUT.search(runtimeexec.execute(path, runtime.env, b"", timeout=_SECONDS).stderr)
+    said = _ABOUT.search(runtimeexec.execute(path, programs.env, b"", timeout=_SECONDS).stderr)
     version = said.group(1).decode("utf-8", "replace") if said else ""
     return Line(network=line.network, file=line.file, plugin=line.plugin, path=path, version=version, speaks=speaks)
 

@@ -1,6 +1,6 @@
 """A CNI runtime as a library: networks, their plugins, and what is remembered of attachments (cni.md §2).
 
-    runtime = Runtime(paths=["/opt/cni/bin"], env=os.environ)
+    runtime = Runtime(run=Programs(paths=["/opt/cni/bin"], env=os.environ))
     network = load(Path("/etc/cni/net.d"), "cbr0").network
     outcome = runtime.add(network, RuntimeConf(container_id="c1", netns="/run/netns/c1", ifname="eth0"))
 
@@ -9,15 +9,14 @@ calls block, and raise `CniError`: the code of the plugin that failed, or 999. A
 at a time, and no ADD or DEL of a network beside its garbage collection.
 """
 
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from weft.cni import runtimeexec
 from weft.cni.runtimecache import Cache, Listing
 from weft.cni.runtimeconf import Found, load, load_all
+from weft.cni.runtimeexec import Programs
 from weft.wire import cnichain
 from weft.wire.cni import CniError, failure
 from weft.wire.cnicache import Entry
@@ -33,9 +32,11 @@ __all__ = [
     "NetworkList",
     "Outcome",
     "PluginConf",
+    "Programs",
+    "Ran",
     "Runtime",
     "RuntimeConf",
-    "drive",
+    "Step",
     "from_single",
     "load",
     "load_all",
@@ -45,23 +46,12 @@ __all__ = [
 T = TypeVar("T")
 
 
-def _to_stderr(data: bytes) -> None:
-    with suppress(OSError):
-        os.write(2, data)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Where plugins are, and what they inherit: `env` is the whole environment, without a word of CNI's own in it.
+    """What calls plugins and remembers attachments. `run` takes each step: `Programs`, for those of this machine."""
 
-    `timeout` is in seconds and for one plugin. `stderr` takes what a plugin that succeeds has to say to people.
-    """
-
-    paths: Sequence[str]
-    env: Mapping[str, str]
+    run: Callable[[Step], Ran]
     cache: Cache = field(default_factory=Cache)
-    timeout: float | None = None
-    stderr: Callable[[bytes], object] = _to_stderr
 
     def add(self, network: NetworkList, conf: RuntimeConf) -> Outcome:
         """Attach a container and remember it.
@@ -144,32 +134,17 @@ class Runtime:
         """Make sure that all plugins are there and speak the network's version; returns the capabilities declared."""
         return self._drive(cnichain.validate(network))
 
-    def find(self, plugin: str) -> str:
-        """Return the path of a plugin's program."""
-        return runtimeexec.find(plugin, self.paths)
-
     def _drive(self, chain: Chain[T]) -> T:
-        return drive(chain, self._run)
-
-    def _run(self, step: Step) -> Ran:
-        env = {**self.env, "CNI_PATH": ":".join(self.paths), **step.variables}
-        ran = runtimeexec.execute(self.find(step.plugin), env, step.stdin, timeout=self.timeout)
-        if ran.exit == 0 and ran.stderr:
-            self.stderr(ran.stderr)
-        return ran
-
-
-def drive(chain: Chain[T], run: Callable[[Step], Ran]) -> T:
-    """Take each step of a chain by `run`, and return the chain's outcome."""
-    try:
-        step = next(chain)
-        while True:
-            try:
-                ran = run(step)
-            except CniError as error:
-                step = chain.throw(error)
-            else:
-                step = chain.send(ran)
-    except StopIteration as end:
-        outcome: T = end.value
-        return outcome
+        """Take each step of a chain, and return the chain's outcome."""
+        try:
+            step = next(chain)
+            while True:
+                try:
+                    ran = self.run(step)
+                except CniError as error:
+                    step = chain.throw(error)
+                else:
+                    step = chain.send(ran)
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome

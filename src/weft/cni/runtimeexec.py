@@ -5,15 +5,46 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from weft.wire.cni import failure
-from weft.wire.cnichain import Ran
+from weft.wire.cnichain import Ran, Step
 
 _BUSY_ATTEMPTS: Final = 6
 _BUSY_SECONDS: Final = 1.0
+
+
+def _to_stderr(data: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """The plugins of a machine: the directories where they are, and the whole environment that they inherit.
+
+    `timeout` is in seconds and for one call. `stderr` takes what a plugin that succeeds has to say to people.
+    """
+
+    paths: Sequence[str]
+    env: Mapping[str, str]
+    timeout: float | None = None
+    stderr: Callable[[bytes], object] = _to_stderr
+
+    def __call__(self, step: Step) -> Ran:
+        """Run a plugin. `CniError` if it is not there, or cannot be started."""
+        env = {**self.env, "CNI_PATH": ":".join(self.paths), **step.variables}
+        ran = execute(self.find(step.plugin), env, step.stdin, timeout=self.timeout)
+        if ran.exit == 0 and ran.stderr:
+            self.stderr(ran.stderr)
+        return ran
+
+    def find(self, plugin: str) -> str:
+        """Return the path of a plugin's program."""
+        return find(plugin, self.paths)
 
 
 def find(plugin: str, paths: Sequence[str]) -> str:
