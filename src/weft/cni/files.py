@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -183,6 +184,20 @@ class RootedFiles:
             return os.listdir(fd)
         finally:
             os.close(fd)
+
+    def connect(self, path: str, *, seconds: float) -> socket.socket:
+        """Return a unix stream socket that is connected to this name and waits at most so long for anything."""
+        fd = self._open(path, os.O_PATH)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.settimeout(seconds)
+            sock.connect(f"/proc/self/fd/{fd}")
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            os.close(fd)
+        return sock
 
     def makedirs(self, path: str, *, mode: int = 0o755) -> None:
         """Make a directory and its parents, all with `mode`; those that exist stay as they are."""

@@ -8,6 +8,7 @@ All calls are synchronous. `weft.cni.plugins.run` is called in a worker thread, 
 `Rtnl` objects of a host belong to that request alone while it runs.
 """
 
+import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -85,6 +86,10 @@ class Files(Protocol):
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, in no order."""
+        ...
+
+    def connect(self, path: str, *, seconds: float) -> socket.socket:
+        """Return a unix stream socket that is connected to this name and waits at most so long for anything."""
         ...
 
     def makedirs(self, path: str, *, mode: int = 0o755) -> None:
