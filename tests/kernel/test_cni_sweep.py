@@ -210,6 +210,35 @@ def test_rules_of_a_leak_go_too(site, make_netns, kind):
     assert rules.count("ether saddr") == chains / 2
 
 
+@pytest.mark.parametrize("backend", [None, "iptables", "nftables"])
+def test_ports_of_a_leak_are_free_again(site, make_netns, backend):
+    ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
+    chained = {"cniVersion": "1.0.0", "name": "cbr0", "runtimeConfig": ports, "snat": False}
+    chained |= {"backend": backend} if backend else {}
+    pod = make_netns()
+    result = add(site, config(site, version="1.0.0"), pod).result
+    assert site.call("portmap", "ADD", {**chained, "prevResult": result}, container=pod).exit == 0
+    assert "10.1.17.2" in site.host.run("nft list ruleset")
+    lose(pod)
+    assert set(sweep_all(site)) == {"c1"}
+    assert "10.1.17.2" not in site.host.run("nft list ruleset")
+    assert records(site) == set()
+
+
+def test_the_shaping_device_of_a_leak_goes_too(site, make_netns):
+    pod = make_netns()
+    result = add(site, config(site, version="1.0.0"), pod).result
+    limits = {"egressRate": 8_000_000, "egressBurst": 80_000}
+    chained = {"cniVersion": "1.0.0", "name": "cbr0", "prevResult": result, **limits}
+    assert site.call("bandwidth", "ADD", chained, container=pod).exit == 0
+    assert "ifb" in {link.kind for link in site.host.rtnl.links()}
+    lose(pod)
+    assert set(sweep_all(site)) == {"c1"}
+    site.finish_deletions()
+    assert "ifb" not in {link.kind for link in site.host.rtnl.links()}
+    assert records(site) == set()
+
+
 def test_a_plugin_of_the_hosts_that_gives_addresses_keeps_the_state_that_its_del_needs(site, make_netns):
     add(site, config(site), make_netns())
     told = json.loads((states(site) / "c1").read_text())

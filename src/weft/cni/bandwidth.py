@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from weft.cni import record
-from weft.cni.host import RETIRED, Container
+from weft.cni.host import RETIRED, Container, Host
 from weft.cni.interface import reason
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import shaping
@@ -24,6 +24,7 @@ from weft.model.shaping import Bucket, Limit
 from weft.model.snapshot import LinkInfo
 from weft.wire import bandwidthconf, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
+from weft.wire.cnijson import Object
 
 NAME: Final = "bandwidth"
 
@@ -40,7 +41,7 @@ def _add(call: Call) -> bytes:
                 undo.callback(_clear_root, call.host.rtnl, host_end)
                 _shape(call.host.rtnl, host_end, limits.ingress)
             if limits.egress:
-                undo.callback(_remove_ifb, call, call.attachment)
+                undo.callback(_remove_ifb, call.host, call.attachment)
                 undo.callback(_clear_ingress, call.host.rtnl, host_end)
                 ifb = _limit_egress(call, host_end, limits.egress)
                 made = Interface(name=ifb.name, mac=str(ifb.mac or ""))
@@ -100,7 +101,7 @@ def _limit_egress(call: Call, host_end: LinkInfo, limit: Limit) -> LinkInfo:
 
 def _free_name(call: Call) -> str:
     """Return upstream's name for the IFB device, or one of its own if another interface of the container has that."""
-    _remove_ifb(call, call.attachment, only_ours=True)
+    _remove_ifb(call.host, call.attachment, only_ours=True)
     shared, own = shaping.ifb_names(call.attachment)
     return own if call.host.rtnl.link(shared) is not None else shared
 
@@ -109,26 +110,32 @@ def _alias_of(attachment: Attachment) -> str:
     return f"{ALIAS}ifb:{record.key_of(attachment)}"
 
 
-def _remove_ifb(call: Call, attachment: Attachment, *, only_ours: bool = False) -> None:
+def _remove_ifb(host: Host, attachment: Attachment, *, only_ours: bool = False) -> None:
     """Remove the attachment's IFB device. One that upstream made says nobody's name, unless `only_ours`."""
-    known = record.look_up(call.host, NAME, attachment)
+    known = record.look_up(host, NAME, attachment)
     names = shaping.ifb_names(attachment) if known is None else (cnijson.text(known, "ifb"),)
     aliases = (_alias_of(attachment),) if only_ours else ("", _alias_of(attachment))
     for name in names:
-        link = call.host.rtnl.link(name)
+        link = host.rtnl.link(name)
         if link is not None and link.kind == "ifb" and link.alias in aliases:
-            _retire(call, link)
-    record.forget(call.host, NAME, attachment)
+            _retire(host, link)
+    record.forget(host, NAME, attachment)
 
 
-def _retire(call: Call, link: LinkInfo) -> None:
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove the IFB device of a leaked attachment; one of an earlier boot went with it."""
+    if known.get("boot") == host.boot_id:
+        _remove_ifb(host, attachment, only_ours=True)
+
+
+def _retire(host: Host, link: LinkInfo) -> None:
     """Free the device's name at once and have the device deleted later (decisions.md §2)."""
-    name = f"weft{call.host.random(5).hex()}"
+    name = f"weft{host.random(5).hex()}"
     messages = [set_link(link.index, up=False, alias=RETIRED), set_link(link.index, name=name)]
-    for error in call.host.rtnl.batch(messages).values():
+    for error in host.rtnl.batch(messages).values():
         if error.errno != errno.ENODEV:
             raise error
-    call.host.retire(link.index)
+    host.retire(link.index)
 
 
 def _clear_root(rtnl: Rtnl, link: LinkInfo) -> None:
@@ -144,7 +151,7 @@ def _clear_ingress(rtnl: Rtnl, link: LinkInfo) -> None:
 
 
 def _delete(call: Call) -> None:
-    _remove_ifb(call, call.attachment)
+    _remove_ifb(call.host, call.attachment)
 
 
 def _check(call: Call) -> None:
@@ -200,7 +207,7 @@ def _gc(call: Call) -> None:
         if call.is_valid(attachment):
             continue
         try:
-            _remove_ifb(call, attachment)
+            _remove_ifb(call.host, attachment)
         except (CniError, OSError) as error:
             problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
     if problems:

@@ -7,7 +7,7 @@ freed by `weft.cni.sweep`; here stands what people say and see.
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,6 +18,7 @@ from weft.cni.ipamlist import Reservation
 from weft.cni.opened import open_node
 from weft.cni.sweeper import node_host
 from weft.desired.leaks import State
+from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
@@ -127,9 +128,13 @@ def _node(command: str, state_dir: str) -> Iterator[Host]:
     if os.geteuid() != 0:
         seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
         raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))
-    node = open_node(state_dir, retire=lambda _: None, lease_problem=lambda: "")
+    retired: list[int] = []
+    node = open_node(state_dir, retire=retired.append, lease_problem=lambda: "")
     with closing(node), node_host(node) as host:
         yield host
+        for index in retired:  # nobody will come to do it later
+            with suppress(NetlinkError):
+                host.rtnl.delete_link(index)
 
 
 def _free(host: Host, attachment: Attachment) -> str:

@@ -80,6 +80,13 @@ def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str]
     end_flows(host, kept.wanted, of_container=True, note=note)
 
 
+def undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove what was made of a leaked attachment, from its record; what is of an earlier boot went with it."""
+    kept = _read(known) if known.get("boot") == host.boot_id else None
+    if kept is not None:
+        undo(host, attachment, kept, note=lambda _: None)
+
+
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:
     """Have UDP flows to the mapped ports begin anew; `of_container`: only those that lead to it.
 

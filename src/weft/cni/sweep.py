@@ -17,13 +17,15 @@ from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
-# Each subject of records, and the module whose `undo(host, attachment, known)` removes what they tell of. In this
-# order: what leads to an address goes before the address may be another's. Links first: their record is the proof,
-# and records go in the opposite order.
+# Each subject of records, and the `module:function` that is given host, attachment and record and removes what the
+# record tells of. In this order: what leads to an address goes before the address may be another's. Links first:
+# their record is the proof, and records go in the opposite order.
 _UNDO: Final = {
-    record.LINKS: "weft.cni.leftlinks",
-    flannelstate.SUBJECT: "weft.cni.flannelstate",
-    ipamrecord.SUBJECT: "weft.cni.ipamrecord",
+    record.LINKS: "weft.cni.leftlinks:undo",
+    "portmap": "weft.cni.portmapforms:undo_leaked",
+    "bandwidth": "weft.cni.bandwidth:undo",
+    flannelstate.SUBJECT: "weft.cni.flannelstate:undo",
+    ipamrecord.SUBJECT: "weft.cni.ipamrecord:undo",
 }
 
 Records = dict[str, Object]
@@ -60,7 +62,8 @@ def free(host: Host, attachment: Attachment) -> str:
         anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
         for subject, known in records.items():
             if not anothers:
-                import_module(_UNDO[subject]).undo(host, attachment, known)
+                module, _, function = _UNDO[subject].partition(":")
+                getattr(import_module(module), function)(host, attachment, known)
         for subject in reversed(records):
             record.forget(host, subject, attachment)
     return "" if anothers else verdict.proof
