@@ -8,8 +8,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from tests.support.netns import SECONDS, Netns, split
-from weft.kernel.addr import add_address
+from tests.support.netns import SECONDS, Netns
 from weft.kernel.netlink import NetlinkError
 from weft.model.net import Mac
 from weft.model.objects import PROTOCOL
@@ -57,14 +56,6 @@ def test_waiting_for_an_address_to_change(netns: Netns) -> None:
         assert netns.rtnl.link(lo) is not None  # a notice that waits is not taken for an answer
     netns.run("ip addr add fd09::3/64 dev lo nodad")
     assert netns.rtnl.addresses(lo)
-
-
-def test_an_address_without_its_networks_route(netns: Netns, eth0: int) -> None:
-    for text in ("10.9.0.1/24", "fd09::1/64"):
-        ip, length = split(text)
-        assert netns.rtnl.batch([add_address(eth0, ip, length, replace=False, prefix_route=False)]) == {}
-    routes = netns.json("ip -j route show dev eth0") + netns.json("ip -j -6 route show dev eth0")
-    assert {route["dst"] for route in routes}.isdisjoint({"10.9.0.0/24", "fd09::/64"})
 
 
 def test_addresses_that_others_make(netns: Netns, eth0: int) -> None:

@@ -50,13 +50,12 @@ def configure(
     result: Result,
     *,
     settle: Callable[[], None] | None = None,
-    direct: bool = True,
     before_routes: Sequence[Step] = (),
+    after_routes: Sequence[Step] = (),
 ) -> None:
     """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`.
 
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
-    `direct` makes the addresses' networks reachable without a gateway; `before_routes` may say how else they are.
     """
     try:
         addresses = pod.addresses_of(result, link.name)
@@ -67,18 +66,17 @@ def configure(
     steps = [
         Step(
             f'failed to add IP addr {one} to "{link.name}"',
-            _address(link.index, one, nodad=settle is None, prefix_route=direct),
+            address_message(link.index, one, nodad=settle is None),
         )
         for one in addresses
     ]
     steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
-    routes = [*before_routes]
-    routes += [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
+    routes = [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
     if settle is not None:
         take(container.rtnl, steps)
         settle()
         steps = []
-    take(container.rtnl, [*steps, *routes])
+    take(container.rtnl, [*steps, *before_routes, *routes, *after_routes])
 
 
 def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
@@ -94,19 +92,18 @@ def addresses_on(rtnl: Rtnl, index: int) -> tuple[Cidr, ...]:
 
 
 def add_address(rtnl: Rtnl, index: int, address: Cidr) -> None:
-    """Add an address with the broadcast address that its prefix implies."""
-    for error in rtnl.batch([_address(index, address)]).values():
+    """Add an address to a link. Raises `NetlinkError`."""
+    for error in rtnl.batch([address_message(index, address)]).values():
         raise error
 
 
-def _address(index: int, address: Cidr, *, nodad: bool = True, prefix_route: bool = True) -> Message:
+def address_message(index: int, address: Cidr, *, nodad: bool = True) -> Message:
+    """Add an address with the broadcast address that its prefix implies."""
     # A /31 or /32 has no broadcast address (RFC 3021). No duplicate detection unless it is wanted: the address is ours
     # alone by its reservation.
     length = address.network.prefixlen
     broadcast = address.network.broadcast_address if address.version == 4 and length < 31 else None
-    return addr.add_address(
-        index, address.ip, length, replace=False, nodad=nodad, prefix_route=prefix_route, broadcast=broadcast
-    )
+    return addr.add_address(index, address.ip, length, replace=False, nodad=nodad, broadcast=broadcast)
 
 
 def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:

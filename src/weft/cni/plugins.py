@@ -12,10 +12,12 @@ from weft.wire.cni import failure
 _MODULES: Final = {
     "bandwidth": "weft.cni.bandwidth",
     "bridge": "weft.cni.bridge",
+    "firewall": "weft.cni.firewall",
     "flannel": "weft.cni.flannel",
     "host-local": "weft.cni.hostlocal",
     "loopback": "weft.cni.loopback",
     "portmap": "weft.cni.portmap",
+    "ptp": "weft.cni.ptp",
     "sbr": "weft.cni.sbr",
     "static": "weft.cni.static",
     "tuning": "weft.cni.tuning",

@@ -1,6 +1,6 @@
-"""What one pod's attachment to a bridge consists of: gateways, routes and addresses (cni.md §3.2, §3.3, §3.5).
+"""What one pod's attachment consists of: gateways, routes and addresses (cni.md §3.2, §3.3, §3.5).
 
-Decides, and touches nothing: `cni.bridge` and `cni.interface` carry it out.
+Decides, and touches nothing: `cni.bridge`, `cni.ptp` and `cni.interface` carry it out.
 """
 
 from collections.abc import Iterable
@@ -40,6 +40,14 @@ def with_gateways(result: Result, conf: BridgeConf) -> Result:
             if gateway is not None and not any(route.dst.network == default for route in routes):
                 routes.append(RouteConfig(dst=ip_interface(default), gw=gateway))
     return replace(result, ips=ips, routes=tuple(routes))
+
+
+def behind_gateways(result: Result, index: int) -> Result:
+    """Complete an IPAM result for ptp, which cannot do without gateways: all addresses are interface `index`'s."""
+    for ip in result.ips:
+        if ip.gateway is None:
+            raise Unfit(f"IPAM has named no gateway for {ip.address}")
+    return replace(result, ips=tuple(replace(ip, interface=index) for ip in result.ips))
 
 
 def _with_gateway(ip: IpConfig, conf: BridgeConf) -> IpConfig:

@@ -26,7 +26,6 @@ IFA_F_DADFAILED: Final = 0x08
 IFA_F_DEPRECATED: Final = 0x20
 IFA_F_TENTATIVE: Final = 0x40
 IFA_F_PERMANENT: Final = 0x80
-IFA_F_NOPREFIXROUTE: Final = 0x200
 
 _IFADDRMSG: Final = Struct("=BBBBI")  # family, prefix length, flags, scope, index
 
@@ -67,26 +66,14 @@ def list_addresses(index: int) -> tuple[int, bytes]:
 
 
 def add_address(
-    index: int,
-    ip: Ip,
-    prefixlen: int,
-    *,
-    replace: bool,
-    nodad: bool = False,
-    prefix_route: bool = True,
-    broadcast: Ip | None = None,
+    index: int, ip: Ip, prefixlen: int, *, replace: bool, nodad: bool = False, broadcast: Ip | None = None
 ) -> Message:
-    """Add an address of scope global that never expires. `nodad` skips IPv6's duplicate detection (1–2 s).
-
-    Without `prefix_route` the kernel makes no route to the address's network.
-    """
+    """Add an address of scope global that never expires. `nodad` skips IPv6's duplicate detection (1–2 s)."""
     body = _body(index, ip, prefixlen)
     if broadcast is not None:
         body += attribute(IFA_BROADCAST, broadcast.packed)
-    flags = IFA_F_NODAD if nodad and ip.version == 6 else 0
-    flags |= 0 if prefix_route else IFA_F_NOPREFIXROUTE
-    if flags:
-        body += u32(IFA_FLAGS, flags)
+    if nodad and ip.version == 6:
+        body += u32(IFA_FLAGS, IFA_F_NODAD)
     return Message(RTM_NEWADDR, NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL), body)
 
 

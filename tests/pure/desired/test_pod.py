@@ -86,3 +86,10 @@ def test_how_a_link_gets_an_address(want, have, remove, add):
     if remove:
         with pytest.raises(pod.Unfit, match=f'^"cni0" already has an IP address different from {want}$'):
             pod.ensure_address(wanted, present, link="cni0", force=False)
+
+
+def test_addresses_behind_gateways():
+    found = pod.behind_gateways(Result(ips=(replace(IP, interface=None),)), 1)
+    assert [(ip.interface, ip.gateway) for ip in found.ips] == [(1, IP.gateway)]
+    with pytest.raises(pod.Unfit, match=r"^IPAM has named no gateway for 10\.1\.2\.2/24$"):
+        pod.behind_gateways(Result(ips=(replace(IP, gateway=None),)), 1)

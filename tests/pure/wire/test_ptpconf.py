@@ -1,0 +1,35 @@
+"""ptp's configuration: what is read, and what is refused."""
+
+import pytest
+
+from weft.model.attachment import Dns, PtpConf
+from weft.wire import ptpconf
+from weft.wire.cni import CniError
+
+IPAM = {"ipam": {"type": "host-local"}}
+
+
+def test_every_key():
+    config = {"ipMasq": True, "ipMasqBackend": "nftables", "mtu": 1400, "dns": {"domain": "d"}, "vlan": 7, **IPAM}
+    assert ptpconf.parse(config) == PtpConf(
+        ip_masq=True, masq_kind="nftables", mtu=1400, ipam_type="host-local", dns=Dns(domain="d")
+    )
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({}, "no plugin name provided"),
+        ({"mtu": "x"}, "failed to load netconf: cannot use a string as mtu (expected an integer)"),
+        ({"mtu": -1, **IPAM}, "invalid MTU -1 (must be between 0 and 65535)"),
+        ({"ipMasq": True, "ipMasqBackend": "x", **IPAM}, 'unknown ipmasq backend "x"'),
+    ],
+)
+def test_what_is_refused(config, message):
+    with pytest.raises(CniError) as caught:
+        ptpconf.parse(config)
+    assert caught.value.msg == message
+
+
+def test_del_reads_what_add_refuses():
+    assert ptpconf.parse_for_delete({"mtu": -1, "ipMasqBackend": "x"}) == PtpConf(mtu=-1, masq_kind="x")
