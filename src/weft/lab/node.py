@@ -1,7 +1,6 @@
 """A running node: its namespaces, a socket in its network, and the daemon in it."""
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Set as AbstractSet
@@ -9,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from weft.cni import conflist
 from weft.kernel.rtnl import Rtnl
-from weft.lab import etcd, filesystem, health, runtime, underlay
+from weft.lab import etcd, filesystem, health, underlay
 from weft.lab.children import Child
 from weft.lab.inside import Inside, Room
 from weft.lab.processes import Processes
@@ -39,6 +39,11 @@ class RunningNode:
     def networks(self) -> Path:
         """Where its CNI configuration lies, as the lab sees it."""
         return filesystem.node_directory(self.spec.name, "net.d")
+
+    @property
+    def attachments(self) -> Path:
+        """Where its runtime remembers attachments, as the lab sees it."""
+        return filesystem.node_directory(self.spec.name, "cni")
 
     def subnet_env(self) -> PluginEnv:
         """Return what its subnet.env says. `FileNotFoundError` before the daemon has written it."""
@@ -73,7 +78,7 @@ async def make(inside: Inside, node: Node, arrivals: Arrivals) -> RunningNode:
 
     room, rtnl, run = await inside.run(None, inner)
     running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE))
-    (running.networks / runtime.CONFLIST_NAME).write_text(json.dumps(runtime.CONFLIST, indent=2))
+    (running.networks / conflist.NAME).write_bytes(conflist.render())
     return running
 
 

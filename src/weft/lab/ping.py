@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_address
 from typing import Final, Literal
 
 from weft.lab import underlay
@@ -89,7 +89,7 @@ async def everything(world: World) -> PingReport:
 def _end(world: World, name: str) -> _End:
     place = world.place(name)
     if isinstance(place, RunningPod):
-        addresses = tuple(ip_interface(ip["address"]).ip for ip in place.result["ips"])
+        addresses = tuple(address.ip for address in place.addresses)
         return _End(place=place, own=frozenset(addresses), addresses=addresses)
     own = frozenset(address.ip for address in place.rtnl.addresses())
     addresses = tuple(underlay.address(family, place.spec.index).ip for family in world.lab.families)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from weft.lab import filesystem, runtime
+from weft.cni.runtime import Outcome, Ran
+from weft.lab import filesystem
 from weft.lab.children import Child
 from weft.lab.inside import Inside, Room
 from weft.lab.node import RunningNode
 from weft.lab.processes import Processes
 from weft.lab.report import PodReport
+from weft.lab.runtime import NodeRuntime, Sandbox
 from weft.lab.spec import Pod
+from weft.model.attachment import Cidr
 
 # Every Debian has it, it weighs 1 MB, and as it is not the first process of its pid namespace signals end it.
 _PAUSE: Final = ("sleep", "infinity")
@@ -21,20 +24,25 @@ _PAUSE: Final = ("sleep", "infinity")
 
 @dataclass(slots=True, kw_only=True)
 class RunningPod:
-    """A pod. `result` is what the last plugin answered to ADD."""
+    """A pod. `outcome` is what the last plugin answered to ADD, None while it is attached."""
 
     spec: Pod
     room: Room
-    sandbox: runtime.Sandbox
+    sandbox: Sandbox
     pause: Child
-    result: runtime.Result
+    outcome: Outcome | None = None
+
+    @property
+    def addresses(self) -> tuple[Cidr, ...]:
+        """Its addresses, with their prefix lengths."""
+        return tuple(ip.address for ip in self.outcome.result.ips) if self.outcome else ()
 
     def report(self) -> PodReport:
         """Return what there is to see of it."""
         return PodReport(
             name=self.spec.name,
             node=self.spec.node,
-            addresses=[ip["address"] for ip in self.result["ips"]],
+            addresses=list(map(str, self.addresses)),
             id=self.sandbox.id,
             netns=self.sandbox.netns,
         )
@@ -42,13 +50,12 @@ class RunningPod:
 
 async def start(pod: Pod, node: RunningNode, inside: Inside, processes: Processes) -> RunningPod:
     """Start a pod on `node` and attach it. On failure nothing of it stays."""
-    network = runtime.network_of(node.networks)
     room, netns = await inside.run(node.room, partial(filesystem.make_pod, pod.name))
     pause = await processes.children.start(room, _PAUSE, environ=processes.environ)
-    sandbox = runtime.Sandbox(id=secrets.token_hex(32), netns=netns, name=pod.name)
-    running = RunningPod(spec=pod, room=room, sandbox=sandbox, pause=pause, result={})
+    sandbox = Sandbox(id=secrets.token_hex(32), netns=netns, name=pod.name)
+    running = RunningPod(spec=pod, room=room, sandbox=sandbox, pause=pause)
     try:
-        running.result = await runtime.attach(_runner(node, processes), network, sandbox)
+        running.outcome = await _runtime(node, processes).attach(sandbox)
     except BaseException:
         await _end_sandbox(running, node, inside)
         raise
@@ -57,16 +64,15 @@ async def start(pod: Pod, node: RunningNode, inside: Inside, processes: Processe
 
 async def stop(pod: RunningPod, node: RunningNode, inside: Inside, processes: Processes) -> None:
     """Detach a pod, then end it."""
-    network = runtime.network_of(node.networks)
-    await runtime.detach(_runner(node, processes), network, pod.sandbox, pod.result)
+    await _runtime(node, processes).detach(pod.sandbox)
     await _end_sandbox(pod, node, inside)
 
 
-def _runner(node: RunningNode, processes: Processes) -> runtime.Run:
-    async def run(program: str, variables: Mapping[str, str], stdin: bytes) -> runtime.Ran:
+def _runtime(node: RunningNode, processes: Processes) -> NodeRuntime:
+    async def run(program: str, variables: Mapping[str, str], stdin: bytes) -> Ran:
         return await processes.answer(node.room, program, variables, stdin)
 
-    return run
+    return NodeRuntime(run, networks=node.networks, cache=node.attachments)
 
 
 async def _end_sandbox(pod: RunningPod, node: RunningNode, inside: Inside) -> None:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from weft.cni.runtime import Ran
 from weft.lab.children import Child, Children, Stdio
 from weft.lab.inside import Room
-from weft.lab.runtime import Ran
 
 _TAIL: Final = 600  # bytes of a log that an error shows
 
@@ -49,7 +49,7 @@ class Processes:
             stdio = Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2])
             child = await self.children.start(room, [program], environ=self.environ | dict(variables), stdio=stdio)
             status = await child.ended
-            return Ran(status=status, stdout=_content(streams[1]), stderr=_content(streams[2]))
+            return Ran(exit=status, stdout=_content(streams[1]), stderr=_content(streams[2]))
         finally:
             for stream in streams:
                 os.close(stream)

@@ -1,48 +1,39 @@
-"""The little of a container runtime that pods need: run a conflist's plugins in order (cni.md §1.10, §2.3 to §2.6).
+"""The container runtime of a lab's nodes: `weft.cni.runtime`, with plugins that are started inside the node.
 
-Not a runtime library: no CHECK, no GC, no cache on disk. A plugin is started as containerd starts one: in the
-node's namespaces, with the CNI variables, the configuration on its standard input.
+As containerd does it: loopback first, then the first network of the node's directory; attachments are remembered in
+the node's `/var/lib/cni`, where `weft cni` finds them.
 """
 
-import json
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, TypeVar
 
+from weft.cni.runtime import (
+    Cache,
+    CniError,
+    NetworkList,
+    Outcome,
+    Ran,
+    Runtime,
+    RuntimeConf,
+    Step,
+    load_all,
+    parse_list,
+)
 from weft.lab.filesystem import PLUGINS
-from weft.model.errors import Problem, Unavailable, WeftError
+from weft.model.errors import Problem, Unavailable
+from weft.wire.cni import failure
 
-# flannel.md §10.7, cni-conf.json.
-CONFLIST: Final[Mapping[str, Any]] = {
-    "name": "cbr0",
-    "cniVersion": "0.3.1",
-    "plugins": [
-        {"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
-        {"type": "portmap", "capabilities": {"portMappings": True}},
-    ],
-}
-CONFLIST_NAME: Final = "10-flannel.conflist"
+T = TypeVar("T")
+
 # What containerd and CRI-O run before the network's own list.
-_LOOPBACK: Final[Mapping[str, Any]] = {"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]}
+_LOOPBACK: Final = parse_list(b'{"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]}')
 
-Result = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """How a plugin ended."""
-
-    status: int
-    stdout: bytes
-    stderr: bytes
-
-
-class Run(Protocol):
-    """Runs a program in the node: its path, the CNI variables, what it reads."""
-
-    def __call__(self, program: str, variables: Mapping[str, str], stdin: bytes) -> Awaitable[Ran]: ...
+# Runs a program in the node: its path, the CNI variables, what it reads.
+Run = Callable[[str, Mapping[str, str], bytes], Awaitable[Ran]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,101 +44,83 @@ class Sandbox:
     netns: str
     name: str
 
-    def variables(self, command: str, interface: str) -> dict[str, str]:
-        """Return the CNI variables of a call (cni.md §1.2), with the arguments that Kubernetes' runtimes pass."""
-        arguments = (
-            f"IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME={self.name};K8S_POD_INFRA_CONTAINER_ID={self.id}"
+    def conf(self, interface: str) -> RuntimeConf:
+        """Return what plugins are told of it, with the arguments that Kubernetes' runtimes pass."""
+        pod = ("K8S_POD_NAMESPACE", "lab"), ("K8S_POD_NAME", self.name), ("K8S_POD_INFRA_CONTAINER_ID", self.id)
+        return RuntimeConf(
+            container_id=self.id, netns=self.netns, ifname=interface, args=(("IgnoreUnknown", "1"), *pod)
         )
-        return {
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": self.id,
-            "CNI_NETNS": self.netns,
-            "CNI_IFNAME": interface,
-            "CNI_ARGS": arguments,
-            "CNI_PATH": str(PLUGINS),
-        }
 
 
-def network_of(directory: Path) -> Mapping[str, Any]:
-    """Return the first network list of a directory, as a runtime chooses it."""
-    for path in sorted(directory.glob("*.conflist")):
-        network: dict[str, Any] = json.loads(path.read_text())
-        return network
-    raise Unavailable(_problem(str(directory), "no conflist"))
+class NodeRuntime:
+    """One node's. `networks` and `cache` are its `/etc/cni/net.d` and `/var/lib/cni` as the lab sees them."""
 
+    def __init__(self, run: Run, *, networks: Path, cache: Path) -> None:
+        self._run = run
+        self._networks = networks
+        self._cache = Cache(directory=cache)
 
-async def attach(run: Run, network: Mapping[str, Any], sandbox: Sandbox) -> Result:
-    """Add the container to loopback and to `network`; return the last plugin's result. On failure nothing stays."""
-    try:
-        await _add(run, _LOOPBACK, sandbox, "lo")
-        return await _add(run, network, sandbox, "eth0")
-    except BaseException:
-        with suppress(WeftError):  # the first failure is the one to tell
-            await detach(run, network, sandbox, None)
-        raise
+    async def attach(self, sandbox: Sandbox) -> Outcome:
+        """Add the container to loopback and to the network. On failure nothing stays. `Unavailable`."""
+        runtime, network = self._runtime(), self._network()
 
-
-async def detach(run: Run, network: Mapping[str, Any], sandbox: Sandbox, result: Result | None) -> None:
-    """Take the container off `network` and loopback. `result` is what `attach` returned, if it did.
-
-    A plugin that refuses does not keep the others from being asked; the first refusal is raised at the end.
-    """
-    refusals: list[WeftError] = []
-    for listed, interface in ((network, "eth0"), (_LOOPBACK, "lo")):
-        for plugin in reversed(listed["plugins"]):
-            # Before version 0.4.0 no previous result is passed to DEL.
-            earlier = result if listed is network and _version(listed) >= (0, 4) else None
+        def work() -> Outcome:
             try:
-                await _call(run, listed, plugin, sandbox.variables("DEL", interface), earlier)
-            except WeftError as error:
-                refusals.append(error)
-    if refusals:
-        raise refusals[0]
+                runtime.add(_LOOPBACK, sandbox.conf("lo"))
+                return runtime.add(network, sandbox.conf("eth0"))
+            except CniError:
+                # Each plugin by itself: one that refuses keeps none of the others from being asked.
+                for listed, interface in ((network, "eth0"), (_LOOPBACK, "lo")):
+                    for plugin in reversed(listed.plugins):
+                        with suppress(CniError):  # the first failure is the one to tell
+                            runtime.delete(replace(listed, plugins=(plugin,)), sandbox.conf(interface))
+                raise
+
+        return await _told(network, work)
+
+    async def detach(self, sandbox: Sandbox) -> None:
+        """Take the container off the network and off loopback. `Unavailable` if a plugin refuses."""
+        runtime, network = self._runtime(), self._network()
+
+        def work() -> None:
+            runtime.delete(network, sandbox.conf("eth0"))
+            runtime.delete(_LOOPBACK, sandbox.conf("lo"))
+
+        await _told(network, work)
+
+    def _network(self) -> NetworkList:
+        """Return the first network of the directory, as a runtime chooses it."""
+        found = [network for _, network in load_all(self._networks)]
+        for network in found:
+            if isinstance(network, NetworkList):
+                return network
+        seen = "; ".join(map(str, found)) or "no network is configured there"
+        raise Unavailable(_problem(str(self._networks), seen))
+
+    def _runtime(self) -> Runtime:
+        """Return a runtime for use in a thread; its steps are taken by the event loop that is running now."""
+        loop = asyncio.get_running_loop()
+
+        async def start(step: Step) -> Ran:
+            variables = {"CNI_PATH": str(PLUGINS), **step.variables}
+            return await self._run(str(PLUGINS / step.plugin), variables, step.stdin)
+
+        def run(step: Step) -> Ran:
+            try:
+                return asyncio.run_coroutine_threadsafe(start(step), loop).result()
+            except FileNotFoundError:
+                raise failure(f'failed to find plugin "{step.plugin}" in path [{PLUGINS}]') from None
+
+        return Runtime(run=run, cache=self._cache)
 
 
-async def _add(run: Run, network: Mapping[str, Any], sandbox: Sandbox, interface: str) -> Result:
-    result: Result | None = None
-    for plugin in network["plugins"]:
-        answer = await _call(run, network, plugin, sandbox.variables("ADD", interface), result)
-        result = json.loads(answer)
-    return result or {}
-
-
-async def _call(
-    run: Run,
-    network: Mapping[str, Any],
-    plugin: Mapping[str, Any],
-    variables: Mapping[str, str],
-    earlier: Result | None,
-) -> bytes:
-    """Run one plugin. No mapping of ours has `runtimeConfig`: capabilities are asked for, nothing is passed."""
-    config = {key: value for key, value in plugin.items() if key != "capabilities"}
-    config |= {"name": network["name"], "cniVersion": network["cniVersion"]}
-    if earlier is not None:
-        config["prevResult"] = earlier
-    where = f"plugin {plugin['type']}, {variables['CNI_COMMAND']}"
+async def _told(network: NetworkList, work: Callable[[], T]) -> T:
     try:
-        ran = await run(str(PLUGINS / plugin["type"]), variables, json.dumps(config).encode())
-    except FileNotFoundError:
-        raise Unavailable(Problem(code="CNI-001", where=where, seen=f"no such program in {PLUGINS}")) from None
-    if ran.status != 0:
-        raise Unavailable(_problem(where, _words(ran)))
-    return ran.stdout
-
-
-def _words(ran: Ran) -> str:
-    """Return what a failed plugin said: its error object, else whatever it printed."""
-    with suppress(ValueError, AttributeError):
-        said = json.loads(ran.stdout)
-        details = f": {said['details']}" if said.get("details") else ""
-        return f"error {said.get('code')}: {said.get('msg')}{details}"
-    text = (ran.stdout + ran.stderr).decode(errors="replace").strip()
-    return f"status {ran.status}: {text or 'and not a word'}"
-
-
-def _version(network: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(map(int, network["cniVersion"].split(".")))
+        return await asyncio.to_thread(work)
+    except CniError as error:
+        raise Unavailable(_problem(f"network {network.name}", str(error))) from error
 
 
 def _problem(where: str, seen: str) -> Problem:
-    return Problem(code="LAB-002", where=where, seen=seen, hint="'weft lab logs NODE' shows the daemon's side.")
+    code = "CNI-001" if "failed to find plugin" in seen else "LAB-002"
+    return Problem(code=code, where=where, seen=seen, hint="'weft lab logs NODE' shows the daemon's side.")
