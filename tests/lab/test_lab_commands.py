@@ -182,12 +182,18 @@ def test_a_pod_whose_plugin_refuses_leaves_nothing(running):
     try:
         ran = running.weft("run", "web", "--node", "node1", check=False)
         assert ran.returncode == 1
-        assert "CNI-001 plugin no-such-plugin, ADD: no such program in /opt/cni/bin" in ran.stderr
+        assert 'CNI-001 network cbr0: plugin type="no-such-plugin" failed (add): failed to find plugin' in ran.stderr
         assert (
             running.run("node1", "sh", "-c", "ls /run/netns /var/lib/cni/networks/cbr0 /var/lib/cni/flannel") == before
         )
     finally:
         running.run("node1", "rm", "/etc/cni/net.d/00-broken.conflist")
+
+
+def test_the_nodes_runtime_remembers_its_pods(running):
+    known = running.run("node1", "sh", "-c", "ls /var/lib/cni/results").split()
+    ids = [pod["id"] for pod in running.ps()["pods"] if pod["node"] == "node1"]
+    assert sorted(known) == sorted([f"cbr0-{id_}-eth0" for id_ in ids] + [f"cni-loopback-{id_}-lo" for id_ in ids])
 
 
 def test_ping_shows_which_address_arrives(running):
