@@ -11,7 +11,7 @@ from weft.cni import hostlocal, record
 from weft.cni.host import ClientGone, Done
 from weft.cni.skel import Call
 from weft.model.attachment import Result
-from weft.wire import cni, cnijson, cniresult
+from weft.wire import cnichain, cnijson
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
 
@@ -36,19 +36,7 @@ def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
 
 def check(done: Done) -> None:
     """Raise the error that a plugin printed, in its own words (§2.5)."""
-    if done.exit == 0:
-        return
-    out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
-    status = f"exit status {done.exit}"
-    if not out and not err:
-        raise failure(f"netplugin failed with no error message: {status}")
-    if not out:
-        raise failure(f'netplugin failed: "{err}": {status}')
-    try:
-        error = cnijson.load(done.stdout)
-        raise CniError(cnijson.integer(error, "code"), cnijson.text(error, "msg"), cnijson.text(error, "details"))
-    except JsonError as bad:
-        raise failure(f'netplugin failed but error parsing its diagnostic message "{out}": {bad}') from bad
+    cnichain.raise_for(cnichain.Ran(exit=done.exit, stdout=done.stdout, stderr=done.stderr))
 
 
 def add_addresses(call: Call, ipam_type: str) -> Result:
@@ -64,7 +52,7 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
         _pass_on(call, done)
         try:
             check(done)
-            return _result(done, call.version)
+            return cnichain.read_outcome(done.stdout, call.version).result
         except CniError:
             with suppress(CniError):
                 check(run(call, ipam_type, "DEL", call.request.stdin))
@@ -100,18 +88,6 @@ def ask(call: Call, plugin: str, command: str) -> None:
 def _pass_on(call: Call, done: Done) -> None:
     if done.stderr:
         call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
-
-
-def _result(done: Done, version: str) -> Result:
-    """Read a delegate's result; one that names no version has the request's (§2.5)."""
-    try:
-        obj = cnijson.load(done.stdout)
-    except JsonError as error:
-        raise failure(f"failed to unmarshal raw result: {error}") from error
-    own = cnijson.value_of(obj, "cniVersion") or version
-    if not isinstance(own, str) or own not in cni.VERSIONS:
-        raise failure(f'unsupported CNI result version "{own}"')
-    return cniresult.read({**obj, "cniVersion": own}, own)
 
 
 def _owe(call: Call, ipam_type: str) -> None:
