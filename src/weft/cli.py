@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Final
 
 import click
@@ -137,10 +137,10 @@ def run(args: Sequence[str]) -> int:
 
 def _is_for_programs(args: Sequence[str]) -> bool:
     """Tell whether `-o json` was asked for, as far as a command line that may be wrong tells."""
-    line = list(takewhile(lambda word: word != "--", args))
-    pairs = zip(line, [*line[1:], ""], strict=True)
+    line = takewhile(lambda word: word != "--", args)
     return any(
-        word in ("-ojson", "--output=json") or (word in ("-o", "--output") and value == "json") for word, value in pairs
+        word in ("-ojson", "--output=json") or (word in ("-o", "--output") and value == "json")
+        for word, value in pairwise((*line, ""))
     )
 
 

@@ -51,6 +51,11 @@ def test_completion_of_each_shell(capsys, shell):
     assert "_WEFT_COMPLETE" in capsys.readouterr().out
 
 
+def test_without_a_command_the_help_is_shown(capsys):
+    assert cli.run([]) == 2
+    assert "Commands:" in "".join(capsys.readouterr())
+
+
 def test_a_misspelt_command_is_answered_with_the_nearest(capsys):
     assert cli.run(["lba", "up"]) == 2
     assert "Did you mean 'lab'?" in capsys.readouterr().err
