@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -32,7 +33,10 @@ def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     assert report["network"]["Backend"] == {"Type": "vxlan"}
     ran = running.weft("ps")
     assert report["nodes"][0]["subnets"][0] in ran.stdout
-    assert "Next: weft lab ping pod1-1 pod2-2" in ran.stderr
+    # What is said to be next works as it stands, whatever other labs there are.
+    assert f"Next: weft lab ping --lab {running.name} pod1-1 pod2-2\n" in ran.stderr
+    for command in re.findall(r"(?m)(?<=weft )lab .*", ran.stderr):
+        assert weft(*command.split()).returncode == 0
 
 
 def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
@@ -262,6 +266,67 @@ def test_a_capture_of_one_link_stops_after_its_count(running, tmp_path):
     with PcapNgReader(str(out)) as reader:
         packets = list(reader)
     assert [packet.sniffed_on for packet in packets] == ["flannel.1"] * 2
+
+
+def test_a_capture_to_standard_output_is_read_as_it_comes(running):
+    with subprocess.Popen(
+        [WEFT, "lab", "capture", "--lab", running.name, "node1", "flannel.1", "--out", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+    ) as child:
+        assert child.stderr is not None
+        child.stderr.readline()
+        listing = ["tcpdump", "-nn", "-l", "-c", "2", "-r", "-"]
+        with subprocess.Popen(listing, stdin=child.stdout, stdout=subprocess.PIPE, text=True) as reader:
+            child.stdout.close()
+            running.weft("ping", "pod1-1", "pod2-1", "--count", "5")
+            listed, _ = reader.communicate(timeout=10)
+        assert listed.count("ICMP echo") == 2
+        running.weft("ping", "pod1-1", "pod2-1", "--count", "2")  # of which nobody reads a packet any more
+        _, said = child.communicate(timeout=10)
+    assert child.returncode == 0
+    assert re.fullmatch(rb"\d+ packets\n", said)
+    assert not Path("/-").exists()
+
+
+def test_packets_are_not_mixed_with_anything_else(running):
+    ran = running.weft("capture", "node1", "--out", "-", "-o", "json", check=False)
+    assert ran.returncode == 2
+    assert json.loads(ran.stderr)["seen"] == "with -o json, which is for standard output too"
+    main, terminal = os.openpty()
+    try:
+        ran = subprocess.run(
+            [WEFT, "lab", "capture", "--lab", running.name, "node1", "--out", "-"],
+            stdout=terminal,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    finally:
+        os.close(main)
+        os.close(terminal)
+    assert ran.returncode == 2
+    assert "LAB-001 --out -: standard output is a terminal; expected a file or a pipe" in ran.stderr
+
+
+def test_programs_get_json_alone():
+    name = new_name()
+    try:
+        ran = weft("lab", "up", "-o", "json", "--name", name, "--nodes", "1", "--pods", "0")
+        assert (json.loads(ran.stdout)["name"], ran.stderr) == (name, "")
+    finally:
+        weft("lab", "down", name)
+    ran = weft("lab", "ps", "-o", "json", "--lab", name, check=False)
+    assert (ran.returncode, ran.stdout, json.loads(ran.stderr)["code"]) == (2, "", "LAB-002")
+
+
+def test_a_lab_to_be_cleaned_that_never_was_is_named(running):
+    ran = weft("lab", "clean", "no-such-lab", check=False)
+    assert ran.returncode == 2
+    assert "LAB-002 no-such-lab: no trace of a lab of this name; expected one of " in ran.stderr
+    assert running.name in ran.stderr
 
 
 def test_a_capture_of_a_link_that_is_not_there(running, tmp_path):

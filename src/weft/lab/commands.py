@@ -1,29 +1,25 @@
-"""`weft lab …`: arguments in, reports out. What a lab is and does is elsewhere; here stands what people see.
-
-Reports go to standard output, as text or with `-o json` as JSON; progress and what to try next go to standard error.
-"""
+"""`weft lab …`: arguments in, reports out. What a lab is and does is elsewhere; here stands what people see."""
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from weft.lab import places, protocol, show, spec, start, terminal
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.lab.speaking import Command, Progress, next_commands, output_option, show_report
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
 
+_DEFAULT: Final = "weft"  # the name of a lab that was given none
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
 
 
@@ -69,13 +65,6 @@ _pod: Final = _complete("pod")
 _any: Final = _complete("node", "pod")
 
 
-def _output(command: Command) -> Command:
-    option = click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
-    )
-    return option(command)
-
-
 def _which(command: Command) -> Command:
     option = click.option(
         "-l", "--lab", default="", metavar="LAB", shell_complete=_labs, help="Which lab; not needed while there is one."
@@ -83,31 +72,10 @@ def _which(command: Command) -> Command:
     return option(command)
 
 
-def _print(output: str, report: msgspec.Struct | dict[str, Any] | list[Any], text: str) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(report)) if output == "json" else text, nl=output == "json")
-
-
-def _next(output: str, *commands: str) -> None:
-    """Say what to try next, to people."""
-    if output == "text":
-        click.echo("\nNext: " + "\n      ".join(commands), err=True)
-
-
-class _Progress:
-    """One line that changes on a terminal; a line for each step elsewhere."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, text: str) -> None:
-        line = f"{time.monotonic() - self._start:5.2f} s  {text}"
-        click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
-
-    def done(self) -> None:
-        """End the line."""
-        if self._live:
-            click.echo("\r\033[K", err=True, nl=False)
+def _within(place: Place) -> str:
+    """Return how later commands name this lab: not at all while there is but the usual one."""
+    others = any(other.alive and other.name != place.name for other in places.found(base()))
+    return f" --lab {place.name}" if others or place.name != _DEFAULT else ""
 
 
 # --- The commands ----------------------------------------------------------------------------------------------
@@ -129,8 +97,8 @@ def lab() -> None:
 @click.option("--backend", help="vxlan, host-gw, …: vxlan if not told.")
 @click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 if not told.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
-@click.option("--name", default="", help="The lab's name: the file's, or weft.")
-@_output
+@click.option("--name", default="", help=f"The lab's name: the file's, or {_DEFAULT}.")
+@output_option
 def up(
     file: Path | None,
     *,
@@ -157,38 +125,40 @@ def up(
         wanted = labfile.read(file.read_text(errors="replace"), str(file), name=name)
     else:
         wanted = labfile.regular(
-            name=name or "weft",
+            name=name or _DEFAULT,
             backend=backend or "vxlan",
             families=spec.FAMILIES[family or "4"],
             nft=nft,
             nodes=3 if nodes is None else nodes,
             pods=2 if pods is None else pods,
         )
-    progress = _Progress()
+    progress = Progress(output)
     try:
         report = start.up(wanted, base(), os.environ, note=progress)
     except KeyboardInterrupt:
-        click.echo("\ninterrupted: nothing of the lab is left", err=True)
+        if output == "text":
+            click.echo("\ninterrupted: nothing of the lab is left", err=True)
         raise
     finally:
         progress.done()
-    _print(output, report, show.lab(report))
-    first = report.nodes[0].name
-    _next(output, "weft lab pingall", f"weft lab exec {first} -- ip route", "weft lab down")
+    show_report(output, report, show.lab(report))
+    first, within = report.nodes[0].name, _within(places.make(base(), wanted.name))
+    down = f"weft lab down{within.removeprefix(' --lab')}"
+    next_commands(output, f"weft lab pingall{within}", f"weft lab exec{within} {first} -- ip route", down)
 
 
 @lab.command()
 @click.argument("name", default="", metavar="[LAB]", shell_complete=_labs)
-@_output
+@output_option
 def down(name: str, output: str) -> None:
     """End a lab and all that is in it."""
     place = start.find(base(), name)
     start.down(place)
-    _print(output, {"down": place.name}, f"lab {place.name} is down\n")
+    show_report(output, {"down": place.name}, f"lab {place.name} is down\n")
 
 
 @lab.command("list")
-@_output
+@output_option
 def list_labs(output: str) -> None:
     """List the labs there are, also those whose supervisor was killed."""
     labs = [
@@ -196,56 +166,60 @@ def list_labs(output: str) -> None:
         for place in places.found(base())
     ]
     text = table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in labs))
-    _print(output, labs, text if labs else "no labs\n")
+    show_report(output, labs, text if labs else "no labs\n")
     if any(lab["state"] == "dead" for lab in labs):
-        _next(output, "weft lab clean")
+        next_commands(output, "weft lab clean")
     elif not labs:
-        _next(output, "weft lab up")
+        next_commands(output, "weft lab up")
 
 
 @lab.command()
 @click.argument("name", default="", metavar="[LAB]", shell_complete=_labs)
-@_output
+@output_option
 def clean(name: str, output: str) -> None:
     """End a lab, or every lab, and remove every trace, also of one whose supervisor was killed."""
     cleaned = start.clean(base(), name)
-    _print(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")
+    show_report(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")
 
 
 @lab.command()
 @_which
-@_output
+@output_option
 def ps(lab: str, output: str) -> None:
     """Show nodes with their leases, and pods with their addresses."""
-    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
-    _print(output, report, show.lab(report))
+    place = start.find(base(), lab)
+    report, within = ask(place, protocol.Ps(), LabReport), _within(place)
+    show_report(output, report, show.lab(report))
     if len(report.pods) > 1:
-        _next(output, f"weft lab ping {report.pods[0].name} {report.pods[-1].name}", "weft lab pingall")
+        ping = f"weft lab ping{within} {report.pods[0].name} {report.pods[-1].name}"
+        next_commands(output, ping, f"weft lab pingall{within}")
     else:
-        _next(output, f"weft lab run POD --node {report.nodes[0].name}")
+        next_commands(output, f"weft lab run{within} POD --node {report.nodes[0].name}")
 
 
 @lab.command()
 @click.argument("pod")
 @click.option("--node", required=True, shell_complete=_node, help="The node that it runs on.")
 @_which
-@_output
+@output_option
 def run(pod: str, node: str, lab: str, output: str) -> None:
     """Start a pod: a process that holds its namespaces, attached by the node's plugins."""
-    report = ask(start.find(base(), lab), protocol.Run(pod=pod, node=node), PodReport)
-    _print(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
-    _next(output, f"weft lab exec {pod} -- ip address", f"weft lab rm {pod}")
+    place = start.find(base(), lab)
+    report, within = ask(place, protocol.Run(pod=pod, node=node), PodReport), _within(place)
+    show_report(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
+    next_commands(output, f"weft lab exec{within} {pod} -- ip address", f"weft lab rm{within} {pod}")
 
 
 @lab.command("rm")
 @click.argument("pod", shell_complete=_pod)
 @_which
-@_output
+@output_option
 def remove(pod: str, lab: str, output: str) -> None:
     """Detach a pod and end it."""
-    ask(start.find(base(), lab), protocol.Remove(pod), Nothing)
-    _print(output, {"removed": pod}, f"pod {pod} is gone\n")
-    _next(output, "weft lab ps")
+    place = start.find(base(), lab)
+    ask(place, protocol.Remove(pod), Nothing)
+    show_report(output, {"removed": pod}, f"pod {pod} is gone\n")
+    next_commands(output, f"weft lab ps{_within(place)}")
 
 
 class _Exec(click.Command):
@@ -259,7 +233,7 @@ class _Exec(click.Command):
 
 @lab.command("exec", cls=_Exec, context_settings={"ignore_unknown_options": True})
 @_which
-@_output
+@output_option
 @click.argument("where", metavar="NODE|POD", shell_complete=_any)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND …")
 def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
@@ -277,7 +251,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     if output == "text":
         return terminal.run(request)
     status, stdout, stderr = terminal.captured(request)
-    _print(output, {"status": status, "stdout": stdout, "stderr": stderr}, "")
+    show_report(output, {"status": status, "stdout": stdout, "stderr": stderr}, "")
     return status
 
 
@@ -286,34 +260,37 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
 @click.argument("target", metavar="B", shell_complete=_any)
 @click.option("-c", "--count", type=click.IntRange(1, 10_000), default=3, show_default=True, help="How often.")
 @_which
-@_output
+@output_option
 def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
     """Ping from one pod or node to another, and show which address arrives there."""
     wanted = protocol.Ping(source=source, target=target, count=count)
-    report = ask(start.find(base(), lab), wanted, PingReport)
-    _print(output, report, show.ping(report))
-    _next(output, f"weft lab capture {source} --out packets.pcapng", "weft lab pingall")
+    place = start.find(base(), lab)
+    report, within = ask(place, wanted, PingReport), _within(place)
+    show_report(output, report, show.ping(report))
+    next_commands(output, f"weft lab capture{within} {source} --out packets.pcapng", f"weft lab pingall{within}")
     return 0 if report.reached == report.tried else 1
 
 
 @lab.command()
 @_which
-@_output
+@output_option
 def pingall(lab: str, output: str) -> int:
     """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
-    report = ask(start.find(base(), lab), protocol.PingAll(), PingReport)
-    _print(output, report, show.pingall(report))
+    place = start.find(base(), lab)
+    report, within = ask(place, protocol.PingAll(), PingReport), _within(place)
+    show_report(output, report, show.pingall(report))
     if report.reached == report.tried:
         return 0
     broken = next(cell for cell in report.cells if cell.fault)
-    _next(output, f"weft lab exec {broken.source} -- ip route get {broken.address}", "weft lab logs NODE")
+    look = f"weft lab exec{within} {broken.source} -- ip route get {broken.address}"
+    next_commands(output, look, f"weft lab logs{within} NODE")
     return 1
 
 
 @lab.command()
 @click.argument("node", metavar="NODE|etcd|supervisor", shell_complete=_node)
 @_which
-@_output
+@output_option
 def logs(node: str, lab: str, output: str) -> None:
     """Print what a node's daemon, the store or the lab's supervisor has logged."""
     place = start.find(base(), lab)
@@ -322,23 +299,36 @@ def logs(node: str, lab: str, output: str) -> None:
         expected = f"one of {', '.join(sorted(names))}"
         raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
     text = names[node].read_text(errors="replace")
-    _print(output, {"name": node, "lines": text.splitlines()}, text)
+    show_report(output, {"name": node, "lines": text.splitlines()}, text)
 
 
 @lab.command()
 @click.argument("where", metavar="NODE|POD", shell_complete=_any)
 @click.argument("link", default="", metavar="[LINK]")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, writable=True, path_type=Path), help="The file.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="The file; - is standard output.",
+)
 @click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
 @_which
-@_output
+@output_option
 def capture(
     where: str, link: str, *, out: Path, count: int | None, seconds: float | None, lab: str, output: str
 ) -> None:
-    """Write the packets of one link of a node or pod, or of all, to a file for Wireshark, until Ctrl-C."""
+    """Write the packets of one link of a node or pod, or of all, to a file for Wireshark, until Ctrl-C.
+
+    \b
+      weft lab capture node1 --out packets.pcapng
+      weft lab capture node1 eth0 --out - | tcpdump -n -r -
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
     from weft.lab import record
 
+    path = None if str(out) == "-" else out
+    if path is None:
+        _check_stream(output)
     place = start.find(base(), lab)
     call = Call(place.socket, protocol.Capture(where=where, link=link))
     try:
@@ -349,14 +339,26 @@ def capture(
     if output == "text":
         click.echo(f"capturing on {link or 'all links'} of {where}; Ctrl-C ends it", err=True)
     try:
-        packets = record.record(descriptor, out, count=count, seconds=seconds)
+        packets = record.record(descriptor, path, count=count, seconds=seconds)
     except OSError as error:
         expected = "a file that can be written"
         raise ConfigError(
             Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
         ) from None
-    _print(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
-    _next(output, f"wireshark {out}", f"tcpdump -n -r {out}")
+    if path is None:
+        click.echo(f"{packets} packets", err=True)
+        return
+    show_report(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
+    next_commands(output, f"wireshark {out}", f"tcpdump -n -r {out}")
+
+
+def _check_stream(output: str) -> None:
+    """Refuse to mix packets with anything else on standard output, or to show them to people."""
+    mixed = "with -o json, which is for standard output too" if output == "json" else ""
+    seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
+    if seen:
+        hint = "weft lab capture … --out - | tcpdump -n -r -"
+        raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))
 
 
 @lab.command()

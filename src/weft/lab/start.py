@@ -77,9 +77,14 @@ def down(place: Place) -> None:
 def clean(base: Path, name: str) -> list[str]:
     """End the lab of this name, or with "" all, and remove every trace, also where the supervisor was killed.
 
-    Returns their names.
+    Returns their names. `ConfigError` names those there are when there is none of this name.
     """
-    labs = [place for place in places.found(base) if name in ("", place.name)]
+    there = list(places.found(base))
+    labs = [place for place in there if name in ("", place.name)]
+    if name and not labs:
+        names = ", ".join(place.name for place in there)
+        expected = f"one of {names}" if names else ""
+        raise ConfigError(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
     for place in labs:
         down(place)
     return [place.name for place in labs]
