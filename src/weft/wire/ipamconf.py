@@ -6,12 +6,63 @@ from typing import Any, Final
 
 from weft.model.attachment import Dns, IpamConf, Range, RangeSet
 from weft.model.net import Ip, Net
-from weft.wire import cnijson
+from weft.wire import cnijson, confkey
 from weft.wire.cni import CniError, at_least, failure, parse_args
 from weft.wire.cnijson import Object
 from weft.wire.cniresult import read_route
 
 DATA_DIR: Final = "/var/lib/cni/networks"
+
+_IPAM: Final = "ipam"
+_RANGE: Final = "ipam, or a range of ipam.ranges"
+_SUBNET: Final = confkey.text("subnet", "The subnet, as `10.1.0.0/16`, without host bits.", place=_RANGE)
+_START: Final = confkey.text(
+    "rangeStart", "The first address to give.", place=_RANGE, meaning="the one after the network's"
+)
+_END: Final = confkey.text("rangeEnd", "The last one; IPv4's broadcast never.", place=_RANGE, meaning="the last")
+_GATEWAY: Final = confkey.text("gateway", "Is told, never given.", place=_RANGE, meaning="the one after the network's")
+_RANGES: Final = confkey.items(
+    "ranges",
+    "Range sets: each attachment gets one address from each set, whichever range of it has one.",
+    cnijson.as_list,
+    place=_IPAM,
+    kind="list of lists of ranges",
+)
+_ROUTES: Final = confkey.items(
+    "routes", 'Routes for the container, as `{"dst": …, "gw": …}`.', read_route, place=_IPAM, kind="list of routes"
+)
+_DATA_DIR: Final = confkey.text("dataDir", "Where reservations are kept, a file each.", place=_IPAM, default=DATA_DIR)
+_RESOLV_CONF: Final = confkey.text(
+    "resolvConf", "A resolv.conf whose settings are returned as `dns`.", place=_IPAM, meaning="no dns"
+)
+_RUNTIME_RANGES: Final = confkey.items(
+    "ipRanges",
+    "Range sets of the runtime, before those of `ipam` (capability `ipRanges`).",
+    cnijson.as_list,
+    place="runtimeConfig",
+    kind="list of lists of ranges",
+)
+_RUNTIME_IPS: Final = confkey.items(
+    "ips",
+    "Addresses to give, with or without a prefix length (capability `ips`).",
+    cnijson.as_text,
+    place="runtimeConfig",
+)
+_ARGS_IPS: Final = confkey.items("ips", "More addresses to give.", cnijson.as_text, place="args.cni")
+KEYS: Final = (
+    _SUBNET,
+    _START,
+    _END,
+    _GATEWAY,
+    _RANGES,
+    _ROUTES,
+    _DATA_DIR,
+    _RESOLV_CONF,
+    _RUNTIME_RANGES,
+    _RUNTIME_IPS,
+    _ARGS_IPS,
+)
+ARGS: Final = {"IP": "One more address to give."}
 
 _IPV4: Final = 4
 _MIN_HOST_BITS: Final = 2
@@ -24,7 +75,7 @@ def describe(ranges: RangeSet) -> str:
 
 def data_dir(config: Object) -> str:
     """Return the store's root: all that DEL needs, because addresses are released by owner, not by range."""
-    return cnijson.text(_ipam(config), "dataDir") or DATA_DIR
+    return _DATA_DIR(_ipam(config))
 
 
 def parse(config: Object, version: str, args: str) -> IpamConf:
@@ -35,9 +86,9 @@ def parse(config: Object, version: str, args: str) -> IpamConf:
     ipam = _ipam(config)
     return IpamConf(
         sets=sets,
-        routes=cnijson.items(ipam, "routes", read_route),
+        routes=_ROUTES(ipam),
         data_dir=data_dir(config),
-        resolv_conf=cnijson.text(ipam, "resolvConf"),
+        resolv_conf=_RESOLV_CONF(ipam),
         requested=tuple(_requested(config, cnijson.member(config, "runtimeConfig"), args)),
     )
 
@@ -63,9 +114,9 @@ def _ipam(config: Object) -> Object:
 
 
 def _requested(config: Object, runtime: Object, args: str) -> Iterator[Ip]:
-    from_args = parse_args(args, {"IP"}).get("IP", "")
+    from_args = parse_args(args, ARGS).get("IP", "")
     of_cni = cnijson.member(cnijson.member(config, "args"), "cni")
-    texts = (from_args, *cnijson.items(of_cni, "ips", cnijson.as_text), *cnijson.items(runtime, "ips", cnijson.as_text))
+    texts = (from_args, *_ARGS_IPS(of_cni), *_RUNTIME_IPS(runtime))
     for text in texts:
         ip = cnijson.parse_ip_or_cidr(text)
         if ip is not None:
@@ -74,10 +125,10 @@ def _requested(config: Object, runtime: Object, args: str) -> Iterator[Ip]:
 
 def _raw_sets(ipam: Object, runtime: Object) -> list[list[Any]]:
     """Return the range sets in the order of their ids: the runtime's, the single one, the configuration's."""
-    sets = list(cnijson.items(runtime, "ipRanges", cnijson.as_list))
-    if cnijson.text(ipam, "subnet"):
+    sets = list(_RUNTIME_RANGES(runtime))
+    if _SUBNET(ipam):
         sets.append([ipam])
-    sets += cnijson.items(ipam, "ranges", cnijson.as_list)
+    sets += _RANGES(ipam)
     return sets
 
 
@@ -97,12 +148,12 @@ def _range_set(index: int, items: list[Any]) -> RangeSet:
 
 
 def _range(obj: Object) -> Range:
-    subnet = _subnet(cnijson.text(obj, "subnet"))
+    subnet = _subnet(_SUBNET(obj))
     inside = _inside(subnet)
     # IPv4's last address is the broadcast address; IPv6 has none (§4.2).
     top = int(subnet.broadcast_address) - (1 if subnet.version == _IPV4 else 0)
-    start = _address(obj, "rangeStart")
-    end = _address(obj, "rangeEnd")
+    start = _address(_START(obj))
+    end = _address(_END(obj))
     if start is not None and (not inside(start) or (end is not None and int(start) > int(end) and inside(end))):
         raise failure(f"RangeStart {start} not in network {subnet}")
     if end is not None and not inside(end):
@@ -112,7 +163,7 @@ def _range(obj: Object) -> Range:
         subnet=subnet,
         first=start or first_free,
         last=end or subnet.network_address + (top - int(subnet.network_address)),
-        gateway=_address(obj, "gateway") or first_free,
+        gateway=_address(_GATEWAY(obj)) or first_free,
     )
 
 
@@ -133,8 +184,7 @@ def _subnet(text: str) -> Net:
     return subnet
 
 
-def _address(obj: Object, key: str) -> Ip | None:
-    text = cnijson.text(obj, key)
+def _address(text: str) -> Ip | None:
     return cnijson.parse_ip(text) if text else None
 
 
