@@ -5,7 +5,6 @@ ports work in one of three forms (`cni.portmapforms`): our own maps, unless the 
 rules or the host has no nf_tables.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -57,34 +56,34 @@ def _map(call: Call, wanted: PortMap) -> None:
     if before is not None and before != kept:
         portmapforms.undo(host, attachment, before, note=call.note)
     try:
-        kept = _make(call, kept)
+        try:
+            _make(call, kept)
+        except Unusable as error:
+            call.note(f"portmap: {error}")
+            _make(call, Kept(form=masq.choose(""), wanted=wanted))
         portmapforms.end_flows(host, wanted, of_container=False, note=call.note)
         if wanted.conf.snat:
             for address in wanted.addresses:
                 if address.version == 4:
                     _allow_localhost(call, address.ip)
     except (CniError, OSError):
-        _quietly(call, lambda: portmapforms.undo(host, attachment, kept, note=call.note))
-        portmapforms.forget(host, attachment)
+        _unmap(call)
         raise
 
 
-def _make(call: Call, kept: Kept) -> Kept:
-    """Make the rules, in upstream's form where ours is impossible. Returns how it was done."""
+def _make(call: Call, kept: Kept) -> None:
     portmapforms.keep(call, kept)
-    try:
-        FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
-    except Unusable as error:
-        call.note(f"portmap: {error}")
-        kept = Kept(form=masq.choose(""), wanted=kept.wanted)
-        portmapforms.keep(call, kept)
-        FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
-    return kept
+    FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
 
 
-def _quietly(call: Call, action: Callable[[], None]) -> None:
+def _unmap(call: Call) -> None:
+    """Undo what an ADD has made that fails; what cannot be undone is left to DEL."""
+    kept = portmapforms.look_up(call.host, call.attachment)
+    if kept is None:
+        return
     try:
-        action()
+        portmapforms.undo(call.host, call.attachment, kept, note=call.note)
+        portmapforms.forget(call.host, call.attachment)
     except (CniError, OSError) as error:
         call.note(f"portmap: while undoing: {error}")
 

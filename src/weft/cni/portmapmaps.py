@@ -4,6 +4,7 @@
 decides; a comment says whose an element is, in the way of upstream's masquerading table.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -109,7 +110,9 @@ def _apply(nf: NfSocket, first: list[Message], look: Callable[[], list[Message]]
         try:
             refused = nf.transaction(messages)
         except NetlinkError as error:
-            raise Unusable(f"nf_tables refuses changes: {error}") from error
+            if error.errno == errno.EOPNOTSUPP:
+                raise Unusable(f"the kernel has no nf_tables: {error}") from error
+            raise
         if not refused:
             return
         messages = look()
@@ -141,7 +144,8 @@ def _complete_frame(nf: NfSocket, elements: Sequence[Element]) -> None:
     try:
         programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
     except CniError as error:
-        if portmap.frame(nf.sets(TABLE), needed):  # else somebody else was quicker
+        # If now something else is missing, somebody was quicker with a part of it: then it is tried again.
+        if portmap.frame(nf.sets(TABLE), needed) == lines:
             raise Unusable(f"table {TABLE} cannot be made: {error}") from error
 
 
@@ -152,10 +156,7 @@ def _present(nf: NfSocket, elements: Sequence[Element], owner: str) -> list[Elem
 
 def _remove(nf: NfSocket, look: Callable[[], list[Element]]) -> int:
     found = look()
-    try:
-        _apply(nf, _deletions(found), lambda: _deletions(look()))
-    except Unusable as error:
-        raise failure(str(error)) from error
+    _apply(nf, _deletions(found), lambda: _deletions(look()))
     return len(found)
 
 

@@ -51,6 +51,8 @@ _NFTA_DATA_VALUE: Final = 1
 # libnftnl's udata.h: what nft itself writes and shows as a comment; the same number for rules and elements.
 _UDATA_COMMENT: Final = 0
 
+# What is asked for is not there, or nothing can be: the kernel has no nf_tables.
+_ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP)
 _HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
 _FRAME: Final = Struct("=BBxB").pack(0, 0, _SUBSYS)  # the resource is in network order
 _BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
@@ -111,12 +113,12 @@ class NfSocket:
         return {position - 1: error for position, error in refused.items()}
 
     def element(self, table: Table, name: str, key: bytes) -> Element | None:
-        """Return the element of a set with this key, None if there is none, nor the set or the table."""
+        """Return the element of a set with this key, None if there is none, nor the set, the table or nf_tables."""
         body = _of_set(table, name, _element(key=key))
         try:
             answer = self._socket.ask(Message(_GETSETELEM, 0, body))
         except NetlinkError as error:
-            if error.errno == errno.ENOENT:
+            if error.errno in _ABSENT:
                 return None
             raise
         return next(_elements_in(answer, name), None)
@@ -140,7 +142,7 @@ class NfSocket:
         try:
             self._socket.ask(Message(_GETCHAIN, 0, _head(table) + names))
         except NetlinkError as error:
-            if error.errno in (errno.ENOENT, errno.EOPNOTSUPP):
+            if error.errno in _ABSENT:
                 return False
             raise
         return True
@@ -158,7 +160,7 @@ class NfSocket:
         try:
             return self._socket.dump(kind, body)
         except NetlinkError as error:
-            if error.errno in (errno.ENOENT, errno.EOPNOTSUPP):
+            if error.errno in _ABSENT:
                 return []
             raise
 

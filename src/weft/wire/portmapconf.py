@@ -139,10 +139,10 @@ def render(wanted: PortMap) -> Object:
 def restore(kept: Object) -> PortMap | None:
     """Read what `render` has written; None if it is torn."""
     try:
-        addresses: tuple[Cidr, ...] = cnijson.items(kept, "addresses", _cidr)
-        return PortMap(conf=parse(kept), addresses=addresses)
+        wanted = PortMap(conf=parse(kept), addresses=cnijson.items(kept, "addresses", _cidr))
     except (CniError, JsonError):
         return None
+    return wanted if wanted.addresses and wanted.conf.mappings else None
 
 
 def _cidr(value: Any, where: str) -> Cidr:

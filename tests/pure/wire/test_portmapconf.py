@@ -170,6 +170,9 @@ def test_what_is_kept_is_read_back(conf):
     assert portmapconf.restore(portmapconf.render(kept)) == kept
 
 
-@pytest.mark.parametrize("torn", [{"addresses": 5}, {"addresses": ["x"]}, {"backend": "x"}, {"snat": 5}])
+@pytest.mark.parametrize(
+    "torn",
+    [{"addresses": 5}, {"addresses": ["x"]}, {"addresses": []}, {"backend": "x"}, {"snat": 5}, {"runtimeConfig": {}}],
+)
 def test_what_is_kept_may_be_torn(torn):
     assert portmapconf.restore({**portmapconf.render(wanted("10.0.0.2/24")), **torn}) is None
