@@ -322,12 +322,13 @@ def test_an_ipam_that_is_nowhere(site, pod):
 
 
 def test_addresses_of_a_program_of_the_host(site, pod):
-    ipam = {"type": "static", "addresses": [{"address": "10.9.9.9/24", "gateway": "10.9.9.1"}]}
+    ipam = {"type": "theirs", "addresses": [{"address": "10.9.9.9/24", "gateway": "10.9.9.1"}]}
+    foreign = site.foreign("static")
     conf = config(site, ipam, version="0.4.0", isDefaultGateway=True)
-    assert ips_of(add(site, conf, pod).result) == ["10.9.9.9/24"]
+    assert ips_of(add(site, conf, pod, extra=foreign).result) == ["10.9.9.9/24"]
     assert addresses(pod, "eth0") == ["10.9.9.9/24"]
-    assert delete(site, conf, pod).exit == 0
-    answer = add(site, config(site, {"type": "static", "addresses": [{"address": "nonsense"}]}), pod)
+    assert delete(site, conf, pod, extra=foreign).exit == 0
+    answer = add(site, config(site, {"type": "theirs", "addresses": [{"address": "nonsense"}]}), pod, extra=foreign)
     assert "nonsense" in answer.msg
     assert veths(site.host) == []
 

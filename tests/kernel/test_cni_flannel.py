@@ -207,12 +207,13 @@ def test_state_that_is_torn_is_told_and_left(site, pod, content):
 
 
 def test_a_delegate_that_is_not_ours(site, pod):
-    conf = config(site, version="0.4.0", delegate={"type": "ptp", "mtu": 1400})
+    conf = config(site, version="0.4.0", delegate={"type": "theirs", "mtu": 1400})
     del conf["delegate"]["isDefaultGateway"], conf["delegate"]["hairpinMode"]
-    answer = add(site, conf, pod)
+    foreign = site.foreign("ptp")
+    answer = add(site, conf, pod, extra=foreign)
     assert answer.result["ips"][0]["address"] == "10.1.17.2/24"
     assert site.reservations("cbr0") == {"10.1.17.2": b"c1\r\neth0"}
-    assert delete(site, conf, pod).exit == 0
+    assert delete(site, conf, pod, extra=foreign).exit == 0
     assert (state_names(site), site.reservations("cbr0")) == (set(), {})
 
 

@@ -68,13 +68,15 @@ def test_check_asks_the_delegate_with_what_add_was_told(site, pod, version):
 
 
 def test_check_asks_a_delegate_that_is_not_ours(site, pod):
-    conf = config(site, version="0.4.0", delegate={"type": "ptp"})
+    conf = config(site, version="0.4.0", delegate={"type": "theirs"})
     del conf["delegate"]["isDefaultGateway"], conf["delegate"]["hairpinMode"]
-    result = add(site, conf, pod).result
+    foreign = site.foreign("ptp")
+    result = add(site, conf, pod, extra=foreign).result
     # What it says without a fault: it looks for a route without the gateway that it has given to it.
-    assert check(site, conf, pod, result).msg.startswith("Expected Route {Dst:{IP:10.1.0.0 Mask:ffff0000} GW:<nil>}")
+    lost = "Expected Route {Dst:{IP:10.1.0.0 Mask:ffff0000} GW:<nil>}"
+    assert check(site, conf, pod, result, extra=foreign).msg.startswith(lost)
     pod.run("ip addr flush dev eth0 scope global")
-    assert check(site, conf, pod, result).msg.startswith("Failed to match addr 10.1.17.2/24")
+    assert check(site, conf, pod, result, extra=foreign).msg.startswith("Failed to match addr 10.1.17.2/24")
 
 
 def test_check_after_the_conflists_version_was_raised(site, pod):

@@ -95,6 +95,16 @@ class Site:
         """host-local's `dataDir`."""
         return self.directory / "networks"
 
+    def foreign(self, plugin: str) -> dict[str, str]:
+        """`extra` for a call whose CNI_PATH has the reference's `plugin` as `theirs`, which no plugin of ours is."""
+        directory = self.directory / "theirs"
+        if not directory.exists():
+            directory.mkdir()
+            for program in Path(REFERENCE).iterdir():
+                (directory / program.name).symlink_to(program)
+            (directory / "theirs").symlink_to(Path(REFERENCE, plugin))
+        return {"CNI_PATH": str(directory)}
+
     def reservations(self, network: str) -> dict[str, bytes]:
         """The reserved addresses of a network and who has them."""
         directory = self.store / network

@@ -68,6 +68,6 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
 def masquerade(call: Call, undo: ExitStack, pair: Pair, result: Result) -> None:
     """Masquerade the result's addresses with the kind of rules that is written down for the pair."""
     addresses = tuple(ip.address for ip in result.ips)
-    on_failure(undo, call, lambda: masq.remove(call, pair.known.masq, addresses))
+    on_failure(undo, call, lambda: masq.remove(call.attachment, pair.known.masq, addresses))
     record.write(call, replace(pair.known, addresses=addresses))
-    masq.add(call, pair.known.masq, addresses)
+    masq.add(call.attachment, pair.known.masq, addresses)

@@ -67,7 +67,7 @@ def tools_work(*, masquerade: bool, masq_kind: str, spoof_check: bool = False) -
 
 def _masqueraded(call: Call, kind: str, address: Cidr) -> bool:
     try:
-        return masq.is_there(call, kind, address)
+        return masq.is_there(call.attachment, kind, address)
     except CniError as error:
         call.note(f"{call.request.plugin}: no {kind} rules looked at: {error}")
         return False

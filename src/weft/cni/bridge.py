@@ -36,7 +36,7 @@ def _add(call: Call) -> bytes:
         bridgelink.attach(call, conf, bridge, host_end=pair.link.link, name=pair.name)
         if conf.spoof_check:
             attach.on_failure(undo, call, lambda: spoofcheck.remove([call.attachment]))
-            spoofcheck.add(call, pair.name, str(pair.link.mac))
+            spoofcheck.add(call.attachment, pair.name, str(pair.link.mac))
         result = Result()
         if conf.ipam_type:
             result = pod.with_gateways(attach.allocate(call, undo, pair, conf.ipam_type), conf)

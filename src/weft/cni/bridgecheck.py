@@ -45,7 +45,7 @@ def check(call: Call) -> None:
             _check_gateways(call, conf, result)
         if conf.ip_masq and conf.ipam_type:
             attachcheck.masquerade(call, conf.masq_kind, result)
-        if conf.spoof_check and not spoofcheck.is_there(call):
+        if conf.spoof_check and not spoofcheck.is_there(call.attachment):
             raise Wrong("spoof-check rules not found", f"nothing keeps {end.name} from sending with any MAC")
 
 

@@ -114,11 +114,11 @@ def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple
 
 def _remove_masquerade(call: Call, kind: str, addresses: tuple[Cidr, ...]) -> None:
     if kind:
-        masq.remove(call, kind, addresses)
+        masq.remove(call.attachment, kind, addresses)
         return
     for other in bridgeconf.MASQ_KINDS:
         with _noted(call, other):
-            masq.remove(call, other, addresses)
+            masq.remove(call.attachment, other, addresses)
 
 
 @contextmanager

@@ -44,31 +44,31 @@ def works(kind: str) -> bool:
     return programs.works("iptables", "-t", "filter", "-S", "INPUT")
 
 
-def add(call: Call, kind: str, addresses: Sequence[Cidr]) -> None:
+def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
     """Masquerade these addresses of the attachment. May be repeated."""
     if kind == NFTABLES:
-        _change_nft(call, addresses)
+        _change_nft(attachment, addresses)
         return
+    chain = chain_of(attachment.network, attachment.container_id)
+    comment = comment_of(attachment.network, attachment.container_id)
     for family, of_family in _by_family(addresses):
-        chain, comment = chain_of(call.network, call.container_id), comment_of(call.network, call.container_id)
         programs.iptables_restore(family, additions(programs.iptables_save(family), chain, comment, of_family))
 
 
-def remove(call: Call | Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
+def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
     """Stop masquerading for the attachment. May be repeated.
 
     nft rules are found by their comment, iptables rules by address; without any address all rules of the (network,
     container) go.
     """
     if kind == NFTABLES:
-        _change_nft(call, ())
+        _change_nft(attachment, ())
         return
+    chain = chain_of(attachment.network, attachment.container_id)
     for family in FAMILIES:
         of_family = [address for address in addresses if address.version == family]
         if of_family or not addresses:
-            programs.iptables_restore(
-                family, removals(programs.iptables_save(family), chain_of(call.network, call.container_id), of_family)
-            )
+            programs.iptables_restore(family, removals(programs.iptables_save(family), chain, of_family))
 
 
 def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
@@ -92,13 +92,13 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
         programs.iptables_restore(family, leftovers(save, call.network, chains, lost))
 
 
-def is_there(call: Call, kind: str, address: Cidr) -> bool:
+def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
     """Tell whether an address of the attachment is masqueraded."""
     if kind == NFTABLES:
-        key = nft_comment_of(call.network, call.ifname, call.container_id)[1]
+        _, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
         match = f"{_nft_match(address)} masquerade "
         return any(match in line and f'comment "{key}' in line for line in _list_nft().splitlines())
-    chain = chain_of(call.network, call.container_id)
+    chain = chain_of(attachment.network, attachment.container_id)
     rules = _rules_of(programs.iptables_save(address.version), "POSTROUTING")
     return any(rule.startswith(f"-s {_host(address)} ") and rule.endswith(f"-j {chain}") for rule in rules)
 
@@ -201,9 +201,9 @@ def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
 
-def _change_nft(call: Call | Attachment, addresses: Sequence[Cidr]) -> None:
+def _change_nft(attachment: Attachment, addresses: Sequence[Cidr]) -> None:
     """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
-    comment, key = nft_comment_of(call.network, call.ifname, call.container_id)
+    comment, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
     text = _list_nft()
     stale = [f"delete rule {_TABLE} {_CHECKS} handle {handle}" for handle in nft_handles(text, key)]
     fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from weft.cni import programs
-from weft.cni.skel import Call
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError, failure
 
@@ -24,9 +23,9 @@ _RULES: Final = 3
 _Command = dict[str, Any]
 
 
-def add(call: Call, veth: str, mac: str) -> None:
+def add(attachment: Attachment, veth: str, mac: str) -> None:
     """Let only frames from `mac` in through the host's end `veth`."""
-    chain = _chain_of(call.attachment)
+    chain = _chain_of(attachment)
     checks = f"{chain}-mac"
     from_here = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": veth}}
     own_mac = {"match": {"op": "==", "left": {"payload": {"protocol": "ether", "field": "saddr"}}, "right": mac}}
@@ -36,10 +35,10 @@ def add(call: Call, veth: str, mac: str) -> None:
         *({"add": {"chain": {**_TABLE, "name": name}}} for name in (chain, checks)),
         # Rules of an attachment of this name that nobody has removed.
         *({"flush": {"chain": {**_TABLE, "name": name}}} for name in (chain, checks)),
-        _rule(call.attachment, _BASE, from_here, {"jump": {"target": chain}}),
-        _rule(call.attachment, chain, {"jump": {"target": checks}}),
-        _rule(call.attachment, checks, own_mac, {"return": None}),
-        _rule(call.attachment, checks, {"drop": None}),
+        _rule(attachment, _BASE, from_here, {"jump": {"target": chain}}),
+        _rule(attachment, chain, {"jump": {"target": checks}}),
+        _rule(attachment, checks, own_mac, {"return": None}),
+        _rule(attachment, checks, {"drop": None}),
     ]
     try:
         _commit(commands)
@@ -64,9 +63,9 @@ def remove(attachments: Iterable[Attachment]) -> None:
         _commit(commands)
 
 
-def is_there(call: Call) -> bool:
+def is_there(attachment: Attachment) -> bool:
     """Tell whether the attachment has its rules."""
-    chain = _chain_of(call.attachment)
+    chain = _chain_of(attachment)
     rules = list(_of_kind(_list(), "rule"))
     jumps = any(rule.get("chain") == _BASE and chain in _targets(rule) for rule in rules)
     return jumps and sum(rule.get("chain") in (chain, f"{chain}-mac") for rule in rules) == _RULES
