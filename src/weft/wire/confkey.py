@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Key(Generic[T]):
-    """A key: `place` names the object that it stands in, and is empty for the plugin's own.
+    """A key: `place` names the object that it stands in, in Markdown; it is empty for the plugin's own.
 
     `kind`, `default` and `about` are for people. Calling it reads it from its object: `JsonError` for another type.
     """

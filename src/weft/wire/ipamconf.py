@@ -13,8 +13,8 @@ from weft.wire.cniresult import read_route
 
 DATA_DIR: Final = "/var/lib/cni/networks"
 
-_IPAM: Final = "ipam"
-_RANGE: Final = "ipam, or a range of ipam.ranges"
+_IPAM: Final = "`ipam`"
+_RANGE: Final = "`ipam`, or a range of `ipam.ranges`"
 _SUBNET: Final = confkey.text("subnet", "The subnet, as `10.1.0.0/16`, without host bits.", place=_RANGE)
 _START: Final = confkey.text(
     "rangeStart", "The first address to give.", place=_RANGE, meaning="the one after the network's"
@@ -39,16 +39,16 @@ _RUNTIME_RANGES: Final = confkey.items(
     "ipRanges",
     "Range sets of the runtime, before those of `ipam` (capability `ipRanges`).",
     cnijson.as_list,
-    place="runtimeConfig",
+    place="`runtimeConfig`",
     kind="list of lists of ranges",
 )
 _RUNTIME_IPS: Final = confkey.items(
     "ips",
     "Addresses to give, with or without a prefix length (capability `ips`).",
     cnijson.as_text,
-    place="runtimeConfig",
+    place="`runtimeConfig`",
 )
-_ARGS_IPS: Final = confkey.items("ips", "More addresses to give.", cnijson.as_text, place="args.cni")
+_ARGS_IPS: Final = confkey.items("ips", "More addresses to give.", cnijson.as_text, place="`args.cni`")
 KEYS: Final = (
     _SUBNET,
     _START,
