@@ -5,6 +5,7 @@ as it stands. In the second part each takes over from the other in the middle of
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -20,9 +21,9 @@ from tests.support.lab import WEFT
 from tests.support.machine import Machine
 from tests.support.published import PORT, Answering, Inside
 from tests.support.runtimenode import MachineDaemon
-from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, public_v4, public_v6
+from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually, public_v4, public_v6
+from weft.cni.conflist import CONFLIST
 from weft.kernel import netns as namespaces
-from weft.lab.runtime import CONFLIST
 
 NUMBER = 21
 PORTS = tuple(
@@ -58,6 +59,7 @@ ALL = pytest.mark.parametrize("network", CONFLISTS.values(), ids=CONFLISTS.keys(
 KNOWN = {
     "txqlen": (None, 1000),  # the newer reference's value (cni.md §3.10)
     "keep_addr_on_down": ("0", "1"),  # as the newer reference (B34)
+    "dns": ({}, None),  # accepted either way (§1.15)
     "nodad": (None, True),  # nothing to wait for: DAD is off in the container, and the gateway is ours alone
 }
 
@@ -155,7 +157,7 @@ def plain(result: dict[str, Any]) -> dict[str, Any]:
 
 def life(node: Node, bin_dir: Path, network: Mapping[str, Any]) -> dict[str, Any]:
     """What is to be seen of two pods that a directory's plugins attach, one with ports, and after they have gone."""
-    runner, bridge = Runner(node.machine, bin_dir), bridge_of(network)
+    runner, bridge = Runner(node.machine, bin_dir, flannel=bin_dir == DEBIAN), bridge_of(network)
     web, other = node.pod("web", ports=PORTS), node.pod("other")
     results = {pod.id: runner.add(network, pod) for pod in (web, other)}
     seen: dict[str, Any] = {
@@ -208,30 +210,84 @@ def test_both_do_the_same(make_node, bin_dir, network):
     assert not found, pformat(found)
 
 
-@pytest.mark.parametrize("way", ["to weft", "to Debian", "to Debian and back"])
-@ALL
-def test_the_other_takes_over_in_the_middle_of_a_life(make_node, bin_dir, network, way):
-    node = make_node()
-    debian, weft = Runner(node.machine, DEBIAN), Runner(node.machine, bin_dir)
-    first, second = (debian, weft) if way == "to weft" else (weft, debian)
-    web, other, warm = node.pod("web", ports=PORTS), node.pod("other"), node.pod("warm", ports=PORTS)
-    for runner in (first, second):  # what all pods share stays
-        runner.delete(network, warm, runner.add(network, warm))
-    before = traces.look(node.machine)
-    results = first.add(network, web), second.add(network, other)
-    assert not addresses(results[0]) & addresses(results[1])
+class Directory:
+    """A node's bin directory, which goes from one to the other and back. `runner` uses what is in it."""
+
+    def __init__(self, node: Node, path: Path) -> None:
+        self._machine = node.machine
+        self._path = path
+        shutil.copytree(DEBIAN, path)
+        self.runner = Runner(self._machine, path, flannel=True)
+
+    def to_weft(self) -> None:
+        self._machine.run(WEFT, "cni", "install", "--bin-dir", str(self._path))
+        self.runner = Runner(self._machine, self._path)
+
+    def to_debian(self) -> None:
+        self._machine.run(WEFT, "cni", "handback", "--bin-dir", str(self._path))
+        self.runner = Runner(self._machine, self._path, flannel=True)
+
+
+@pytest.fixture
+def node(make_node: Callable[[], Node]) -> Node:
+    return make_node()
+
+
+@pytest.fixture
+def directory(node: Node, tmp_path: Path) -> Directory:
+    """Debian's plugins."""
+    return Directory(node, tmp_path / "bin")
+
+
+def looked_at(node: Node, network: Mapping[str, Any], runner: Runner) -> traces.Traces:
+    """What is on a node without pods, once the plugins have made what all pods share."""
+    warm = node.pod("warm", ports=PORTS)
+    runner.delete(network, warm, runner.add(network, warm))
+    return traces.look_without_pods(node.machine)
+
+
+@pytest.mark.parametrize(
+    "start, moves",
+    [("debian", ["weft"]), ("weft", ["debian"]), ("weft", ["debian", "weft"])],
+    ids=["to weft", "to Debian", "to Debian and back"],
+)
+@pytest.mark.parametrize("network", [CONFLISTS["flannel-0.3.1"], CONFLISTS["iptables"]], ids=["flannel", "iptables"])
+def test_the_other_takes_over_in_the_middle_of_a_life(node, directory, network, start, moves):
+    web, other = node.pod("web", ports=PORTS), node.pod("other")
+    before = looked_at(node, network, directory.runner)
+    go = {"weft": directory.to_weft, "debian": directory.to_debian}
+    if start == "weft":
+        go["weft"]()
+    result = directory.runner.add(network, web)
     with node.answering(web):
-        assert node.published() == [web.id, web.id]
-        if way != "to weft" and "backend" not in network["plugins"][-1]:
-            node.machine.run(WEFT, "cni", "handback")
+        for move in moves:
             assert node.published() == [web.id, web.id]
+            go[move]()
+        assert node.published() == [web.id, web.id]
+        new = directory.runner.add(network, other)
+        assert not addresses(result) & addresses(new)
         if network["cniVersion"] != "0.3.1":
-            # CHECK of Debian's portmap looks for the rules of either family in both tables (cni.md §5.3).
-            second.check(network, web, results[0], without=["portmap"] if second is debian else [])
-            first.check(network, other, results[1], without=["portmap"] if first is debian else [])
-        (first if way == "to Debian and back" else second).delete(network, web, results[0])
+            # Debian's portmap looks for the rules of either family in both tables (cni.md §5.3).
+            directory.runner.check(network, web, result, without=["portmap"] if moves[-1] == "debian" else [])
+        directory.runner.delete(network, web, result)
         assert node.published() == ["", ""]
-    first.delete(network, other, results[1])
-    # What only we know of goes with our next sweep.
+    directory.runner.delete(network, other, new)
+    # What only weft keeps goes with its next sweep.
     node.machine.run(WEFT, "ipam", "gc")
+    traces.gone_back(node.machine, before)
+
+
+def test_a_pod_that_is_never_detached_goes_with_the_next_sweep(node, bin_dir):
+    network = CONFLISTS["ipMasq"]
+    lost, kept = node.pod("lost", ports=PORTS), node.pod("kept")
+    runner = Runner(node.machine, bin_dir)
+    before = looked_at(node, network, runner)
+    runner.add(network, lost)
+    result = runner.add(network, kept)
+    node.machine.run("ip", "netns", "delete", "lost")
+    before["files"].remove("run/netns/lost")
+    eventually(lambda: "lost" in node.machine.run(WEFT, "ipam", "list", "--leaked"))
+    node.machine.run(WEFT, "ipam", "gc")
+    runner.check(network, kept, result)
+    runner.delete(network, kept, result)
     traces.gone_back(node.machine, before)

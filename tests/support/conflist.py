@@ -34,11 +34,12 @@ class Attachment:
 
 
 class Runner:
-    """Runs conflists with the plugins of one directory."""
+    """Runs conflists with the plugins of one directory; `flannel` takes the part of flannel's plugin."""
 
-    def __init__(self, machine: Machine, bin_dir: Path) -> None:
+    def __init__(self, machine: Machine, bin_dir: Path, *, flannel: bool = False) -> None:
         self.machine = machine
         self.bin_dir = bin_dir
+        self._takes_flannel = flannel
 
     def add(self, conflist: Mapping[str, Any], pod: Attachment) -> Json:
         """Run ADD of every plugin; returns the last one's result."""
@@ -68,7 +69,7 @@ class Runner:
             config["runtimeConfig"] = {"portMappings": pod.ports}
         if previous is not None:
             config["prevResult"] = previous
-        if plugin["type"] == "flannel" and self.bin_dir == DEBIAN:
+        if plugin["type"] == "flannel" and self._takes_flannel:
             return self._flannel(command, config, pod)
         return self._run(command, config, pod)
 

@@ -1,18 +1,16 @@
 """Nodes as Kubernetes would use them: a machine with weftd and containerd, and pods as a kubelet makes them."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.support.containerd import IMAGE, Containerd
 from tests.support.cri import Port, Sandbox
+from tests.support.lab import WEFT
 from tests.support.machine import Machine, inner_pid
 from tests.support.published import Answering
 from tests.support.weftd import Daemon, Underlay, eventually
-from weft.lab.runtime import CONFLIST
 
 
 class MachineDaemon(Daemon):
@@ -65,26 +63,24 @@ class Pod:
 class Node:
     """One node. `daemon`, `machine`, `containerd` and `cri` are those of the present boot."""
 
-    def __init__(
-        self, underlay: Underlay, folder: Path, number: int, *, prefix: str, bin_dir: Path, images: Path
-    ) -> None:
+    def __init__(self, underlay: Underlay, folder: Path, number: int, *, prefix: str, images: Path) -> None:
         self.name = f"node{number}"
         self._underlay = underlay
         self._folder = folder
         self._number = number
         self._prefix = prefix
-        self._bin_dir = bin_dir
         self._images = images
         self.boot()
 
     def boot(self) -> None:
-        """Make the machine and start its daemons, without waiting for weftd."""
+        """Make the machine, start its daemons, and install weft's plugins and network."""
         self.daemon = MachineDaemon(self._underlay, self._folder, self._number, prefix=self._prefix)
         self.machine = self.daemon.machine
         try:
             self.daemon.spawn()
-            self.write_conflist(CONFLIST)
-            self.containerd = Containerd(self.machine, bin_dir=self._bin_dir, images=self._images).start()
+            bin_dir = self._folder / "bin"
+            self.machine.run(WEFT, "cni", "install", "--bin-dir", str(bin_dir), "--wait")
+            self.containerd = Containerd(self.machine, bin_dir=bin_dir, images=self._images).start()
         except BaseException:
             self.daemon.close()
             raise
@@ -106,12 +102,6 @@ class Node:
             self.containerd.start()
         if not self.daemon.running:
             self.daemon.start()
-
-    def write_conflist(self, conflist: Mapping[str, Any]) -> None:
-        """Put the network's configuration where containerd looks, by rename."""
-        fresh = self.machine.root / "etc/cni/net.d/fresh"
-        fresh.write_text(json.dumps(conflist))
-        fresh.rename(fresh.with_name("10-flannel.conflist"))
 
     def pod(self, name: str, *, ports: Sequence[Port] = (), attempt: int = 0) -> Pod:
         """Run a sandbox and a container in it that waits."""

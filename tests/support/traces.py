@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.machine import Machine
+from tests.support.weftd import eventually
 
 # Where plugins, the daemon and runtimes keep something of an attachment.
 _DIRECTORIES: Final = ("var/lib/cni", "var/lib/weft", "run/netns", "run/weft")
-# host-local's memory of where to go on, and its lock: they belong to the network.
-_OF_THE_NETWORK: Final = ("last_reserved_ip.", "lock")
 
 Traces = dict[str, list[str]]
 
@@ -36,12 +35,21 @@ def look(machine: Machine) -> Traces:
     }
 
 
+def look_without_pods(machine: Machine) -> Traces:
+    """Look once the links of all pods are deleted."""
+    return eventually(lambda: {} if _has_pods(traces := look(machine)) else traces)
+
+
 def gone_back(machine: Machine, before: Traces) -> None:
     """Wait until a node looks as it did: DEL answers a moment before the links are deleted."""
     deadline = time.monotonic() + 3
     while changes := _changes(before, look(machine)):
         assert time.monotonic() < deadline, "\n".join(changes)
         time.sleep(0.05)
+
+
+def _has_pods(traces: Traces) -> bool:
+    return any(link.startswith("veth") for link in traces["links"])
 
 
 def _changes(before: Traces, after: Traces) -> list[str]:
@@ -61,8 +69,9 @@ def _routes(machine: Machine) -> Iterator[str]:
 
 
 def _files(root: Path) -> Iterator[str]:
+    """The files but for locks and host-local's memory of where to go on: those belong to a network, not to a pod."""
     for directory in _DIRECTORIES:
         for path, _, files in os.walk(root / directory):
             for file in files:
-                if not file.startswith(_OF_THE_NETWORK):
+                if not file.startswith("last_reserved_ip.") and not file.endswith(("lock", "locks")):
                     yield str((Path(path) / file).relative_to(root))
