@@ -1,61 +1,80 @@
-"""Runs inside a node of a lab: attaches containers with two sets of plugins, prints milliseconds as JSON."""
+"""Runs inside a node of a lab: attaches containers with two sets of plugins, prints samples as JSON.
+
+Milliseconds, but for `started`: processes and threads that one ADD started in the lab's pid namespace.
+"""
 
 import json
 import os
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 WARM_UP, ROUNDS, AT_ONCE, BURSTS = 3, 30, 50, 5
+CROWD, MANY = 200, 1000
 VERSION = "0.3.1"
+FIRST_PORT = 20000
+SOCKET = Path("/run/weft/cni.sock")
 PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}}
-# What flannel makes of its conflist (flannel.md §10.4), on a bridge and a subnet of its own.
-DELEGATE = {
-    "type": "bridge",
-    "bridge": "cni1",
-    "hairpinMode": True,
-    "isDefaultGateway": True,
-    "isGateway": True,
-    "ipMasq": False,
-    "mtu": 1450,
-    "ipam": {
-        "type": "host-local",
-        "ranges": [[{"subnet": "10.99.0.0/24"}]],
-        "routes": [{"dst": "10.244.0.0/16"}],
-    },
-}
 FLANNEL = {"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}}
+WIDE = Path("/run/weft/bench.env")
+
+Samples = dict[str, list[float]]
+
+
+def bridge(subnet: str) -> dict[str, Any]:
+    """What flannel makes of its conflist (flannel.md §10.4), on a bridge and a subnet of its own."""
+    return {
+        "type": "bridge",
+        "bridge": "cni1",
+        "hairpinMode": True,
+        "isDefaultGateway": True,
+        "isGateway": True,
+        "ipMasq": False,
+        "mtu": 1450,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "10.244.0.0/16"}]},
+    }
 
 
 class Chain:
-    """A network configuration list and the directory of its plugins."""
+    """A network configuration list and the directory of its plugins; container N maps host port 20000 + N."""
 
-    def __init__(self, name: str, folder: str, *plugins: dict[str, Any]) -> None:
+    def __init__(self, name: str, folder: str, interface: dict[str, Any]) -> None:
         self._name = name
         self._folder = folder
-        self._plugins = plugins
+        self._interface = interface
 
-    def add(self, container: str) -> float:
+    def add(self, number: int, *, port: bool = False) -> float:
         """Attach; returns milliseconds."""
         start = time.perf_counter()
-        result: dict[str, Any] | None = None
-        for plugin in self._plugins:
-            result = self._run("ADD", plugin, container, result)
+        result = self._run("ADD", self._interface, number, None, port=False)
+        self._run("ADD", PORTMAP, number, result, port=port)
         return (time.perf_counter() - start) * 1e3
 
-    def delete(self, container: str) -> float:
+    def delete(self, number: int, *, port: bool = False) -> float:
         """Detach; returns milliseconds."""
         start = time.perf_counter()
-        for plugin in reversed(self._plugins):
-            self._run("DEL", plugin, container, None)
+        self._run("DEL", PORTMAP, number, None, port=port)
+        self._run("DEL", self._interface, number, None, port=False)
         return (time.perf_counter() - start) * 1e3
 
-    def _run(self, command: str, plugin: dict[str, Any], container: str, previous: Any) -> Any:
+    def start_only(self, number: int, *, port: bool) -> float:  # noqa: ARG002 - called as ADD is
+        """Have both programs say their versions, which they do by themselves: the runner's floor, in milliseconds."""
+        start = time.perf_counter()
+        for plugin in (self._interface, PORTMAP):
+            self._run("VERSION", plugin, number, None, port=False)
+        return (time.perf_counter() - start) * 1e3
+
+    def _run(self, command: str, plugin: dict[str, Any], number: int, previous: Any, *, port: bool) -> Any:
         config = {"cniVersion": VERSION, "name": self._name, **plugin}
         if previous is not None:
             config["prevResult"] = previous
+        if port:
+            mapping = {"hostPort": FIRST_PORT + number, "containerPort": 80, "protocol": "tcp"}
+            config["runtimeConfig"] = {"portMappings": [mapping]}
         ran = subprocess.run(
             [f"{self._folder}/{plugin['type']}"],
             input=json.dumps(config).encode(),
@@ -63,8 +82,8 @@ class Chain:
             check=False,
             env={
                 "CNI_COMMAND": command,
-                "CNI_CONTAINERID": container,
-                "CNI_NETNS": f"/run/netns/{container}",
+                "CNI_CONTAINERID": container(number),
+                "CNI_NETNS": f"/run/netns/{container(number)}",
                 "CNI_IFNAME": "eth0",
                 "CNI_PATH": self._folder,
                 "PATH": os.environ["PATH"],
@@ -75,42 +94,122 @@ class Chain:
         return json.loads(ran.stdout) if ran.stdout.strip() else None
 
 
+def container(number: int) -> str:
+    return f"bench{number}"
+
+
+@contextmanager
+def containers(numbers: Sequence[int]) -> Iterator[None]:
+    """The namespaces that are attached."""
+    batch = "".join(f"netns add {container(number)}\n" for number in numbers)
+    subprocess.run(["ip", "-batch", "-"], input=batch.encode(), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "-batch", "-"], input=batch.replace("add", "del").encode(), check=True)
+
+
 def veths() -> int:
-    return sum(1 for _ in Path("/proc/net/dev").open() if _.lstrip().startswith("veth"))
+    return sum(1 for line in Path("/proc/net/dev").open() if line.lstrip().startswith("veth"))
 
 
-def measure(chain: Chain, containers: list[str]) -> dict[str, list[float]]:
-    samples: dict[str, list[float]] = {"add": [], "del": [], "gone": [], "all": []}
-    for index in range(WARM_UP + ROUNDS):
-        before = veths()
-        container = containers[index % len(containers)]
-        added = chain.add(container)
-        start = time.perf_counter()
-        deleted = chain.delete(container)
-        while veths() > before:
+def one_by_one(chain: Chain, *, port: bool, rounds: int = ROUNDS) -> Samples:
+    samples: Samples = {"add": [], "del": [], "floor": []}
+    before = veths()
+    for index in range(WARM_UP + rounds):
+        added, deleted = chain.add(index, port=port), chain.delete(index, port=port)
+        while veths() > before:  # what DEL leaves for later is not the next ADD's to pay for
             time.sleep(0.001)
         if index >= WARM_UP:
             samples["add"].append(added)
             samples["del"].append(deleted)
-            samples["gone"].append((time.perf_counter() - start) * 1e3)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in range(BURSTS):
-            start = time.perf_counter()
-            list(pool.map(chain.add, containers))
-            samples["all"].append((time.perf_counter() - start) * 1e3)
-            list(pool.map(chain.delete, containers))
+            samples["floor"].append(chain.start_only(index, port=port))
     return samples
 
 
+def at_once(chain: Chain, *, port: bool) -> Samples:
+    """Bursts of 50; `gone` is the time from the first DEL until the last link has gone and every address is free."""
+    samples: Samples = {"add": [], "del": [], "gone": [], "floor": []}
+    before = veths()
+
+    def burst(call: Callable[..., float], pool: ThreadPoolExecutor) -> float:
+        start = time.perf_counter()
+        list(pool.map(lambda index: call(index, port=port), range(AT_ONCE)))
+        return (time.perf_counter() - start) * 1e3
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(BURSTS):
+            samples["add"].append(burst(chain.add, pool))
+            start = time.perf_counter()
+            samples["del"].append(burst(chain.delete, pool))
+            while veths() > before:
+                time.sleep(0.001)
+            samples["gone"].append((time.perf_counter() - start) * 1e3)
+            samples["floor"].append(burst(chain.start_only, pool))
+    return samples
+
+
+def started(chain: Chain) -> list[float]:
+    """Read the pid namespace's own counter, before and after an ADD."""
+    samples = []
+    for index in range(WARM_UP, WARM_UP + 10):
+        before = last_pid()
+        chain.add(index, port=True)
+        samples.append(float(last_pid() - before))
+        chain.delete(index, port=True)
+    return samples
+
+
+def last_pid() -> int:
+    return int(Path("/proc/sys/kernel/ns_last_pid").read_text())
+
+
+def measure(chain: Chain) -> dict[str, Any]:
+    with containers(range(CROWD, CROWD + AT_ONCE)), containers(range(CROWD)):
+        said: dict[str, Any] = {
+            "plain": one_by_one(chain, port=False),
+            "port": one_by_one(chain, port=True),
+            "started": started(chain),
+            "at_once": at_once(chain, port=True),
+        }
+        crowd = range(AT_ONCE, AT_ONCE + CROWD)
+        for number in crowd:
+            chain.add(number, port=True)
+        said["crowd"] = one_by_one(chain, port=True)
+        for number in crowd:
+            chain.delete(number, port=True)
+    return said
+
+
+def without_daemon(chain: Chain) -> Samples:
+    """The client finds no socket, and the plugin runs in a process of its own."""
+    hidden = SOCKET.with_suffix(".hidden")
+    SOCKET.rename(hidden)
+    try:
+        with containers(range(WARM_UP + 10)):
+            return one_by_one(chain, port=True, rounds=10)
+    finally:
+        hidden.rename(SOCKET)
+
+
+def many() -> Samples:
+    """A thousand attachments in a /21: what the first and the last of them take."""
+    WIDE.write_text(
+        "FLANNEL_NETWORK=10.96.0.0/13\nFLANNEL_SUBNET=10.98.0.1/21\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+    )
+    delegate = {"bridge": "cni2", "hairpinMode": True, "isDefaultGateway": True}
+    wide = {"type": "flannel", "subnetFile": str(WIDE), "delegate": delegate}
+    chain = Chain("wide", "/opt/cni/bin", wide)
+    with containers(range(MANY)):
+        times = [chain.add(number, port=True) for number in range(MANY)]
+    return {"first": times[WARM_UP : WARM_UP + ROUNDS], "last": times[-ROUNDS:]}
+
+
 def main() -> None:
-    containers = [f"bench{index}" for index in range(AT_ONCE)]
-    for container in containers:
-        subprocess.run(["ip", "netns", "add", container], check=True)
-    chains = {
-        "weft": Chain("cbr0", "/opt/cni/bin", FLANNEL, PORTMAP),
-        "debian": Chain("debian", "/usr/lib/cni", DELEGATE, PORTMAP),
-    }
-    print(json.dumps({name: measure(chain, containers) for name, chain in chains.items()}))
+    weft = Chain("cbr0", "/opt/cni/bin", FLANNEL)
+    debian = Chain("debian", "/usr/lib/cni", bridge("10.99.0.0/22"))
+    said = {"weft": measure(weft), "debian": measure(debian), "alone": without_daemon(weft), "many": many()}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

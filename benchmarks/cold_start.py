@@ -34,6 +34,7 @@ def measure() -> list[Figure]:
                 target=target,
                 peer="batch",
                 theirs=theirs,
+                floor=theirs,
                 upstream=upstream,
             )
         )

@@ -11,7 +11,8 @@ class Figure:
     """A measurement beside what it is to reach.
 
     `ours` and `theirs` are samples in `unit`; `peer` says what `theirs` is. `target` is a bound on the median of
-    `ours`, `ratio` one on its ratio to that of `theirs`: from above, or from below when `more` is better.
+    `ours`, `ratio` one on its ratio to that of `theirs`: from above, or from below when `more` is better. `floor` are
+    samples of what nobody can do without: a target that lies beyond their median is no one's fault.
     """
 
     what: str
@@ -22,6 +23,7 @@ class Figure:
     more: bool = False
     peer: str = ""
     theirs: Sequence[float] = ()
+    floor: Sequence[float] = ()
     upstream: str = ""
 
     @property
@@ -37,14 +39,14 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or `floor`: missed, while the floor itself lies beyond the bound."""
+        """`met`, `missed`, or `floor` with its median: missed, while the floor itself lies beyond the bound."""
         if self.bound is None:
             return ""
         sign = -1 if self.more else 1
         if sign * median(self.ours) <= sign * self.bound:
             return "met"
-        if self.theirs and self.target is not None and sign * median(self.theirs) > sign * self.target:
-            return "floor"
+        if self.floor and sign * median(self.floor) > sign * self.bound:
+            return f"floor {_number(median(self.floor))}"
         return "missed"
 
 

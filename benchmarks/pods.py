@@ -6,6 +6,14 @@ import sys
 from benchmarks.figures import Figure
 from benchmarks.lab import ROOT, inside, lab
 
+# The sets of samples, how they are called, what ADD and DEL are to reach in ms, and what upstream takes for them.
+CASES = (
+    ("plain", "no ports", 6, ("16.2 ms", "27.3 ms")),
+    ("port", "one hostPort", 7, ("37 ms", "94 ms")),
+    ("crowd", "one hostPort, 200 attached", 7, ("51 ms", "104 ms")),
+    ("at_once", "one hostPort, 50 at once", 250, ("1,223 ms", "2,739 ms")),
+)
+
 
 def measure() -> list[Figure]:
     with lab("--nodes", "1", "--pods", "0"):
@@ -13,11 +21,54 @@ def measure() -> list[Figure]:
         said = json.loads(inside("node1", "sh", "-c", run))
     ours, theirs = said["weft"], said["debian"]
     peer = {"unit": "ms", "peer": "Debian's"}
-    return [
-        Figure(what="ADD, one by one", ours=ours["add"], theirs=theirs["add"], target=8, upstream="16 ms", **peer),
-        Figure(what="DEL, one by one", ours=ours["del"], theirs=theirs["del"], target=8, upstream="27 ms", **peer),
-        Figure(what="DEL, until the link is gone", ours=ours["gone"], theirs=theirs["gone"], **peer),
+    figures = [
         Figure(
-            what="50 ADDs in parallel", ours=ours["all"], theirs=theirs["all"], target=300, upstream="631 ms", **peer
+            what=f"{verb.upper()}, {what}",
+            ours=ours[case][verb],
+            theirs=theirs[case][verb],
+            floor=ours[case]["floor"],
+            target=target,
+            upstream=upstream[place],
+            **peer,
+        )
+        for case, what, target, upstream in CASES
+        for place, verb in enumerate(("add", "del"))
+    ]
+    return [
+        *figures,
+        Figure(
+            what="DEL until links and addresses are free, 50 at once",
+            ours=ours["at_once"]["gone"],
+            theirs=theirs["at_once"]["gone"],
+            target=300,
+            **peer,
+        ),
+        Figure(
+            what="processes and threads started by an ADD",
+            unit="",
+            ours=ours["started"],
+            theirs=theirs["started"],
+            target=2,
+            peer="Debian's",
+            upstream="about 31",
+        ),
+        *(
+            Figure(
+                what=f"{verb.upper()}, one hostPort, without a daemon",
+                ours=said["alone"][verb],
+                theirs=theirs["port"][verb],
+                target=150,
+                upstream=CASES[1][3][place],
+                **peer,
+            )
+            for place, verb in enumerate(("add", "del"))
+        ),
+        Figure(
+            what="the last of 1,000 ADDs on a node",
+            unit="ms",
+            ours=said["many"]["last"],
+            theirs=said["many"]["first"],
+            ratio=1.2,
+            peer="the first",
         ),
     ]

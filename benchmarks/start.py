@@ -28,6 +28,7 @@ def measure() -> list[Figure]:
             target=0.25,
             peer="import asyncio",
             theirs=floor,
+            floor=floor,
             upstream="0.18–0.24 s",
         )
     ]
