@@ -71,6 +71,7 @@ def test_loopback_of_a_namespace_that_is_gone(site):
     assert 'failed to Statfs "/run/netns/gone"' in site.call("loopback", "ADD", conf, netns="/run/netns/gone").msg
 
 
+@pytest.mark.spec("cni.md M15")
 def test_portmap_without_mappings_passes_the_result_on(site):
     conf = {"cniVersion": "0.4.0", "name": "net", "type": "portmap", "prevResult": PREVIOUS}
     result = site.call("portmap", "ADD", conf, netns="/x").result
@@ -83,6 +84,7 @@ def test_portmap_without_mappings_passes_the_result_on(site):
     assert site.call("portmap", "DEL", conf, netns="/x").exit == 0
 
 
+@pytest.mark.spec("cni.md M14")
 def test_portmap_that_comes_first(site):
     conf = {"cniVersion": "1.0.0", "name": "net", "type": "portmap"}
     assert site.call("portmap", "ADD", conf, netns="/x").msg == "must be called as chained plugin"
