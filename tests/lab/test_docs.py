@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-PAGES = ("README.md", "docs/tutorial/first-lab.md")
+PAGES = ("README.md", "docs/tutorial/first-lab.md", "docs/howto/call-a-plugin.md")
 OURS = ("make ",)  # `make demo` is CI's own job, and `make test` is what runs this
 
 
