@@ -126,6 +126,25 @@ def test_a_taken_port_is_an_error_that_names_the_holder(netns, ports, pods):
     assert ports.portmap("ADD", mapping(8080, 80, "tcp", BRIDGE[4]), id_="c2").exit == 0
 
 
+def test_a_port_of_a_pod_whose_links_are_gone_is_freed(netns, ports, pods):
+    assert ports.portmap("ADD", HTTP, DNS, id_="c1").exit == 0
+    pods[0].run("ip link del eth0")
+    assert ports.portmap("ADD", HTTP, id_="c2").exit == 0
+    assert list(elements(netns)["any4"].values()) == ["10.1.2.3 . 80"]
+    assert ports.portmap("DEL", HTTP, DNS, id_="c1").exit == 0
+    assert ports.portmap("CHECK", HTTP, id_="c2").exit == 0
+
+
+def test_a_port_of_a_pod_of_which_nothing_is_proved_stays(netns, ports, pods):
+    assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
+    pods[0].run("ip link del eth0")
+    for path in (ports.site.directory / "state" / "attachments").iterdir():
+        path.unlink()
+    assert ports.portmap("ADD", HTTP, id_="c2").json["details"].startswith("HOSTPORT-001: ")
+    break_(ports)
+    assert ports.portmap("ADD", HTTP, id_="c2").json["details"].startswith("HOSTPORT-001: ")
+
+
 def test_a_port_that_a_dead_pod_of_our_address_left_is_taken_over(netns, ports, pods):
     assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
     ports.results["c9 eth0"] = ports.results["c1 eth0"]
@@ -276,6 +295,14 @@ def test_gc_removes_what_is_gone_and_only_that(netns, ports, pods, forgotten):
     assert len(records(ports)) == (0 if forgotten else 1)
     assert gc(ports).exit == 0
     assert elements(netns) == {}
+
+
+def test_del_forgets_what_is_of_another_boot(ports, pods):
+    assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
+    for path in (ports.site.directory / "state" / "portmap").iterdir():
+        path.write_text(path.read_text().replace("boot-1", "boot-0"))
+    assert ports.portmap("DEL", id_="c1").exit == 0
+    assert records(ports) == []
 
 
 def test_gc_forgets_what_is_of_another_boot(netns, ports, pods):

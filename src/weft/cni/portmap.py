@@ -14,6 +14,7 @@ from weft.cni.portmapmaps import Unusable
 from weft.cni.programs import FAMILIES
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import portmap, portmapiptables, portmapnft
+from weft.desired.portmap import Taken
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.nfnetlink import NfSocket, Table
 from weft.model.attachment import Result
@@ -72,8 +73,18 @@ def _map(call: Call, wanted: PortMap) -> None:
 
 
 def _make(call: Call, kept: Kept) -> None:
+    """Make the rules; a port that is still a dead pod's is freed first."""
     portmapforms.keep(call, kept)
-    FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+    while True:
+        try:
+            FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+        except Taken as error:
+            if not portmapforms.free_if_dead(call.host, error.holder):
+                holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
+                hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
+                raise failure(f"cannot map {portmap.describe(error.wanted)}: taken by {holder}", hint) from error
+        else:
+            return
 
 
 def _unmap(call: Call) -> None:
@@ -110,8 +121,8 @@ def _delete(call: Call) -> None:
     kept = portmapforms.look_up(host, attachment)
     if kept is None:
         _remove_strangers(call, mapped=bool(portmapconf.parse(call.config).mappings))
-        return
-    portmapforms.undo(host, attachment, kept, note=call.note)
+    else:
+        portmapforms.undo(host, attachment, kept, note=call.note)
     portmapforms.forget(host, attachment)
 
 

@@ -10,11 +10,14 @@ from typing import Final
 from weft.cni import portmapmaps, portmaprules, record
 from weft.cni.host import Host
 from weft.cni.skel import Call
+from weft.desired.portmap import is_of
 from weft.kernel.conntrack import forget_udp
 from weft.model.attachment import Attachment
+from weft.model.nftset import Element
 from weft.model.portmap import PortMap
 from weft.wire import portmapconf
-from weft.wire.cnijson import Object
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError, Object
 from weft.wire.portmapconf import IPTABLES, NFTABLES
 
 # Our own nf_tables maps; the other forms bear the names of upstream's backends.
@@ -85,6 +88,20 @@ def undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     kept = _read(known) if known.get("boot") == host.boot_id else None
     if kept is not None:
         undo(host, attachment, kept, note=lambda _: None)
+
+
+def free_if_dead(host: Host, holder: Element) -> bool:
+    """Free what the attachment of an element has, if our records prove that it is leaked (decisions.md §9)."""
+    # Late: this happens once in a node's life, if at all.
+    from weft.cni import sweep
+
+    for attachment, _ in everything(host):
+        if is_of(holder, portmapmaps.owner_of(attachment)):
+            try:
+                return bool(sweep.free(host, attachment))
+            except (OSError, CniError, JsonError):
+                return False
+    return False
 
 
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:

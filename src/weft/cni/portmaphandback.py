@@ -33,6 +33,7 @@ def _remove_table(host: Host) -> None:
     left = portmapmaps.listed(nf)
     if left:
         whose = ", ".join(sorted({element.comment for element in left}))
-        raise failure(f"table {portmapmaps.TABLE} has ports of which nothing else is known: {whose}", "see `weft ipam`")
+        hint = "the runtime's GC removes those of pods that are gone"
+        raise failure(f"table {portmapmaps.TABLE} has ports of which nothing else is known: {whose}", hint)
     if nf.sets(portmapmaps.TABLE):
         programs.run("nft", "delete", "table", *str(portmapmaps.TABLE).split())

@@ -11,7 +11,6 @@ from typing import Final
 from weft.cni import masq, programs
 from weft.cni.host import Host
 from weft.desired import portmap
-from weft.desired.portmap import Taken
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
 from weft.model.attachment import Attachment
@@ -35,7 +34,7 @@ def owner_of(attachment: Attachment) -> str:
 
 
 def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
-    """Map the ports, all or none. May be repeated. `CniError` if a port is another's, `Unusable`."""
+    """Map the ports, all or none. May be repeated. `Taken` if a port is another's, `Unusable`."""
     owner = owner_of(attachment)
     elements = _elements(attachment, wanted)
     nf = _socket(host)
@@ -123,12 +122,7 @@ def _settle(nf: NfSocket, elements: Sequence[Element], owner: str) -> list[Messa
     messages = []
     for element in elements:
         present = nf.element(TABLE, element.set, element.key)
-        try:
-            change = portmap.settle(element, present, owner)
-        except Taken as error:
-            holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
-            hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
-            raise failure(f"cannot map {portmap.describe(element)}: taken by {holder}", hint) from error
+        change = portmap.settle(element, present, owner)
         if change.delete:
             messages.append(delete_element(TABLE, element))
         if change.add:
