@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -107,6 +108,26 @@ def test_no_program_is_started_but_for_the_frame(ports, pods, monkeypatch):
     assert ports.portmap("DEL", HTTP).exit == 0
     assert ports.portmap("DEL").exit == 0  # a pod without ports
     assert started == []
+
+
+def test_without_a_daemon_it_is_the_same(netns, ports, pods):
+    def call(command: str) -> bytes:
+        env = ports.site.env(command, None, id_="c1", ifname="eth0", netns="", args="")
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "weft.cni", "portmap"],
+            input=json.dumps(ports.conf(HTTP, DNS, WEB6)).encode(),
+            env={**env, "CNI_NETNS": "/proc/1/none", "WEFT_STATE_DIR": str(ports.site.directory / "own")},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), done.stdout
+        return done.stdout
+
+    assert json.loads(netns.call(lambda: call("ADD"))) == ports.results["c1 eth0"]
+    assert elements(netns) == GOLDEN
+    netns.call(lambda: call("CHECK"))
+    netns.call(lambda: call("DEL"))
+    assert elements(netns) == {}
 
 
 def test_a_taken_port_is_an_error_that_names_the_holder(netns, ports, pods):
