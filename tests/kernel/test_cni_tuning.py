@@ -1,17 +1,14 @@
 """tuning in real namespaces: what it sets, what it puts back, and that nothing of the host's is ever reached."""
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
-from weft.cni.files import RootedFiles, open_root
-from weft.cni.host import Host
+from tests.support.otherroot import give_root
 
 MAC = "c2:11:22:33:44:66"
 ALL = {"mac": MAC, "promisc": True, "mtu": 1454, "allmulti": True, "txQLen": 20000}
@@ -30,26 +27,13 @@ def pod(make_netns: Callable[[], Netns], netns: Netns) -> Netns:
     return pod
 
 
-@dataclass
-class OtherRoot:
-    """A host whose plugins see another `/`."""
-
-    host: Host
-    files: RootedFiles
-
-    def __getattr__(self, name):
-        return getattr(self.host, name)
-
-
 @pytest.fixture
 def root(site, tmp_path):
     """Another `/` for the plugins: the machine's own /etc stays as it is."""
     path = tmp_path / "root"
     (path / "etc/cni/tuning").mkdir(parents=True)
-    descriptor = open_root(str(path))
-    site.wrap = lambda host: OtherRoot(host, RootedFiles(descriptor))
-    yield path
-    os.close(descriptor)
+    give_root(site, path)
+    return path
 
 
 def config(site, pod, **more):

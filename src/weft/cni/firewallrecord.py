@@ -1,0 +1,86 @@
+"""What firewall has done for each attachment, and whose each address is.
+
+Rules of upstream's form and sources of a zone say only which address they are for. An address that was freed under a
+dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with
+an address owns what stands for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from weft.cni import record
+from weft.cni.host import Host
+from weft.cni.skel import Call
+from weft.model.attachment import Attachment
+from weft.model.net import Ip
+from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
+_SUBJECT: Final = "firewall"
+_OWNERS: Final = "/firewall-owners"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was done for an attachment, and with which backend. `zone` is firewalld's."""
+
+    backend: str
+    zone: str
+    addresses: tuple[Ip, ...]
+
+
+def keep(call: Call, done: Done) -> None:
+    """Keep it, before anything is done; the addresses are this attachment's from now on."""
+    addresses = [str(address) for address in done.addresses]
+    record.keep(call, _SUBJECT, {"backend": done.backend, "zone": done.zone, "addresses": addresses})
+    for address in done.addresses:
+        call.host.state.replace(_path(address), record.key_of(call.attachment).encode(), parents=0o700)
+
+
+def look_up(host: Host, attachment: Attachment) -> Done | None:
+    """Return what was done for an attachment in this boot, None if nothing is known."""
+    known = record.look_up(host, _SUBJECT, attachment)
+    return None if known is None else _parse(known)
+
+
+def everything(host: Host) -> Iterator[tuple[Attachment, Done | None]]:
+    """Give all that is kept; with None what is torn or of another boot, of which nothing is left to undo."""
+    for attachment, known in list(record.everything(host, _SUBJECT)):
+        yield attachment, _parse(known) if known.get("boot") == host.boot_id else None
+
+
+def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[Ip, ...]:
+    """Return the addresses without those that are another attachment's by now."""
+    return tuple(address for address in addresses if _owner(host, address) in ("", record.key_of(attachment)))
+
+
+def forget(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> None:
+    """Forget an attachment and that these addresses are its own."""
+    for address in owned(host, attachment, addresses):
+        with suppress(FileNotFoundError):
+            host.state.unlink(_path(address))
+    record.forget(host, _SUBJECT, attachment)
+
+
+def _owner(host: Host, address: Ip) -> str:
+    try:
+        return host.state.read(_path(address)).decode("ascii", "replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _path(address: Ip) -> str:
+    return f"{_OWNERS}/{address}"
+
+
+def _parse(known: Object) -> Done | None:
+    try:
+        return Done(
+            backend=cnijson.text(known, "backend"),
+            zone=cnijson.text(known, "zone"),
+            addresses=tuple(map(cnijson.parse_ip, cnijson.items(known, "addresses", cnijson.as_text))),
+        )
+    except JsonError:
+        return None
