@@ -346,6 +346,28 @@ class TestTurns:
         mine = [line for line in daemon.journal() if " ordered " in line]
         assert mine == ["ADD ordered first", "end ordered first", "ADD ordered second", "end ordered second"]
 
+    def test_gc_waits_for_what_runs_and_what_comes_waits_for_gc(self, daemon: CniDaemon, tmp_path: Path):
+        """A runtime whose client was killed takes the ADD for failed and may ask for GC while it runs."""
+        added, collected = tmp_path / "added", tmp_path / "collected"
+        client = daemon.start("ADD", {"do": "wait", "path": str(added), "word": "add"}, container="killed").feed()
+        wait_for(lambda: "ADD killed add" in daemon.journal())
+        client.kill()
+        gc = daemon.start("GC", {"do": "wait", "path": str(collected), "word": "gc"}, container="").feed()
+        # Others do not wait for a GC that waits itself.
+        assert daemon.call("ADD", {"word": "before"}, container="before")
+        assert "GC  gc" not in daemon.journal()
+        added.touch()
+        wait_for(lambda: "GC  gc" in daemon.journal())
+        later = daemon.start("ADD", {"word": "later"}, container="later").feed()
+        assert daemon.call("STATUS", {}, container="")
+        assert "ADD later later" not in daemon.journal()
+        collected.touch()
+        assert gc.answer()
+        assert later.answer()
+        lines = daemon.journal()
+        assert lines.index("end killed add") < lines.index("GC  gc") < lines.index("end  gc")
+        assert lines.index("end  gc") < lines.index("ADD later later")
+
     def test_many_at_once(self, daemon: CniDaemon):
         clients = [daemon.start("ADD", {"word": f"{n}"}, container=f"many{n % 7}").feed() for n in range(30)]
         assert all(client.answer()["plugin"] == "bridge" for client in clients)

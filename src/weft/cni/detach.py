@@ -71,8 +71,7 @@ def collect(call: Call, made: Made) -> None:
             delegate.ask(call, made.ipam_type, "GC")
     if problems:
         raise failure("; ".join(problems))
-    for attachment in gone:
-        record.forget(call.host, record.LINKS, attachment)
+    record.collect(call, record.LINKS)
 
 
 def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:

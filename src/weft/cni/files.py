@@ -246,15 +246,15 @@ class RootedFiles:
                 os.close(fd)
 
     @contextmanager
-    def lock_byte(self, path: str, offset: int, *, wait: bool = True) -> Iterator[None]:
-        """Hold an exclusive lock on one byte of a file, made if missing; the byte need not exist.
+    def lock_byte(self, path: str, offset: int, *, wait: bool = True, shared: bool = False) -> Iterator[None]:
+        """Hold a lock on one byte of a file, made if missing; the byte need not exist. Exclusive unless `shared`.
 
         An open file description lock (fcntl(2)): threads exclude each other, and it ends with its process. A file
         for each lock would cost an ext4 file system ten times as much to make and remove.
         """
         fd = self._open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:
-            byte = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+            byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
             fcntl.fcntl(fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
             yield
         finally:

@@ -1,5 +1,8 @@
 """One request of a container at a time, whoever serves it: the daemon, or a plugin in its own process.
 
+GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that
+the ADD still runs, and may ask for GC with a list that lacks it.
+
 The lock is one byte of a file under `--state-dir`, which both see; a checksum of the container's id says which. A
 delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
 is held on its behalf: it carries the holder's token in its environment and is let through.
@@ -17,6 +20,8 @@ from weft.cni.files import RootedFiles
 VARIABLE: Final = "CNI_WEFT_TURN"
 _LOCKS: Final = "/locks"
 _TOKENS: Final = "/turns"
+# Beyond all checksums: the byte that every request of a container shares, and GC has for itself.
+_NODE: Final = 1 << 32
 
 
 class Turn:
@@ -49,26 +54,28 @@ class ContainerLocks:
 
     @contextmanager
     def hold(self, env: Mapping[str, str]) -> Iterator[Turn | None]:
-        """Wait for the turn of the request's container. None: there is no container, or the caller's turn lasts."""
-        container = env.get("CNI_CONTAINERID", "")
-        if not container or self.inside(env):
+        """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts."""
+        place = _place(env)
+        if place is None or self.inside(env):
             yield None
             return
-        offset = _offset(container)
-        with self._files.lock_byte(_LOCKS, offset):
-            turn = Turn(self._files, _token_path(offset))
+        with ExitStack() as held:
+            if place != _NODE:
+                held.enter_context(self._files.lock_byte(_LOCKS, _NODE, shared=True))
+            held.enter_context(self._files.lock_byte(_LOCKS, place))
+            turn = Turn(self._files, _token_path(place))
             try:
                 yield turn
             finally:
                 turn.end()
 
     def inside(self, env: Mapping[str, str]) -> bool:
-        """Tell whether the request comes from a delegate of whoever holds the container's turn now."""
-        token = env.get(VARIABLE, "")
-        if not token:
+        """Tell whether the request comes from a delegate of whoever holds its turn now."""
+        token, place = env.get(VARIABLE, ""), _place(env)
+        if not token or place is None:
             return False
         with suppress(OSError):
-            return self._files.read(_token_path(_offset(env.get("CNI_CONTAINERID", "")))) == token.encode()
+            return self._files.read(_token_path(place)) == token.encode()
         return False
 
     def sweep(self) -> None:
@@ -80,14 +87,23 @@ class ContainerLocks:
 
 @contextmanager
 def claim(files: RootedFiles, container: str) -> Iterator[bool]:
-    """Hold a container's turn if nobody has it; else False, at once."""
+    """Hold a container's turn if nobody has it, nor GC its own; else False, at once."""
     with ExitStack() as held:
         try:
+            held.enter_context(files.lock_byte(_LOCKS, _NODE, wait=False, shared=True))
             held.enter_context(files.lock_byte(_LOCKS, _offset(container), wait=False))
         except BlockingIOError:
             yield False
             return
         yield True
+
+
+def _place(env: Mapping[str, str]) -> int | None:
+    """Return the byte that a request's turn is; None if it needs none."""
+    container = env.get("CNI_CONTAINERID", "")
+    if container:
+        return _offset(container)
+    return _NODE if env.get("CNI_COMMAND") == "GC" else None
 
 
 def _offset(container: str) -> int:

@@ -187,6 +187,7 @@ def _gc(call: Call) -> None:
         if kept is not None:
             portmapforms.undo(call.host, attachment, kept, note=call.note)
         portmapforms.forget(call.host, attachment)
+    portmapforms.discard_torn(call.host)
     _collect_strangers(call)
 
 

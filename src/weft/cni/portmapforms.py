@@ -72,6 +72,11 @@ def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
+def discard_torn(host: Host) -> None:
+    """Remove what was kept and cannot be read any more."""
+    record.discard_torn(host, _SUBJECT)
+
+
 def forget(host: Host, attachment: Attachment) -> None:
     """Forget what was kept."""
     record.forget(host, _SUBJECT, attachment)

@@ -89,5 +89,7 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
 def recorded_end(rtnl: Rtnl, attachment: Attachment, known: Record) -> int:
     """Return the index of the host's end that our record names, 0 if it is not provably this attachment's."""
     end = rtnl.link(known.index) if known.index else None
-    ours = end is not None and end.name == known.veth and end.alias in (record.alias_of(attachment), RETIRED)
+    # Without an alias its ADD was cut short; the name, made by chance, and the index are ours all the same.
+    aliases = ("", record.alias_of(attachment), RETIRED)
+    ours = end is not None and end.name == known.veth and end.alias in aliases
     return known.index if ours else 0
