@@ -1,6 +1,6 @@
 """The loop: look, decide, act. The one owner of this node's links, routes, neighbours and FDB entries.
 
-A round costs what changed. The kept picture of the kernel (`_have`) moves forward by our own steps and by
+A round costs what changed. The kept picture of the kernel (`picture`) moves forward by our own steps and by
 notices; a full look replaces it at the start, after anything that notices do not announce, and when there was
 none for a minute: then a difference that no notice announced is counted and logged.
 """
@@ -10,13 +10,13 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
 from weft.daemon import repairs
 from weft.daemon.dirty import Dirty, Wake
+from weft.daemon.picture import Picture, differences
 from weft.daemon.retries import FIRST_SECONDS, Retries
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.node import SHARED, Wanted, shared
@@ -26,7 +26,6 @@ from weft.model.errors import Failure, PeerError, Problem
 from weft.model.objects import Address, Key, Object, Objects, VxlanLink, link_of
 from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
-from weft.plan.fuse import Fuse
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +72,9 @@ class Reconciler:
         self.complete = False  # until the first full list of leases nothing is removed
         self._kernel = kernel
         self._backend = backend
-        self._clock = clock
         self._wanted = Wanted()
-        self._have: dict[Key, Object] = {}
-        self._seen_since: set[Key] | None = None  # what notices spoke of while the kernel was at work
-        self._fuse = Fuse()
-        self._retries = Retries(self.wake.keys)
+        self._picture = Picture(self._wanted.objects)
+        self._retries = Retries(self.wake.keys, clock=clock)
         self._ignored: list[str] = []  # of this round, not logged yet
         self._started = False
 
@@ -101,15 +97,9 @@ class Reconciler:
     def seen(self, key: Key, thing: Object | None) -> None:
         """Take a notice: someone else changed the object of `key` to `thing`, or removed it."""
         wanted = self._wanted.objects.get(key)
-        if thing is None:
-            self._have.pop(key, None)
-        elif thing == wanted:
-            self._have[key] = wanted  # kept once, not twice
-        elif self._realm.holds(thing):
-            self._have[key] = thing
-        if self._seen_since is not None:
-            self._seen_since.add(key)
-        if self._have.get(key) != wanted:
+        ours = thing is not None and (thing == wanted or self._realm.holds(thing))
+        self._picture.notice(key, thing if ours else None)
+        if self._picture.objects.get(key) != wanted:
             self.wake.keys([key])
             if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
                 self.wake.everything()  # IPv6 left the link, and its settings with it
@@ -165,7 +155,7 @@ class Reconciler:
         removals: list[Step] = []
         acting: asyncio.Task[None] | None = None
         for keys in self._decide(dirty, decided):
-            steps = diff(self._wanted.objects, self._have, keys=keys, prune=self.complete)
+            steps = diff(self._wanted.objects, self._picture.objects, keys=keys, prune=self.complete)
             self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
             if self._started:
                 steps = self._allowed(steps, decided)
@@ -207,7 +197,7 @@ class Reconciler:
             decided |= touched
             yield touched
         if dirty.everything or dirty.inputs:
-            yield (self._wanted.objects.keys() | self._have.keys()) - decided - links
+            yield (self._wanted.objects.keys() | self._picture.objects.keys()) - decided - links
         elif dirty.keys:
             yield dirty.keys - decided
 
@@ -230,23 +220,17 @@ class Reconciler:
 
     async def _look(self, announced: set[Key] | None) -> None:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
-        with self._listening() as newer:
+        with self._picture.meanwhile() as newer:
             seen = await self._kernel.look()
-        have = {key: thing for key, thing in seen.items() if self._realm.holds(thing) and key not in newer}
-        # The lists were read one after the other, and a notice has moved the kept picture on since.
-        have |= {key: self._have[key] for key in newer & self._have.keys()}
-        # What is as wanted is kept once, not twice.
-        have = {key: thing for key, thing in self._wanted.objects.items() if have.get(key) == thing} | {
-            key: thing for key, thing in have.items() if self._wanted.objects.get(key) != thing
-        }
-        if announced is not None:
-            changed = {key for key in have.keys() | self._have.keys() if have.get(key) != self._have.get(key)}
-            changed -= announced
-            self.tally.unannounced += len(changed)
-            for key in sorted(changed, key=repr)[: repairs.NAMED]:
-                thing = have.get(key) or self._have[key]
-                log.warning("no notice announced that %s changed", describe(thing))
-        self._have = have
+        held = ((key, thing) for key, thing in seen.items() if self._realm.holds(thing))
+        before = self._picture.replace(held, but=newer)
+        if announced is None:
+            return
+        changed = differences(self._picture.objects, before)
+        unannounced = [thing for key, thing in changed.items() if key not in announced]
+        self.tally.unannounced += len(unannounced)
+        for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
+            log.warning("no notice announced that %s changed", describe(thing))
 
     def _repairs(self, step: Step, decided: set[Key]) -> bool:
         """Tell whether a step undoes what someone else did. The deletion before a link's re-creation is half of it."""
@@ -254,7 +238,7 @@ class Reconciler:
 
     def _code(self, step: Step) -> str:
         key = step.object.key
-        return repairs.code(step.object, wanted=key in self._wanted.objects, there=key in self._have)
+        return repairs.code(step.object, wanted=key in self._wanted.objects, there=key in self._picture.objects)
 
     def _allowed(self, steps: Sequence[Step], decided: set[Key]) -> list[Step]:
         """Leave out the repairs that have to wait; both steps of a link's re-creation or neither.
@@ -265,24 +249,14 @@ class Reconciler:
         for step in steps:
             key = step.object.key
             if key not in verdicts:
-                verdicts[key] = key in decided or key in self.tally.failing or self._may_repair(step)
+                free = key in decided or key in self.tally.failing
+                verdicts[key] = free or self._retries.may_repair(step.object, self._code(step))
         return [step for step in steps if verdicts[step.object.key]]
-
-    def _may_repair(self, step: Step) -> bool:
-        key = step.object.key
-        wait = self._fuse.wait(key, self._clock())
-        if wait == 0.0:
-            return True
-        if self._fuse.announce(key):
-            code = self._code(step)
-            log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(step.object))
-        self._retries.later(wait, key)
-        return False
 
     async def _act(self, steps: Sequence[Step]) -> None:
         if not steps:
             return
-        with self._listening() as newer:
+        with self._picture.meanwhile() as newer:
             failures = {id(failure.step): failure for failure in await self._kernel.apply(steps)}
         refused: list[str] = []
         for step in steps:
@@ -293,12 +267,8 @@ class Reconciler:
                 continue
             if key in self.tally.failing:
                 self._settle([key])
-            if key in newer:
-                continue  # a notice is newer than our step
-            if isinstance(step, Put):
-                self._have[key] = step.object
-            else:
-                self._have.pop(key, None)
+            if key not in newer:  # else a notice is newer than our step
+                self._picture.did(step)
         repairs.say_some(log.error, refused)
 
     def _failed(self, step: Step, failure: Failure) -> list[str]:
@@ -320,12 +290,3 @@ class Reconciler:
         for key in keys:
             del self.tally.failing[key]
             self._retries.settled(key)
-
-    @contextmanager
-    def _listening(self) -> Iterator[set[Key]]:
-        """Collect the keys that notices speak of meanwhile."""
-        self._seen_since = newer = set[Key]()
-        try:
-            yield newer
-        finally:
-            self._seen_since = None

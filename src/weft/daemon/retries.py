@@ -4,20 +4,30 @@ One alarm for each object, so that whatever else leads to another try does not a
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from weft.model.objects import Key
+from weft.model.objects import Key, Object
+from weft.plan.explain import describe
+from weft.plan.fuse import Fuse
+
+log = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 1.0
 _LAST_SECONDS: Final = 60.0
 
 
 class Retries:
-    """Alarms by key, and how long the next pause of each is; `wake` is called when one is due."""
+    """Alarms by key, and how long the next pause of each is; `wake` is called when one is due.
 
-    def __init__(self, wake: Callable[[Iterable[Key]], None]) -> None:
+    `clock` counts seconds and only goes forward.
+    """
+
+    def __init__(self, wake: Callable[[Iterable[Key]], None], *, clock: Callable[[], float]) -> None:
         self._wake = wake
+        self._clock = clock
+        self._fuse = Fuse()
         self._pauses: dict[Key, float] = {}
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
 
@@ -32,6 +42,16 @@ class Retries:
         """Forget an object: it is as wanted, or wanted no more."""
         self._pauses.pop(key, None)
         self._disarm(key)
+
+    def may_repair(self, thing: Object, code: str) -> bool:
+        """Tell whether what someone did to `thing` may be undone now; otherwise it has its time, which is said once."""
+        wait = self._fuse.wait(thing.key, self._clock())
+        if wait == 0.0:
+            return True
+        if self._fuse.announce(thing.key):
+            log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(thing))
+        self.later(wait, thing.key)
+        return False
 
     def later(self, seconds: float, key: Key) -> None:
         """Look at `key` in so many seconds, in place of what was planned for it."""

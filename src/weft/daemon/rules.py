@@ -16,7 +16,6 @@ from weft.kernel.nfmonitor import Monitor, Resync
 from weft.model.objects import KernelState, Key, Objects, RuleSet
 from weft.plan.diff import Delete, Put, Step
 from weft.plan.explain import describe
-from weft.plan.fuse import Fuse
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +33,9 @@ class RuleKeeper:
         self.repairs: Counter[str] = Counter()
         self.failing: dict[Key, str] = {}
         self._firewall = firewall
-        self._clock = clock
         self._want: Objects = {}
         self._wake = Wake()
-        self._fuse = Fuse()
-        self._retries = Retries(self._wake.keys)
+        self._retries = Retries(self._wake.keys, clock=clock)
 
     def want(self, state: KernelState) -> None:
         """Replace what is wanted. Other rule sets with our names are leftovers of the other kind."""
@@ -88,7 +85,9 @@ class RuleKeeper:
                 continue
             step = self._step(key, None if wanted else (await self._firewall.present({key})).get(key))
             # What was refused before is nobody's doing.
-            if step is not None and (key in self.failing or self._may_repair(step)) and await self._act(step):
+            if step is None or not (key in self.failing or self._retries.may_repair(step.object, REPAIR_CODE)):
+                continue
+            if await self._act(step):
                 self.repairs[REPAIR_CODE] += 1
                 verb = "put back" if isinstance(step, Put) else "removed"
                 log.warning("%s: %s %s", REPAIR_CODE, verb, describe(step.object))
@@ -98,16 +97,6 @@ class RuleKeeper:
         if wanted is not None:
             return Put(wanted) if wanted != present else None
         return Delete(present) if present is not None else None
-
-    def _may_repair(self, step: Step) -> bool:
-        key = step.object.key
-        wait = self._fuse.wait(key, self._clock())
-        if wait == 0.0:
-            return True
-        if self._fuse.announce(key):
-            log.warning("%s: someone keeps changing %s; repairing it less often", REPAIR_CODE, describe(step.object))
-        self._retries.later(wait, key)
-        return False
 
     async def _act(self, step: Step) -> bool:
         """Carry out a step; False if that was refused, which is tried again."""
