@@ -163,13 +163,17 @@ def _dnat_target(rule: str) -> str:
 
 
 def missing(save: str, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
-    """Return what of a container's own rules is not there, in words; empty if all is."""
+    """Return the first thing without which the ports do not work, in words; empty if all is there.
+
+    Upstream looks for the container's own rules alone.
+    """
     if not has_chain(save, chain):
         return f"chain {chain} not found in iptables table nat"
-    present = rules_of(save, chain)
-    for rule in chain_rules(wanted, family):
-        if rule not in present:
-            return f"rule {rule} not found in chain {chain} of iptables table nat"
+    needed = [(chain, rule) for rule in chain_rules(wanted, family)]
+    needed += [(name, rule) for name, _, rule in _shared_rules(wanted.conf)]
+    for name, rule in needed:
+        if rule not in rules_of(save, name):
+            return f"rule {rule} not found in chain {name} of iptables table nat"
     led = [_ports_of(rule) for rule in rules_of(save, ENTRY) if rule.endswith(f" -j {chain}")]
     for rule in entry_rules(wanted, family, chain=chain, comment=comment):
         if _ports_of(rule) not in led:

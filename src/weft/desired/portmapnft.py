@@ -115,9 +115,16 @@ def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] =
 
 
 def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
-    """Return the name of a chain that lacks rules of the container, empty if none does."""
+    """Return the name of a chain that lacks rules without which the ports do not work, empty if none does.
+
+    Upstream looks for the container's own rules alone. The conditions of the shared ones are those of the last ADD.
+    """
     for chain, rules in rules_of(wanted, family, comment).items():
         present = [rule for rule, _ in have.get(chain, [])]
         if any(rule not in present for rule in rules):
+            return chain
+    for chain, rules in base_rules(PortmapConf(), family).items():
+        present = [rule for rule, _ in have.get(chain, [])]
+        if not all(any(each.endswith(rule) for each in present) for rule in rules):
             return chain
     return ""

@@ -158,6 +158,10 @@ def test_what_is_there_is_not_added():
 @pytest.mark.parametrize(
     "lost,words",
     [
+        (
+            "-A OUTPUT",
+            "rule -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT not found in chain OUTPUT of iptables table nat",
+        ),
         (f":{CHAIN}", f"chain {CHAIN} not found in iptables table nat"),
         (
             f"-A {CHAIN} -s 127",

@@ -147,6 +147,19 @@ def test_a_chain_that_lacks_rules_is_named(container, chain):
 
 
 @pytest.mark.parametrize(
+    "lost,chain",
+    [("jump hostip_hostports #", "hostports_all"), ("fib daddr type local jump hostports_all # handle 14", "output")],
+)
+def test_shared_rules_are_needed_too(lost, chain):
+    assert rules.missing(rules.listing(LISTED.replace(lost, "counter #")), MINE, 4, "c1") == chain
+
+
+def test_shared_rules_may_have_another_ones_conditions():
+    listed = rules.listing(LISTED.replace("fib daddr", "ip saddr 10.0.0.0/8 fib daddr"))
+    assert rules.missing(listed, MINE, 4, "c1") == ""
+
+
+@pytest.mark.parametrize(
     "ours,handles",
     [([], ["8", "9", "15", "16"]), (["10.88.0.2"], ["8", "15", "16"]), (["10.88.0.3"], ["9"])],
 )
