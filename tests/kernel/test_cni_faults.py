@@ -108,10 +108,11 @@ def leftovers(site, pod):
         "addresses": set(site.reservations("net")) | set(site.reservations("cbr0")),
         "records": {path.name for path in state.rglob("*.json")},
         "state": {path.name for path in (site.directory / "flannel").glob("*")},
+        "rules": {line.strip() for line in site.host.run("nft list ruleset").splitlines() if "c1" in line},
     }
 
 
-NOTHING: dict[str, set[str]] = {"pod": set(), "host": set(), "addresses": set(), "records": set(), "state": set()}
+NOTHING: dict[str, set[str]] = {kind: set() for kind in ("pod", "host", "addresses", "records", "state", "rules")}
 
 
 def fail_everywhere(site, pod, plugin, conf, *, after):
@@ -149,6 +150,21 @@ def test_bridge_leaves_nothing_when_a_call_works_and_its_answer_is_lost(site, po
     calls, failed = fail_everywhere(site, pod, "bridge", config(site), after=True)
     assert calls > 30
     assert {"files.rewrite", "container.rtnl.batch", "state.replace"} <= failed
+
+
+def test_bridge_with_its_rarer_keys_leaves_nothing(site, pod):
+    more = {"macspoofchk": True, "enabledad": True, "portIsolation": True, "ipMasq": True, "ipMasqBackend": "nftables"}
+    calls, failed = fail_everywhere(site, pod, "bridge", config(site, **more), after=False)
+    assert calls > 40
+    assert {"container.rtnl.ipv6_address_notices", "container.sysctls.write", "state.replace"} <= failed
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_ptp_leaves_nothing(site, pod, after):
+    conf = config(site, type="ptp", ipMasq=True, ipMasqBackend="nftables")
+    calls, failed = fail_everywhere(site, pod, "ptp", conf, after=after)
+    assert calls > 25
+    assert {"container.rtnl.add_veth", "files.write_new", "container.rtnl.batch", "rtnl.batch"} <= failed
 
 
 def flannel_config(site, directory):
