@@ -1,7 +1,7 @@
 """Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure."""
 
 from struct import Struct
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from weft.kernel.attributes import Attributes, attribute, be16, find, fixed, nest, parse, text, u8, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
@@ -173,42 +173,51 @@ def set_vxlan_learning(index: int, *, vni: int, learning: bool) -> Message:
     return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo("vxlan", data))
 
 
-def set_link(
-    index: int,
-    *,
-    up: bool | None = None,
-    mtu: int | None = None,
-    master: int | None = None,
-    name: str | None = None,
-    mac: Mac | None = None,
-    alias: str | None = None,
-    promisc: bool | None = None,
-    allmulti: bool | None = None,
-    queue_length: int | None = None,
-    netns_fd: int | None = None,
-) -> Message:
-    """Change what is not None. `master` 0 takes the link off its bridge, an empty `alias` removes the alias."""
-    flags = change = 0
-    for bit, wanted in ((IFF_UP, up), (IFF_PROMISC, promisc), (IFF_ALLMULTI, allmulti)):
+class LinkChanges(TypedDict, total=False):
+    """What can be changed of a link; what is absent or None stays.
+
+    `master` 0 takes the link off its bridge, an empty `alias` removes the alias.
+    """
+
+    up: bool | None
+    mtu: int | None
+    master: int | None
+    name: str | None
+    mac: Mac | None
+    alias: str | None
+    promisc: bool | None
+    allmulti: bool | None
+    queue_length: int | None
+    netns_fd: int | None
+
+
+def set_link(index: int, **changes: Unpack[LinkChanges]) -> Message:
+    """Change a link."""
+    flags = mask = 0
+    for bit, wanted in (
+        (IFF_UP, changes.get("up")),
+        (IFF_PROMISC, changes.get("promisc")),
+        (IFF_ALLMULTI, changes.get("allmulti")),
+    ):
         if wanted is not None:
-            change |= bit
+            mask |= bit
             flags |= bit if wanted else 0
-    body = _IFINFOMSG.pack(0, 0, index, flags, change)
-    if mtu is not None:
-        body += u32(IFLA_MTU, mtu)
-    if master is not None:
-        body += u32(IFLA_MASTER, master)
-    if name is not None:
+    body = _IFINFOMSG.pack(0, 0, index, flags, mask)
+    for kind, number in (
+        (IFLA_MTU, changes.get("mtu")),
+        (IFLA_MASTER, changes.get("master")),
+        (IFLA_TXQLEN, changes.get("queue_length")),
+        (IFLA_NET_NS_FD, changes.get("netns_fd")),
+    ):
+        if number is not None:
+            body += u32(kind, number)
+    if (name := changes.get("name")) is not None:
         body += text(IFLA_IFNAME, name)
-    if mac is not None:
+    if (mac := changes.get("mac")) is not None:
         body += attribute(IFLA_ADDRESS, mac)
-    if alias is not None:
+    if (alias := changes.get("alias")) is not None:
         # Without its NUL: an attribute of length 0 is what removes the alias.
         body += attribute(IFLA_IFALIAS, alias.encode())
-    if queue_length is not None:
-        body += u32(IFLA_TXQLEN, queue_length)
-    if netns_fd is not None:
-        body += u32(IFLA_NET_NS_FD, netns_fd)
     return Message(RTM_SETLINK, 0, body)
 
 

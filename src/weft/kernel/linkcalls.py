@@ -7,9 +7,10 @@ import errno
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from weft.kernel import link
+from weft.kernel.link import LinkChanges
 from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.net import Ip, Mac
 from weft.model.snapshot import LinkInfo
@@ -149,37 +150,9 @@ class LinkCalls:
         self._socket.request(link.create_ifb(name, mtu=mtu))
         return self._made(name, alias)
 
-    def set_link(
-        self,
-        index: int,
-        *,
-        up: bool | None = None,
-        mtu: int | None = None,
-        master: int | None = None,
-        name: str | None = None,
-        mac: Mac | None = None,
-        alias: str | None = None,
-        promisc: bool | None = None,
-        allmulti: bool | None = None,
-        queue_length: int | None = None,
-        netns_fd: int | None = None,
-    ) -> None:
-        """Change what is not None. `master` 0 takes the link off its bridge; an empty alias removes it."""
-        self._socket.request(
-            link.set_link(
-                index,
-                up=up,
-                mtu=mtu,
-                master=master,
-                name=name,
-                mac=mac,
-                alias=alias,
-                promisc=promisc,
-                allmulti=allmulti,
-                queue_length=queue_length,
-                netns_fd=netns_fd,
-            )
-        )
+    def set_link(self, index: int, **changes: Unpack[LinkChanges]) -> None:
+        """Change a link."""
+        self._socket.request(link.set_link(index, **changes))
 
     def set_vxlan_learning(self, index: int, *, vni: int, learning: bool) -> None:
         """Turn MAC learning of a VTEP on or off."""
