@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.cnidaemon import CniDaemon
 from tests.support.cnihost import REFERENCE
-from tests.support.hostports import PORT, Answering, ask
 from tests.support.netns import Netns, wire
+from tests.support.published import PORT, Answering, ask
 from weft.cni import build
 
 WEFT = Path(sys.executable).with_name("weft")
