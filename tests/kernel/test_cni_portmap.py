@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
+from weft.cni import portmapforms
 from weft.cni.portmaphandback import hand_back
 from weft.desired import portmapiptables
 
@@ -360,25 +361,85 @@ def test_nothing_stays_when_neither_works(netns, ports, pods, monkeypatch):
     assert records(ports) == []
 
 
+class Changed:
+    """A host of which something is otherwise."""
+
+    def __init__(self, host):
+        self._host = host
+
+    def __getattr__(self, name):
+        return getattr(self._host, name)
+
+
+class WithoutNftables(Changed):
+    @property
+    def netfilter(self):
+        raise OSError(93, "Protocol not supported")
+
+
+class WithoutLocalnet(Changed):
+    @property
+    def sysctls(self):
+        return self
+
+    def read(self, name):
+        return self._host.sysctls.read(name)
+
+    def write(self, *_):
+        raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_kernel_without_nf_tables(netns, ports, pods):
+    ports.site.wrap = WithoutNftables
+    answer = ports.portmap("ADD", HTTP, DNS)
+    assert answer.exit == 0
+    assert "the kernel has no nf_tables" in answer.stderr
+    assert "UDP flows are not ended" in answer.stderr
+    assert ports.portmap("CHECK", HTTP, DNS).exit == 0
+    break_(ports)
+    assert ports.portmap("CHECK", HTTP, DNS).exit == 0
+    assert gc(ports, "c1").exit == 0
+    assert ports.portmap("DEL", HTTP, DNS).exit == 0
+    assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
+    assert give_back(ports) == []
+
+
 def test_a_setting_that_is_refused_undoes_it_all(netns, ports, pods):
-    class Refusing:
-        def __init__(self, host):
-            self._host = host
-
-        def __getattr__(self, name):
-            return self if name == "sysctls" else getattr(self._host, name)
-
-        def read(self, name):
-            return self._host.sysctls.read(name)
-
-        def write(self, *_):
-            raise PermissionError(1, "Operation not permitted")
-
-    ports.site.wrap = Refusing
+    ports.site.wrap = WithoutLocalnet
     answer = ports.portmap("ADD", HTTP)
     assert answer.msg == "unable to enable route_localnet: Operation not permitted"
     assert elements(netns) == {}
     assert records(ports) == []
+
+
+def test_del_that_fails_can_be_repeated(netns, ports, pods, monkeypatch):
+    assert ports.portmap("ADD", HTTP, backend="iptables").exit == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "which", lambda *_, **__: None)
+        assert ports.portmap("DEL", HTTP, backend="iptables").msg == "iptables-save: program not found"
+        assert len(records(ports)) == 1
+    assert ports.portmap("DEL", backend="iptables").exit == 0
+    assert records(ports) == []
+    assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
+
+
+def test_an_add_that_cannot_be_undone_is_left_to_del(netns, ports, pods, monkeypatch):
+    real = shutil.which
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "an undo that fails")
+
+    monkeypatch.setattr(
+        shutil, "which", lambda name, path: None if name == "ip6tables-restore" else real(name, path=path)
+    )
+    monkeypatch.setattr(portmapforms, "undo", fails)
+    answer = ports.portmap("ADD", HTTP, backend="iptables")
+    assert answer.msg == "ip6tables-restore: program not found"
+    assert "while undoing: [Errno 5] an undo that fails" in answer.stderr
+    monkeypatch.undo()
+    assert len(records(ports)) == 1
+    assert ports.portmap("DEL").exit == 0
+    assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
 
 
 @pytest.mark.parametrize("backend", ["iptables", "nftables"])
@@ -405,7 +466,8 @@ def give_back(ports):
         with ExitStack() as stack:
             stack.callback(ports.site.node.close)
             env = ports.site.env("GC", None, id_="", ifname="", netns="", args="")
-            return hand_back(stack.enter_context(closing(ports.site.open_host(env, None, stack))))
+            host = stack.enter_context(closing(ports.site.open_host(env, None, stack)))
+            return hand_back(ports.site.wrap(host))
 
     return ports.site.host.call(inside)
 
