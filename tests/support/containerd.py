@@ -59,8 +59,16 @@ class Containerd:
         self._command = ("containerd", "--config", str(config), "--log-level", "info")
 
     def start(self) -> "Containerd":
-        """Start it, import the images if it has none, and wait until the CRI answers."""
+        """Start it and wait until it is ready."""
+        self.spawn()
+        return self.wait_ready()
+
+    def spawn(self) -> None:
+        """Start it without waiting for anything."""
         self._program = self.machine.start("containerd", *self._command)
+
+    def wait_ready(self) -> "Containerd":
+        """Wait until the CRI answers, and import the images if it has none."""
         eventually(self._answers, seconds=20)
         if not self._ctr("images", "list", "-q"):
             for name in ("busybox", "pause"):

@@ -69,26 +69,28 @@ class Node:
         self._folder = folder
         self._number = number
         self._prefix = prefix
+        self._bin_dir = folder / "bin"
         self._images = images
         self.boot()
 
     def boot(self) -> None:
-        """Make the machine, start its daemons, and install weft's plugins and network."""
+        """Make the machine and start its daemons, without waiting for anything."""
         self.daemon = MachineDaemon(self._underlay, self._folder, self._number, prefix=self._prefix)
         self.machine = self.daemon.machine
         try:
             self.daemon.spawn()
-            bin_dir = self._folder / "bin"
-            self.machine.run(WEFT, "cni", "install", "--bin-dir", str(bin_dir), "--wait")
-            self.containerd = Containerd(self.machine, bin_dir=bin_dir, images=self._images).start()
+            self.containerd = Containerd(self.machine, bin_dir=self._bin_dir, images=self._images)
+            self.containerd.spawn()
         except BaseException:
             self.daemon.close()
             raise
         self.cri = self.containerd.cri
 
     def ready(self) -> "Node":
-        """Wait until pods can be made."""
+        """Install weft's plugins and network, and wait until pods can be made."""
+        self.machine.run(WEFT, "cni", "install", "--bin-dir", str(self._bin_dir), "--wait")
         self.daemon.wait_ready()
+        self.containerd.wait_ready()
         eventually(lambda: self.cri.conditions()["NetworkReady"])
         return self
 
