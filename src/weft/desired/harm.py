@@ -56,7 +56,7 @@ class Judge:
         self._ours = ours
         self._networks = [_range(net, net) for net in ours.networks]
         self._subnets = [_range(net, f"our subnet {net}") for net in ours.subnets]
-        self._obstacles = [
+        obstacles = [
             *self._subnets,
             *(
                 _range(net, f"a prefix on this node's link, {net}")
@@ -65,6 +65,8 @@ class Judge:
             ),
             *((int(ip), int(ip), ip.version, f"this node's address {ip}") for ip in ours.addresses),
         ]
+        # What a subnet outside of the networks overlaps need not be asked: a node may have thousands of addresses.
+        self._obstacles = [each for each in obstacles if any(_meet(each, network) for network in self._networks)]
         self._broadcasts = frozenset(
             net.broadcast_address for net in ours.prefixes if net.version == 4 and net.prefixlen < _NO_BROADCAST
         )
@@ -136,6 +138,10 @@ def _mac(data: Any) -> Mac | None:
         return Mac.parse(text)
     except ValueError:
         return None
+
+
+def _meet(one: _Range, other: _Range) -> bool:
+    return one[2] == other[2] and one[0] <= other[1] and other[0] <= one[1]
 
 
 def _holds(outer: Net, inner: Net) -> bool:

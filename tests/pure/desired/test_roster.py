@@ -83,6 +83,16 @@ def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], r
     assert reason in problem.seen
 
 
+def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
+    """A node that is Service proxy by IPVS has an address for each Service."""
+    services = {IPv4Address("10.96.0.0") + number for number in range(5000)}
+    judge = Judge(replace(OURS, addresses=OURS.addresses | services))
+    assert judge._obstacles == Judge(OURS)._obstacles
+    problem = judge.harm(peer(2, public_ip=IPv4Address("10.96.0.7")), ())
+    assert problem is not None
+    assert "public IP 10.96.0.7 is an address of this node" in problem.seen
+
+
 @pytest.mark.parametrize(
     "copy",
     [
