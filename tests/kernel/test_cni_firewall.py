@@ -228,6 +228,15 @@ def test_firewalld_that_says_no_or_has_forgotten(site, root):
     assert call(site, "DEL", config(backend="firewalld")).exit == 0
 
 
+def test_an_address_that_is_lost_keeps_no_other_in_the_zone(site, root):
+    with system_bus(root) as start:
+        firewalld = start()
+        assert call(site, "ADD", config()).exit == 0
+        firewalld.zones["trusted"].discard("10.0.0.2/32")
+        assert call(site, "DEL", config()).exit == 0
+        assert firewalld.zones["trusted"] == set()
+
+
 def test_a_bus_without_firewalld(site, root):
     with system_bus(root):
         assert call(site, "ADD", config(("10.0.0.2/24",))).exit == 0

@@ -125,11 +125,16 @@ def _undo(call: Call, attachment: Attachment, done: Done) -> None:
 
 
 def _leave_zone(call: Call, zone: str, addresses: Sequence[Ip]) -> None:
-    """Take addresses out of the zone. firewalld forgets them with its end, and may have forgotten them already."""
+    """Take addresses out of the zone. firewalld forgets them with its end, and may have forgotten some already."""
     try:
         with firewalld.opened(call.host.files) as running:
-            if running is not None:
-                running.remove(zone, addresses)
+            if running is None:
+                return
+            for address in addresses:
+                try:
+                    running.remove(zone, address)
+                except CniError as error:
+                    call.note(f"firewall: {error}")
     except CniError as error:
         call.note(f"firewall: {error}")
 

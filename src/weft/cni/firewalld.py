@@ -37,10 +37,9 @@ class Firewalld:
                 if _ALREADY not in error.msg:
                     raise failure(f"failed to add the address {address} to {zone} zone: {error.msg}") from error
 
-    def remove(self, zone: str, addresses: Sequence[Ip]) -> None:
-        """Take addresses out of a zone."""
-        for address in addresses:
-            self._bus.call(_ZONES, "removeSource", zone, _source(address))
+    def remove(self, zone: str, address: Ip) -> None:
+        """Take an address out of a zone; one that is not in it is an error."""
+        self._bus.call(_ZONES, "removeSource", zone, _source(address))
 
     def has(self, zone: str, address: Ip) -> bool:
         """Tell whether an address is in a zone."""
