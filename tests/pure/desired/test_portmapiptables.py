@@ -38,6 +38,11 @@ EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n"
 MINE = wanted("10.88.0.2/16", mappings=HTTP)
 
 
+@pytest.mark.spec("cni.md G15")
+def test_the_chains_name_of_a_short_id():
+    assert rules.chain_of("dbnet", "c1") == "CNI-DN-1383eeb27000e215038bb"
+
+
 def additions(save, of, family=4, *, chain=CHAIN, comment=COMMENT):
     return rules.additions(save, of, family, chain=chain, comment=comment)
 

@@ -23,6 +23,7 @@ def test_buckets(rate, burst, bucket):
     assert shaping.bucket_of(Limit(rate=rate, burst=burst)) == bucket
 
 
+@pytest.mark.spec("cni.md G16")
 def test_names():
     one = Attachment(network="cni-plugin-bandwidth-test", container_id="dummy", ifname="eth0")
     shared, own = shaping.ifb_names(one)
