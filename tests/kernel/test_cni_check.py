@@ -269,12 +269,17 @@ def test_gc_of_one_interface_of_a_container(site, pod):
     assert addresses(pod, "eth1") == ["10.1.2.3/24"]
 
 
-def test_gc_goes_on_after_a_failure_and_says_so(site, pod, make_netns):
+def test_gc_goes_on_after_a_failure_and_says_so(site, pod, monkeypatch):
     conf = config(site, V4, version="1.1.0", macspoofchk=True, ipMasq=True)
     add(site, conf, pod)
     answer = collect(site, conf | {"ipam": {"type": "nope"}})
     assert answer.msg == 'failed to find plugin "nope" in path [/usr/lib/cni]'
     assert (veths(site.host), spoof_rules(site)) == ([], {"PREROUTING": []})
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.which", lambda *_, **__: None)
+        answer = collect(site, conf | {"ipam": {"type": "nope"}})
+    assert answer.msg.startswith("iptables-save: program not found; ")
+    assert answer.msg.endswith('; failed to find plugin "nope" in path [/usr/lib/cni]')
     assert records(site) == {"c1"}  # what proves the leak is kept until the address is free
     assert collect(site, conf).exit == 0
     assert (records(site), site.reservations("net")) == (set(), {})
@@ -333,6 +338,8 @@ def test_status_of_a_bridge_of_another_subnet(site):
     assert answer.json["details"].startswith("BRIDGE-001")
     assert status(site, conf | {"forceAddress": True}).exit == 0
     assert status(site, config(site, version="1.1.0")).exit == 0  # not a gateway
+    runtime = config(site, {"ranges": []}, version="1.1.0", isGateway=True) | {"capabilities": {"ipRanges": True}}
+    assert status(site, runtime).exit == 0  # they come with the ADD
     several = {"ranges": [[{"subnet": "10.1.2.0/24"}, {"subnet": "10.1.3.0/24"}]]}
     assert status(site, config(site, several, version="1.1.0", isGateway=True)).exit == 0
 

@@ -85,7 +85,7 @@ def status(call: Call) -> None:
 def _check_room(call: Call, conf: BridgeConf, bridge: LinkInfo) -> None:
     """Check that the bridge can get the gateways' addresses, where there is no choice of ranges."""
     have = interface.addresses_on(call.host.rtnl, bridge.index)
-    for ranges in ipamconf.parse(call.config, call.version, "").sets:
+    for ranges in ipamconf.parse_sets(call.config, call.version):
         if len(ranges) > 1:
             continue
         gateway = ip_interface((ranges[0].gateway, ranges[0].subnet.prefixlen))

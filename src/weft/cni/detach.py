@@ -52,7 +52,7 @@ def collect(call: Call, made: Made) -> None:
     """Undo the attachments of the network that are not valid any more; one failure stops no other step."""
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone = dict(_gone(call))
-    problems: list[str] = []
+    problems: list[CniError] = []
     for attachment, known in gone.items():
         with _gathered(problems):
             _disable_recorded(call, attachment, known)
@@ -70,15 +70,14 @@ def collect(call: Call, made: Made) -> None:
         with _gathered(problems):
             delegate.ask(call, made.ipam_type, "GC")
     if problems:
-        raise failure("; ".join(problems))
+        raise problems[0] if len(problems) == 1 else failure("; ".join(map(str, problems)))
     record.collect(call, record.LINKS)
 
 
 def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
     """Give what we know of attachments that are not valid; of an earlier boot nothing is left but our record."""
     for attachment, found in record.everything(call.host, record.LINKS):
-        elsewhere = found.get("netns", call.host.namespace[1]) != call.host.namespace[1]
-        if elsewhere or call.is_valid(attachment):
+        if call.is_valid(attachment):
             continue
         known = record.parse(found) if found.get("boot") == call.host.boot_id else None
         yield attachment, known or Record(veth="", index=0)
@@ -121,12 +120,14 @@ def _remove_masquerade(call: Call, kind: str, addresses: tuple[Cidr, ...]) -> No
 
 
 @contextmanager
-def _gathered(problems: list[str]) -> Iterator[None]:
+def _gathered(problems: list[CniError]) -> Iterator[None]:
     """Go on after a failure, and say at the end what it was."""
     try:
         yield
-    except (CniError, OSError) as error:
-        problems.append(str(error))
+    except CniError as error:
+        problems.append(error)
+    except OSError as error:
+        problems.append(failure(str(error)))
 
 
 @contextmanager
