@@ -231,9 +231,8 @@ class TestCheck:
 
     def test_what_a_network_names_in_all_places(self, weft, conf_dir):
         weft("install")
-        delegate = {"type": "macvlan", "ipam": {"type": "dhcp"}}
         plugins_of = [
-            {"type": "flannel", "delegate": delegate},
+            {"type": "flannel", "delegate": {"type": "macvlan"}, "ipam": {"type": "dhcp"}},
             {"type": "bridge", "ipam": {"type": "static"}},
             {"type": "x", "ipam": 3},
         ]

@@ -62,24 +62,19 @@ def _needed(network: NetworkList, file: Path, problems: list[Problem]) -> dict[s
     needed: dict[str, None] = {}
     for plugin in network.plugins:
         try:
-            named = plugin.named
+            needed |= dict.fromkeys((*plugin.named, *_implied(plugin)))
         except JsonError as error:
             problems.append(Problem(code="CONF-002", where=f"{file}: {plugin.type}", seen=str(error)))
-            named = (plugin.type,)
-        needed |= dict.fromkeys((*named, *_implied(plugin)))
+            needed[plugin.type] = None
     return needed
 
 
 def _implied(plugin: PluginConf) -> Iterator[str]:
     """Give what flannel runs without that anybody has to name it (flannel.md §10.4)."""
-    if plugin.type != "flannel":
-        return
-    delegate = cnijson.value_of(plugin.obj, "delegate")
-    delegate = delegate if isinstance(delegate, dict) else {}
-    if not cnijson.value_of(delegate, "type"):
-        yield "bridge"
-    if not cnijson.value_of(delegate, "ipam"):
-        yield "host-local"
+    if plugin.type == "flannel":
+        for key, default in (("delegate", "bridge"), ("ipam", "host-local")):
+            if not cnijson.text(cnijson.member(plugin.obj, key), "type"):
+                yield default
 
 
 def _look(programs: Programs, line: Line, network: NetworkList, problems: list[Problem]) -> Line:

@@ -32,11 +32,9 @@ class PluginConf:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All plugins that this configuration names: itself, its delegate and its IPAM plugin."""
-        delegate = cnijson.member(self.obj, "delegate")
-        types = [self.type, cnijson.text(delegate, "type")]
-        types += [cnijson.text(cnijson.member(conf, "ipam"), "type") for conf in (self.obj, delegate)]
-        return tuple(dict.fromkeys(type_ for type_ in types if type_))
+        """All plugins that this configuration names: itself, its delegate and its IPAM plugin. Raises `JsonError`."""
+        named = (cnijson.text(cnijson.member(self.obj, key), "type") for key in ("delegate", "ipam"))
+        return self.type, *filter(None, named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def test_a_list_and_all_that_it_says():
             "disableGC": "TRUE",
             "plugins": [
                 {"type": "a", "capabilities": {"mac": True, "ips": False}, "Name": "own"},
-                {"type": "b", "delegate": {"type": "c", "ipam": {"type": "d"}}, "ipam": {"type": "d"}},
+                {"type": "b", "delegate": {"type": "c"}, "ipam": {"type": "d"}},
             ],
         }
     ).encode()
