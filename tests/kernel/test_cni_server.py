@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
-from tests.support.cniframes import call, decode_done, descriptors, exchange, read_done
+from tests.support.cniframes import call, decode_done, descriptors, encode_call, exchange, read_done
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.files import open_settings
 from weft.cni.install import install
 from weft.wire import frames
-from weft.wire.frames import Frame, Kind
+from weft.wire.frames import Call, Frame, Kind
 
 NETLINK_NETFILTER = 12  # linux/netlink.h
 ENV = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "raw", "CNI_IFNAME": "eth0"}
@@ -259,6 +259,16 @@ class TestRefusals:
         finally:
             for fd in opened.values():
                 os.close(fd)
+
+    def test_a_namespace_and_a_reason_why_there_is_none(self, daemon: CniDaemon, netns: Netns):
+        def inside() -> frames.Done | None:
+            with self.route_socket(netns) as sock, descriptors(netns.fd, route=sock.fileno()) as named:
+                asked = Call(plugin="bridge", stdin=b"{}", env=ENV, descriptors=tuple(named), netns_problem="statfs 2")
+                return exchange(daemon.socket, encode_call(asked), fds=tuple(named.values()))
+
+        done = daemon.netns.call(inside)
+        assert done
+        assert json.loads(done.stdout)["msg"] == "the client has sent a network namespace, and why there is none"
 
     def test_names_without_descriptors(self, daemon: CniDaemon):
         done = exchange(daemon.socket, call(ENV, {"own": -1, "root": -1}))

@@ -145,6 +145,9 @@ class OpenedHost:
         if namespace_of(self.netns_fd) != node.namespace:
             raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
         if "netns" in descriptors:
+            # ADD would go by the one and DEL by the other.
+            if netns_problem:
+                raise CniError(cni.INTERNAL, "the client has sent a network namespace, and why there is none")
             self._check_container(descriptors)
 
     def _check_container(self, descriptors: Mapping[str, int]) -> None:
