@@ -5,7 +5,8 @@ Product code knows nothing of this. As a program:
     python -m tests.support.cnikills daemon DIRECTORY          serves DIRECTORY/run/cni.sock until SIGTERM
     python -m tests.support.cnikills local DIRECTORY PLUGIN    one call, as `python -m weft.cni PLUGIN`
 
-DIRECTORY/trap names a point and who dies there; it is sprung once, which DIRECTORY/sprung says.
+DIRECTORY/trap names a point and who dies there; it is sprung once, which DIRECTORY/sprung says. With a number of
+seconds in DIRECTORY/sweep the daemon sweeps for leaks that often, else never.
 """
 
 import asyncio
@@ -125,7 +126,8 @@ class Trap:
         if victim != CLIENT:
             os.kill(os.getpid(), signal.SIGKILL)
         with suppress(ProcessLookupError):  # it may have read its answer and ended
-            signal.pidfd_send_signal(self._client.fd, signal.SIGKILL)
+            if self._client.fd is not None:
+                signal.pidfd_send_signal(self._client.fd, signal.SIGKILL)
 
     def reached(self, command: str, at: str) -> None:
         """Spring if this place is the point."""
@@ -137,11 +139,14 @@ class Trap:
     def serving(self, connection: socket.socket) -> Iterator[None]:
         """Remember who is served in this thread. A descriptor, because the number may be another's by then."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._client.fd = os.pidfd_open(struct.unpack("3i", credentials)[0])
+        self._client.fd = None
+        with suppress(ProcessLookupError):  # it has gone already
+            self._client.fd = os.pidfd_open(struct.unpack("3i", credentials)[0])
         try:
             yield
         finally:
-            os.close(self._client.fd)
+            if self._client.fd is not None:
+                os.close(self._client.fd)
 
 
 class Watched:
@@ -213,6 +218,7 @@ async def daemon(directory: Path, trap: Trap) -> None:
     from weft.cni.endpoint import Endpoint
     from weft.cni.opened import open_node
     from weft.cni.server import serve
+    from weft.cni.sweeper import Sweeper
 
     serve_one, reply, delete = session.Session.serve, session.Session._reply, retire.Retirement._delete
 
@@ -236,9 +242,13 @@ async def daemon(directory: Path, trap: Trap) -> None:
     retirement = retire.Retirement()
     node = open_node(str(directory / "state"), retire=retirement.retire, lease_problem=lambda: "")
     endpoint = Endpoint.open(str(directory / "run" / "cni.sock"))
+    every = directory / "sweep"
+    sweeper = Sweeper(node, every=float(every.read_text())) if every.exists() else None
     task = asyncio.ensure_future(serve(endpoint, node, run=watched_run(trap, plugins.run)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await asyncio.wait([task])
+    if sweeper is not None:
+        sweeper.close()
     retirement.close()
 
 
