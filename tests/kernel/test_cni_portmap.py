@@ -16,6 +16,7 @@ from tests.support.netns import Netns
 from weft.cni import portmapforms
 from weft.cni.portmaphandback import hand_back
 from weft.desired import portmapiptables
+from weft.wire.cni import CniError
 
 HTTP, DNS, WEB6 = mapping(8080, 80), mapping(5353, 53, "udp"), mapping(8443, 443, "tcp", "2001:db8::1")
 GOLDEN = {
@@ -492,3 +493,18 @@ def test_handed_back_we_can_still_end_them(netns, ports, pods):
     assert ports.portmap("CHECK", HTTP, id_="c1").exit == 0
     assert ports.portmap("DEL", id_="c1").exit == 0
     assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
+
+
+def test_what_nobody_knows_of_is_not_handed_back_in_silence(netns, ports, pods):
+    assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
+    break_(ports)
+    with pytest.raises(CniError) as refused:
+        give_back(ports)
+    assert "has ports of which nothing else is known: 77fa157b4f32b23b-" in refused.value.msg
+    assert elements(netns) != {}
+
+
+def test_a_pod_that_no_route_leads_to(netns, ports, pods):
+    netns.run("ip route del 10.1.2.0/24")
+    assert ports.portmap("ADD", HTTP).exit == 0
+    assert netns.run("cat /proc/sys/net/ipv4/conf/cni0/route_localnet").strip() == "0"
