@@ -136,7 +136,8 @@ def test_a_broken_file_is_told_and_hides_nothing(weft, tmp_path, netns):
     (tmp_path / "net.d" / "00-bad.conflist").write_text("{")
     code, _, err = weft("add", "net", netns)
     assert code == 0
-    assert err.startswith(f"weft: CONF-002 skipped {tmp_path}/net.d/00-bad.conflist: ")
+    assert err.startswith(f"weft: CONF-002 --net-dir {tmp_path}/net.d: skipped {tmp_path}/net.d/00-bad.conflist: ")
+    assert json.loads(weft("del", "net", netns, "-o", "json")[2])["code"] == "CONF-002"
 
 
 def test_what_was_added_is_checked_and_deleted(weft, recording, netns):
@@ -224,7 +225,7 @@ def test_version(weft, recording, tmp_path):
     ]
     configure(tmp_path, cniVersion="0.1.0")
     code, out, err = weft("version", "net", "-o", "json")
-    assert (code, err) == (1, "weft: CNI-003 network net: one does not speak 0.1.0\n")
+    assert (code, json.loads(err)["code"], json.loads(err)["seen"]) == (1, "CNI-003", "one does not speak 0.1.0")
     assert json.loads(out)["plugins"][0]["supportedVersions"] == ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
     recording.does("one", "VERSION", "exit 3")
     assert "exit status 3" in said(*weft("version", "net"))

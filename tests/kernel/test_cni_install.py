@@ -238,9 +238,10 @@ class TestCheck:
         ]
         (conf_dir / "20-x.conflist").write_text(json.dumps({"name": "x", "plugins": plugins_of}))
         (conf_dir / "30-bad.conflist").write_text("{")
-        code, out, err = weft("install", "--check", "-o", "json")
+        code, out, _ = weft("install", "--check", "-o", "json")
         needed = [line["plugin"] for line in json.loads(out)["plugins"] if line["network"] == "x"]
         assert (code, needed) == (1, ["flannel", "macvlan", "dhcp", "bridge", "static", "x"])
+        err = weft("install", "--check")[2]
         assert f"CONF-002 {conf_dir}/30-bad.conflist: error parsing" in err
         assert f"CONF-002 {conf_dir}/20-x.conflist: x: cannot use an integer as ipam" in err
 

@@ -4,6 +4,7 @@ What a call does is in `weft.cni.runtime`. Here stands what people say and see: 
 or with `-o json` as JSON; why something failed goes to standard error.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,7 +79,7 @@ def _attachment(command: Command) -> Command:
 class _Site:
     """A network that was found, and the runtime to call its plugins with."""
 
-    def __init__(self, network: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
+    def __init__(self, network: str, output: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
         self.programs = Programs(paths=path.split(":"), env=os.environ)
         self.runtime = Runtime(run=self.programs, cache=Cache(directory=cache_dir))
         self.name = network
@@ -87,7 +88,8 @@ class _Site:
         except CniError as error:
             raise ConfigError(Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=str(error))) from error
         for line in found.broken:
-            click.echo(f"weft: CONF-002 skipped {line}", err=True)
+            problem = Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=f"skipped {line}")
+            click.echo(json.dumps(problem.fields()) if output == "json" else f"weft: {problem}", err=True)
         self.network: NetworkList = found.network
 
     @contextmanager
@@ -129,7 +131,7 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
       CAP_ARGS='{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}' \\
         weft cni add --path /opt/cni/bin cbr0 /run/netns/blue
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     with site.calling(f"'weft cni del {network} {netns}' removes what was made."):
         outcome = site.runtime.add(site.network, _conf(netns, ifname, args, cap_args))
     result = outcome.result
@@ -150,7 +152,7 @@ def delete(network: str, netns: str, *, ifname: str, args: str, cap_args: str, o
     \b
       weft cni del --path /opt/cni/bin cbr0 /run/netns/blue
     """  # noqa: D301 - as above
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     with site.calling("It may be repeated: nothing that is needed for it has been forgotten."):
         site.runtime.delete(site.network, _conf(netns, ifname, args, cap_args))
     installcommands.report(
@@ -168,7 +170,7 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
     \b
       weft cni check --path /opt/cni/bin cbr0 /run/netns/blue
     """  # noqa: D301 - as above
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     with site.calling():
         site.runtime.check(site.network, _conf(netns, ifname, args, cap_args))
     asked = not site.network.disable_check
@@ -192,7 +194,7 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
       weft cni gc --path /opt/cni/bin cbr0
       weft cni gc --path /opt/cni/bin cbr0 --all
     """  # noqa: D301 - as above
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     known = site.runtime.cache.entries()
     if known.unreadable and not everything:
         site.refuse(
@@ -227,7 +229,7 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
     \b
       weft cni status --path /opt/cni/bin cbr0
     """  # noqa: D301 - as above
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     with site.calling():
         site.runtime.status(site.network)
     asked = site.network.at_least("1.1.0")
@@ -240,7 +242,7 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
 @click.argument("network")
 @click.argument("netns", default="", metavar="[NETNS]")
 @_network
-def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # noqa: ARG001
+def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # noqa: ARG001
     """Ask each plugin which versions of CNI it speaks.
 
     Exits 1 if one lacks the network's.
@@ -248,7 +250,7 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # n
     \b
       weft cni version --path /opt/cni/bin cbr0
     """  # noqa: D301 - as above
-    site = _Site(network, **where)
+    site = _Site(network, output, **where)
     wanted = site.network.version or "0.1.0"
     rows = []
     for plugin in site.network.plugins:
@@ -262,9 +264,8 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> int:  # n
     }
     text = table(("PLUGIN", "PATH", "VERSIONS"), ((name, path, ", ".join(spoken)) for name, path, spoken in rows))
     installcommands.report(output, data, text)
-    for name in lacking:
-        click.echo(f"weft: CNI-003 network {network}: {name} does not speak {wanted}", err=True)
-    return 1 if lacking else 0
+    if lacking:
+        site.refuse(f"{' and '.join(lacking)} does not speak {wanted}")
 
 
 cni.add_command(installcommands.install_command)

@@ -11,7 +11,7 @@ import click
 
 from weft.cni import conflist, install, runtimeconf
 from weft.cni.inventory import Inventory
-from weft.model.errors import ConfigError
+from weft.model.errors import ConfigError, WeftError
 from weft.model.table import table
 from weft.wire.subnetenv import parse_for_cni
 
@@ -46,7 +46,7 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
 )
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @OUTPUT
-def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, check: bool, output: str) -> int:
+def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, check: bool, output: str) -> None:
     """Put weft's plugins and flannel's list on a node.
 
     Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
@@ -59,10 +59,11 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
       weft cni install --check
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if check:
-        return _check(bin_dir, conf_dir, output)
+        _check(bin_dir, conf_dir, output)
+        return
     installed = install.install(bin_dir.absolute())
     if wait:
-        _wait_for(subnet_file)
+        _wait_for(subnet_file, quiet=output == "json")
     inventory = Inventory.read(bin_dir.absolute())
     path = conf_dir / conflist.NAME
     done = conflist.install(conf_dir, inventory)
@@ -84,7 +85,6 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     if first != path:
         lines.append(f"{first} comes first there: that is the network that runtimes use")
     report(output, data, "\n".join(lines))
-    return 0
 
 
 _SAID: Final = {
@@ -94,7 +94,7 @@ _SAID: Final = {
 }
 
 
-def _check(bin_dir: Path, conf_dir: Path, output: str) -> int:
+def _check(bin_dir: Path, conf_dir: Path, output: str) -> None:
     from weft.cni import installcheck
 
     found = installcheck.check(conf_dir, bin_dir)
@@ -108,12 +108,11 @@ def _check(bin_dir: Path, conf_dir: Path, output: str) -> int:
     }
     text = table(("NETWORK", "PLUGIN", "PATH", "VERSION", "SPEAKS"), rows) if rows else f"no network in {conf_dir}"
     report(output, data, text)
-    for problem in found.problems:
-        click.echo(f"weft: {problem}", err=True)
-    return 1 if found.problems else 0
+    if found.problems:
+        raise WeftError(*found.problems)
 
 
-def _wait_for(subnet_file: Path) -> None:
+def _wait_for(subnet_file: Path, *, quiet: bool) -> None:
     said = ""
     while True:
         try:
@@ -124,7 +123,7 @@ def _wait_for(subnet_file: Path) -> None:
             seen = str(error)
         else:
             return
-        if seen != said:
+        if seen != said and not quiet:
             click.echo(seen, err=True)
         said = seen
         time.sleep(_LOOK_AGAIN)
@@ -136,8 +135,8 @@ def _wait_for(subnet_file: Path) -> None:
 def uninstall_command(bin_dir: Path, output: str) -> None:
     """Take away exactly what `install` has put there.
 
-    The network list goes first, and programs that weft's have replaced come back. What somebody has changed since stays. Pods that are still attached need a plugin of the same name to be detached:
-    see `weft cni handback`.
+    The network list goes first, and programs that weft's have replaced come back. What somebody has changed since
+    stays. Pods that are still attached need a plugin of the same name to be detached: see `weft cni handback`.
 
     \b
       weft cni uninstall
