@@ -308,9 +308,9 @@ def node(tmp_path: Path) -> Iterator[ChainNode]:
         yield made
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_few_random_sequences(node):
-    campaign(node, 12)
+    campaign(node, 20)
 
 
 @pytest.mark.soak
