@@ -31,6 +31,10 @@ class Key(Generic[T]):
     def __call__(self, obj: Object) -> T:
         return self.read(obj)
 
+    def given(self, obj: Object) -> bool:
+        """Tell whether the object has the key at all: null is as nothing."""
+        return cnijson.value_of(obj, self.name) is not None
+
 
 def flag(name: str, about: str, *, place: str = "") -> Key[bool]:
     """Make a boolean, false by default."""
