@@ -526,6 +526,44 @@ def test_damaged_files_are_nobodys_and_harm_nobody(site, content):
     assert (store / "192.168.1.2").read_bytes() == content
 
 
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_request_reads_what_it_names_whatever_else_there_is(site, count):
+    conf = request(site, {"subnet": "10.3.0.0/23"}, version="1.1.0")
+    for number in range(count):
+        add(site, conf, f"other{number}")
+    seen: list[str] = []
+
+    class Watched:
+        def __init__(self, files):
+            self._files = files
+
+        def read(self, path):
+            seen.append(f"read {Path(path).name}")
+            return self._files.read(path)
+
+        def list(self, path):
+            seen.append("list")
+            return self._files.list(path)
+
+        def __getattr__(self, name):
+            return getattr(self._files, name)
+
+    def watch(host):
+        host.files = Watched(host.files)
+        return host
+
+    site.wrap = watch
+    [address] = got(add(site, conf))
+    ip = address.partition("/")[0]
+    assert seen == ["read last_reserved_ip.0"]
+    seen.clear()
+    assert check(site, conf).exit == status(site, conf).exit == 0
+    assert seen == [f"read {ip}", "read last_reserved_ip.0"]
+    seen.clear()
+    assert delete(site, conf).exit == 0
+    assert seen == [f"read {ip}"]
+
+
 # What Python announces before it asks the kernel (sys.audit): each is a moment to die at.
 STEPS = ("open", "os.", "fcntl.")
 
