@@ -14,7 +14,7 @@ from weft.kernel import netns as namespaces
 
 PORT: Final = 8080
 Inside = Callable[[Callable[[], str]], str]  # calls a function in a network namespace
-_SECONDS: Final = 0.5  # a packet that is dropped is waited for that long
+_SECONDS: Final = 3.0  # for a packet that is dropped; a port that nobody has is refused at once
 
 
 class Answering:
