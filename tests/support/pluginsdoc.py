@@ -35,6 +35,29 @@ _ADDRESSES = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]], "ro
 _BRIDGE = {"type": "bridge", "isGateway": True, "ipam": _ADDRESSES}
 
 PAGES = {
+    "bandwidth": Page(
+        lead=(
+            "Limits what goes to and from the container, at the host's end of its veth. It comes after the plugin that "
+            "makes the interface. What the container sends is shaped on an IFB device of its own, `bwp…`."
+        ),
+        conf="bandwidthconf",
+        first=_BRIDGE,
+        example={
+            "type": "bandwidth",
+            "ingressRate": 8000000,
+            "ingressBurst": 800000,
+            "capabilities": {"bandwidth": True},
+        },
+    ),
+    "firewall": Page(
+        lead=(
+            "Lets a host that drops forwarded packets pass those of the container, and can keep bridges apart. "
+            "It comes after the plugin that makes the interface."
+        ),
+        conf="firewallconf",
+        first=_BRIDGE,
+        example={"type": "firewall", "backend": "iptables", "ingressPolicy": "same-bridge"},
+    ),
     "host-local": Page(
         lead=(
             "Gives addresses from ranges, and remembers each as a file that upstream's host-local reads too. "
@@ -54,6 +77,36 @@ PAGES = {
         lead="Sets `lo` up in the container. Runtimes call it by themselves, before a network's own plugins.",
         conf="",
         example={"type": "loopback"},
+    ),
+    "sbr": Page(
+        lead=(
+            "Routes by source: what the container sends from the interface's addresses leaves by that interface. "
+            "For containers with several interfaces; it comes after the plugin that makes one."
+        ),
+        conf="sbrconf",
+        first=_BRIDGE,
+        example={"type": "sbr"},
+    ),
+    "static": Page(
+        lead=(
+            "Gives the addresses that it is told, and keeps no state. "
+            "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
+        ),
+        conf="staticconf",
+        example={
+            "type": "bridge",
+            "ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}]},
+        },
+    ),
+    "tuning": Page(
+        lead=(
+            "Sets sysctls in the container, and what its interface is like; DEL puts the interface back. "
+            "It comes after the plugin that makes the interface. If `/etc/cni/tuning/allowlist.conf` exists, each "
+            "sysctl's name must match one of its lines, which are regular expressions."
+        ),
+        conf="tuningconf",
+        first=_BRIDGE,
+        example={"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}, "mtu": 1400},
     ),
 }
 

@@ -17,7 +17,7 @@ from weft.kernel.netlink import Message
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Result
 from weft.model.snapshot import LinkInfo
-from weft.wire import cniresult, tuningconf
+from weft.wire import cniresult, tuningbackup, tuningconf
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
 from weft.wire.tuningconf import LinkTuning, TuningConf
@@ -103,9 +103,9 @@ def _back_up(call: Call, data_dir: str, before: LinkTuning) -> None:
     earlier = LinkTuning()
     path = _path(call, data_dir)
     with suppress(FileNotFoundError, JsonError):
-        earlier = tuningconf.parse_backup(call.host.files.read(path))
+        earlier = tuningbackup.parse(call.host.files.read(path))
     kept = replace(before, **earlier.given)
-    call.host.files.replace(path, tuningconf.render_backup(kept), parents=0o700)
+    call.host.files.replace(path, tuningbackup.render(kept), parents=0o700)
 
 
 def _path(call: Call, data_dir: str) -> str:
@@ -148,7 +148,7 @@ def _delete(call: Call) -> None:
     try:
         path = _path(call, tuningconf.data_dir(call.config))
         with suppress(FileNotFoundError):
-            before = tuningconf.parse_backup(call.host.files.read(path))
+            before = tuningbackup.parse(call.host.files.read(path))
             container = call.host.container
             link = container.rtnl.link(call.ifname) if container is not None else None
             if container is not None and link is not None:

@@ -41,14 +41,35 @@ def flag(name: str, about: str, *, place: str = "") -> Key[bool]:
     return Key(name, about, "boolean", "false", place, lambda obj: cnijson.flag(obj, name))
 
 
+def maybe_flag(name: str, about: str, *, place: str = "", default: str = "") -> Key[bool | None]:
+    """Make a boolean whose false means something, None by default; `default` says what that means."""
+
+    def read(obj: Object) -> bool | None:
+        return None if cnijson.value_of(obj, name) is None else cnijson.flag(obj, name)
+
+    return Key(name, about, "boolean", default, place, read)
+
+
 def integer(name: str, about: str, *, place: str = "", default: str = "") -> Key[int]:
     """Make an integer, 0 by default; `default` says what that means."""
     return Key(name, about, "integer", default, place, lambda obj: cnijson.integer(obj, name))
 
 
-def maybe_integer(name: str, about: str, *, place: str = "", default: str = "") -> Key[int | None]:
-    """Make an integer whose 0 means something, None by default; `default` says what that means."""
-    return Key(name, about, "integer", default, place, lambda obj: cnijson.maybe_integer(obj, name))
+def maybe_integer(
+    name: str,
+    about: str,
+    *,
+    place: str = "",
+    default: str = "",
+    least: int = cnijson.LEAST,
+    most: int = cnijson.MOST,
+) -> Key[int | None]:
+    """Make an integer within limits whose 0 means something, None by default; `default` says what that means."""
+
+    def read(obj: Object) -> int | None:
+        return cnijson.maybe_integer(obj, name, least=least, most=most)
+
+    return Key(name, about, "integer", default, place, read)
 
 
 def text(name: str, about: str, *, place: str = "", default: str = "", meaning: str = "") -> Key[str]:

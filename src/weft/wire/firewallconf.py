@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from weft.wire import cnijson
+from weft.wire import confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import JsonError, Object
 
@@ -23,6 +23,26 @@ _POLICIES: Final = (OPEN, SAME_BRIDGE, ISOLATED)
 _ZONE: Final = "trusted"
 _ADMIN_CHAIN: Final = "CNI-ADMIN"
 _LONGEST_CHAIN: Final = 28
+
+_BACKEND: Final = confkey.text(
+    "backend",
+    "`iptables`, `nftables` (or `nft`) or `firewalld`.",
+    meaning="`firewalld` if it runs, else `iptables`, else `nftables`",
+)
+_FIREWALLD_ZONE: Final = confkey.text("firewalldZone", "firewalld's zone for the addresses.", default=_ZONE)
+_CHAIN: Final = confkey.text(
+    "iptablesAdminChainName",
+    "An administrator's chain that comes before what the plugin accepts. With `nftables` it is always `admin`.",
+    default=_ADMIN_CHAIN,
+)
+_POLICY: Final = confkey.text(
+    "ingressPolicy",
+    "Who may reach pods of the bridge: `open`, everybody; `same-bridge`, not pods of other bridges with a policy; "
+    "`isolated`, not each other either, where bridged packets are filtered.",
+    default=OPEN,
+)
+KEYS: Final = (_BACKEND, _FIREWALLD_ZONE, _CHAIN, _POLICY)
+
 # What neither a rule program nor its text input takes for anything but a name; "+" would be a wildcard.
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:@/][A-Za-z0-9_.:@/-]*")
 
@@ -53,12 +73,12 @@ def parse(config: Object) -> FirewallConf:
 def parse_for_delete(config: Object) -> FirewallConf:
     """Read a request for DEL, which must work whatever the values are. Raises `CniError`."""
     try:
-        backend = cnijson.text(config, "backend")
+        backend = _BACKEND(config)
         return FirewallConf(
             backend=_SPELLINGS.get(backend, backend),
-            zone=cnijson.text(config, "firewalldZone") or _ZONE,
-            admin_chain=cnijson.text(config, "iptablesAdminChainName") or _ADMIN_CHAIN,
-            policy=cnijson.text(config, "ingressPolicy") or OPEN,
+            zone=_FIREWALLD_ZONE(config),
+            admin_chain=_CHAIN(config),
+            policy=_POLICY(config),
         )
     except JsonError as error:
         raise failure(f"failed to load netconf: {error}") from error

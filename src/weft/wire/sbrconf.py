@@ -4,9 +4,24 @@ from typing import Final
 
 from weft.model.net import Ip
 from weft.model.sourcerouting import SbrConf
-from weft.wire import cnijson
+from weft.wire import cnijson, confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import JsonError, Object
+
+_TABLE: Final = confkey.maybe_integer(
+    "table",
+    "The table for all addresses. Only rules that lead to it are made: its routes are yours.",
+    default="a free one from 100 on for each address, with the interface's routes",
+)
+_GATEWAYS: Final = confkey.items(
+    "gateways",
+    "Gateways of the tables' default routes instead of the addresses', at most one per family.",
+    cnijson.as_text,
+)
+_HINTS: Final = confkey.flag(
+    "addSourceHints", "Keep the routes to the interface's subnets in the main table, with the address as source."
+)
+KEYS: Final = (_TABLE, _GATEWAYS, _HINTS)
 
 _LARGEST_TABLE: Final = 0xFFFFFFFF
 
@@ -14,9 +29,9 @@ _LARGEST_TABLE: Final = 0xFFFFFFFF
 def parse(config: Object) -> SbrConf:
     """Read a request. Raises `CniError`."""
     try:
-        table = cnijson.maybe_integer(config, "table")
-        gateways = [cnijson.parse_ip(text) for text in cnijson.items(config, "gateways", cnijson.as_text)]
-        hints = cnijson.flag(config, "addSourceHints")
+        table = _TABLE(config)
+        gateways = [cnijson.parse_ip(text) for text in _GATEWAYS(config)]
+        hints = _HINTS(config)
     except JsonError as error:
         raise failure(f"failed to parse network configuration: {error}") from error
     if table is not None and not 0 < table <= _LARGEST_TABLE:

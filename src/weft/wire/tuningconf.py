@@ -1,27 +1,66 @@
-"""tuning's configuration, its list of allowed settings, and what it keeps of a link (cni.md §6.4).
+"""tuning's configuration, and the administrator's list of allowed settings (cni.md §6.4).
 
 Texts of errors are upstream's. A name of a setting becomes a path here, and none leads out of `net`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
 from weft.config.re2 import compile_re2
 from weft.model.net import Mac
-from weft.wire import cnijson
+from weft.wire import cnijson, confkey
 from weft.wire.cni import failure, parse_args
 from weft.wire.cnijson import JsonError, Object
+from weft.wire.confkey import Key
 
 T = TypeVar("T")
 
 DATA_DIR: Final = "/run/cni/tuning"
 ALLOW_LIST: Final = "/etc/cni/tuning/allowlist.conf"
 
+_LARGEST: Final = 0xFFFFFFFF
+_ARGS: Final = "`args.cni`"
+_SYSCTL: Final = confkey.member(
+    "sysctl",
+    "Settings by name, as `net.ipv4.conf.IFNAME.arp_notify`: `IFNAME` is the interface. Only below `net`.",
+    kind="object of strings",
+)
+_MAC: Final = confkey.text("mac", "The interface's MAC.", meaning="as it is")
+_PROMISC: Final = confkey.maybe_flag("promisc", "Make the interface promiscuous; `false` does nothing.")
+_MTU: Final = confkey.maybe_integer("mtu", "The interface's MTU.", default="as it is", least=0, most=_LARGEST)
+_ALLMULTI: Final = confkey.maybe_flag("allmulti", "Receive all multicast packets.", default="as it is")
+_QUEUE_LENGTH: Final = confkey.maybe_integer(
+    "txQLen", "The interface's queue length.", default="as it is", least=0, most=_LARGEST
+)
+_DATA_DIR: Final = confkey.text(
+    "dataDir", "Where a file for each attachment says what its interface was like.", default=DATA_DIR
+)
+_RUNTIME_MAC: Final = confkey.text(
+    "mac", "The MAC, instead of the configuration's (capability `mac`).", place="`runtimeConfig`"
+)
+_OVERRIDES: Final = tuple(
+    replace(key, about="Instead of the same above.", default="", place=_ARGS)
+    for key in (_MAC, _PROMISC, _MTU, _ALLMULTI, _QUEUE_LENGTH)
+)
+_MORE_SYSCTLS: Final = replace(_SYSCTL, about="More settings; of the same name these count.", place=_ARGS)
+KEYS: Final = (
+    _SYSCTL,
+    _MAC,
+    _PROMISC,
+    _MTU,
+    _ALLMULTI,
+    _QUEUE_LENGTH,
+    _DATA_DIR,
+    _RUNTIME_MAC,
+    _MORE_SYSCTLS,
+    *_OVERRIDES,
+)
+ARGS: Final = {"MAC": "The MAC, instead of the configuration's."}
+
 _NET: Final = "net"
 _SWAPPED: Final = str.maketrans("./", "/.")
-_LARGEST: Final = 0xFFFFFFFF
 _REPEATED: Final = "duplicated sysctl keys are not allowed"
 
 
@@ -65,38 +104,40 @@ def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
 
 def data_dir(config: Object) -> str:
     """Return where the backup is: all that DEL needs. Raises `JsonError`."""
-    return cnijson.text(config, "dataDir") or DATA_DIR
+    return _DATA_DIR(config)
 
 
 def _parse(config: Object, args: str) -> TuningConf:
-    of_cni = cnijson.member(cnijson.member(config, "args"), "cni")
+    of_cni = _of_cni(config)
     sysctls: dict[str, str] = {}
-    for source in (cnijson.member(config, "sysctl"), cnijson.member(of_cni, "sysctl")):
-        sysctls |= {name: _encodable(cnijson.as_text(value, f"sysctl {name!r}")) for name, value in source.items()}
+    for source in (config, of_cni):
+        values = _SYSCTL(source).items()
+        sysctls |= {name: _encodable(cnijson.as_text(value, f"sysctl {name!r}")) for name, value in values}
     mac = (
-        cnijson.text(of_cni, "mac")
-        or cnijson.text(cnijson.member(config, "runtimeConfig"), "mac")
-        or parse_args(args, {"MAC"}).get("MAC", "")
-        or cnijson.text(config, "mac")
+        _MAC(of_cni)
+        or _RUNTIME_MAC(cnijson.member(config, "runtimeConfig"))
+        or parse_args(args, ARGS).get("MAC", "")
+        or _MAC(config)
     )
     link = LinkTuning(
         mac=_mac(mac),
         # False does nothing: a link that something else has made promiscuous stays so.
-        promisc=_last(config, of_cni, "promisc", cnijson.flag) or None,
-        mtu=_last(config, of_cni, "mtu", cnijson.integer) or None,
-        allmulti=_last(config, of_cni, "allmulti", cnijson.flag),
-        queue_length=_last(config, of_cni, "txQLen", cnijson.integer),
+        promisc=_last(_PROMISC, config, of_cni) or None,
+        mtu=_last(_MTU, config, of_cni) or None,
+        allmulti=_last(_ALLMULTI, config, of_cni),
+        queue_length=_last(_QUEUE_LENGTH, config, of_cni),
     )
-    for key, value in (("mtu", link.mtu), ("txQLen", link.queue_length)):
-        if value is not None and not 0 <= value <= _LARGEST:
-            raise failure(f"invalid {key} {value}")
     return TuningConf(link=link, sysctls=tuple(sysctls.items()), mac=mac, data_dir=data_dir(config))
 
 
-def _last(config: Object, of_cni: Object, key: str, read: Callable[[Object, str], T]) -> T | None:
-    """Return a key of `args.cni`, else of the configuration, else None."""
-    source = next((one for one in (of_cni, config) if cnijson.value_of(one, key) is not None), None)
-    return None if source is None else read(source, key)
+def _of_cni(config: Object) -> Object:
+    return cnijson.member(cnijson.member(config, "args"), "cni")
+
+
+def _last(key: Key[T | None], config: Object, of_cni: Object) -> T | None:
+    """Return a key of `args.cni`, else of the configuration."""
+    overriding = key(of_cni)
+    return key(config) if overriding is None else overriding
 
 
 def _mac(text: str) -> Mac | None:
@@ -117,24 +158,18 @@ def _encodable(text: str) -> str:
     return text
 
 
-class _Repeating(dict[str, Any]):
-    """An object that has a key more than once."""
-
-
 def _repeats(stdin: bytes) -> bool:
     """Tell whether the text has a setting twice in one object: the reader of JSON keeps only the last."""
+    repeating: list[Object] = []
 
     def read(pairs: list[tuple[str, Any]]) -> Object:
         found = dict(pairs)
-        return found if len(found) == len(pairs) else _Repeating(found)
+        if len(found) < len(pairs):
+            repeating.append(found)
+        return found
 
     config = json.loads(stdin, object_pairs_hook=read)
-    of_cni = _within(_within(config, "args"), "cni")
-    return any(isinstance(_within(one, "sysctl"), _Repeating) for one in (config, of_cni))
-
-
-def _within(value: Any, key: str) -> Any:
-    return cnijson.value_of(value, key) if isinstance(value, dict) else None
+    return any(_SYSCTL(source) is one for source in (config, _of_cni(config)) for one in repeating)
 
 
 def paths(sysctls: Iterable[tuple[str, str]], ifname: str) -> dict[str, str]:
@@ -173,33 +208,3 @@ def check_allowed(names: Iterable[str], allow_list: str) -> None:
         if not any(pattern.search(name) for pattern in patterns):
             listed = " ".join(lines)
             raise failure(f"Sysctl {name} is not allowed. Only the following sysctls are allowed: [{listed}]")
-
-
-def render_backup(before: LinkTuning) -> bytes:
-    """Return what upstream's backup file holds for these settings."""
-    mac = None if before.mac is None else str(before.mac)
-    known: Mapping[str, Any] = {
-        "mac": mac,
-        "promisc": before.promisc,
-        "mtu": before.mtu,
-        "allmulti": before.allmulti,
-        "txQLen": before.queue_length,
-    }
-    return json.dumps({key: value for key, value in known.items() if value is not None}, indent=1).encode()
-
-
-def parse_backup(data: bytes) -> LinkTuning:
-    """Read a backup file, ours or upstream's. Raises `JsonError`."""
-    known = cnijson.load(data)
-    try:
-        mac = Mac.parse(cnijson.text(known, "mac")) if cnijson.text(known, "mac") else None
-    except ValueError as error:
-        raise JsonError(str(error)) from error
-    return LinkTuning(
-        # All zero means "not set" and can never be written back.
-        mac=mac if mac is not None and any(mac) else None,
-        promisc=_last(known, {}, "promisc", cnijson.flag),
-        mtu=cnijson.maybe_integer(known, "mtu") or None,
-        allmulti=_last(known, {}, "allmulti", cnijson.flag),
-        queue_length=cnijson.maybe_integer(known, "txQLen"),
-    )
