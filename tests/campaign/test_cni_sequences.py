@@ -115,7 +115,7 @@ class Sequence:
     def _delete(self) -> None:
         pod = self._any()
         fault = self._fault("DEL")
-        path = self.chance.choice([None, None, None, "", "/var/run/netns/gone"])
+        path = None if _unknown(pod) else self.chance.choice([None, None, None, "", "/var/run/netns/gone"])
         forgetful = self.chance.random() < 0.3
         self._note(f"DEL {fault} path={path!r} forgetful={forgetful}", pod)
         del self.live[pod.name]
@@ -235,12 +235,10 @@ class Sequence:
     def _give_up(self, pod: Pod) -> None:
         """DEL until it works, as most runtimes do, or never again.
 
-        Of an ADD that was cut short before anything was written down nobody knows but its namespace: that is there
-        for DEL, or it has ended, as GC may assume of whatever is not valid (cni.md §1.9). The namespaces of whole
-        attachments may live on without anybody's knowing where.
+        The namespaces of whole attachments may live on without anybody's knowing where.
         """
         again, blind = self.chance.random() < 0.6, self.chance.random() < 0.3
-        if not pod.result and (blind or not again):
+        if _unknown(pod) and (blind or not again):
             _end_namespace(pod)
         if again:
             self._note("DEL again", pod)
@@ -274,6 +272,15 @@ class Sequence:
 
     def _note(self, what: str, pod: Pod | None = None) -> None:
         self.history.append(f"{pod.name if pod else 'all'}: {what}")
+
+
+def _unknown(pod: Pod) -> bool:
+    """Tell whether nothing but its namespace may know of the pod's links.
+
+    Of an ADD that was cut short before anything was written down, or a record that is torn. Such a namespace is there
+    for DEL, or it has ended, as GC may assume of whatever is not valid (cni.md §1.9).
+    """
+    return not pod.result or record.LINKS in pod.torn
 
 
 def _end_namespace(pod: Pod) -> None:
