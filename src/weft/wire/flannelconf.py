@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from weft.wire import cnijson
+from weft.wire import cnijson, confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
 from weft.wire.cniresult import read_route, write_route
@@ -12,6 +12,23 @@ from weft.wire.subnetenv import PluginEnv
 
 SUBNET_FILE: Final = "/run/flannel/subnet.env"
 DATA_DIR: Final = "/var/lib/cni/flannel"
+
+_SUBNET_FILE: Final = confkey.text("subnetFile", "The daemon's file with the node's subnet.", default=SUBNET_FILE)
+_DATA_DIR: Final = confkey.text(
+    "dataDir", "Where a file for each container says what its delegate was told.", default=DATA_DIR
+)
+_DELEGATE: Final = confkey.member(
+    "delegate",
+    "The plugin that does the work, `bridge` if it has no `type`, with any keys of its own. `name` and `ipam` are set "
+    "here; `mtu`, `ipMasq` and, for bridge, `isGateway` too unless given.",
+)
+_IPAM: Final = confkey.member("ipam", "Goes to the delegate, with the subnet's ranges and the network's routes.")
+_ROUTES: Final = confkey.items(
+    "routes", "More routes for the container.", read_route, place="`ipam`", kind="list of routes"
+)
+KEYS: Final = (_SUBNET_FILE, _DATA_DIR, _DELEGATE, _IPAM, _ROUTES)
+
+_SET_BY_FLANNEL: Final = ("name", "ipam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +46,19 @@ class FlannelConf:
 
 def parse(config: Object) -> FlannelConf:
     """Read a request. What flannel itself sets must not be in it. Raises `CniError` or `JsonError`."""
-    delegate = cnijson.member(config, "delegate")
+    delegate = _DELEGATE(config)
     if not isinstance(delegate.get("type", ""), str):
         raise failure("'delegate' must have a string as 'type', if it has one")
-    for key in ("name", "ipam"):
+    for key in _SET_BY_FLANNEL:
         if cnijson.value_of(delegate, key) is not None:
             raise failure(f"'delegate' must not have '{key}': flannel sets it")
     return FlannelConf(
         name=cnijson.text(config, "name"),
         version=cnijson.text(config, "cniVersion"),
-        subnet_file=cnijson.text(config, "subnetFile") or SUBNET_FILE,
-        data_dir=cnijson.text(config, "dataDir") or DATA_DIR,
+        subnet_file=_SUBNET_FILE(config),
+        data_dir=_DATA_DIR(config),
         delegate=delegate,
-        ipam=cnijson.member(config, "ipam"),
+        ipam=_IPAM(config),
         runtime=cnijson.value_of(config, "runtimeConfig"),
     )
 
@@ -58,7 +75,7 @@ def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
         made["cniVersion"] = conf.version
     if conf.runtime is not None:
         made["runtimeConfig"] = conf.runtime
-    routes = [write_route(route) for route in cnijson.items(conf.ipam, "routes", read_route)]
+    routes = [write_route(route) for route in _ROUTES(conf.ipam)]
     made["ipam"] = {
         "type": "host-local",
         **conf.ipam,
