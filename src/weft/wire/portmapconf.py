@@ -5,12 +5,39 @@ from typing import Any, Final
 
 from weft.model.attachment import Cidr
 from weft.model.portmap import PROTOCOLS, Mapping, PortMap, PortmapConf
-from weft.wire import cnijson
+from weft.wire import cnijson, confkey
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
+from weft.wire.confkey import Key
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
+
+_ITEM: Final = "`runtimeConfig.portMappings[]`"
+_HOST_PORT: Final = confkey.integer("hostPort", "The host's port.", place=_ITEM)
+_CONTAINER_PORT: Final = confkey.integer("containerPort", "The container's port.", place=_ITEM)
+_PROTOCOL: Final = confkey.text("protocol", "`tcp`, `udp` or `sctp`, in any letter case.", place=_ITEM)
+_HOST_IP: Final = confkey.text("hostIP", "The host's address.", place=_ITEM, meaning="all of them")
+_BACKEND: Final = confkey.text(
+    "backend",
+    "Upstream's rules in `iptables` or `nftables` form.",
+    meaning="what the keys below imply, else weft's own maps in nf_tables",
+)
+_SNAT: Final = replace(
+    confkey.flag("snat", "Masquerade what would otherwise not come back: from the container itself, from localhost."),
+    default="true",
+)
+_MASQ_ALL: Final = confkey.flag("masqAll", "Masquerade everything that comes through a mapping.")
+_CONDITIONS_V4: Final = confkey.items(
+    "conditionsV4", "More words for the rules of IPv4, in the backend's language.", cnijson.as_text
+)
+_CONDITIONS_V6: Final = confkey.items("conditionsV6", "The same for IPv6.", cnijson.as_text)
+_MARK_BIT: Final = confkey.maybe_integer(
+    "markMasqBit", "The bit of the packet mark that asks for masquerading, 0 to 31 (iptables).", default="13"
+)
+_MARK_CHAIN: Final = confkey.text(
+    "externalSetMarkChain", "A chain of others that sets such a mark, instead (iptables).", meaning="one of its own"
+)
 
 _LARGEST_PORT: Final = 65535
 _LARGEST_BIT: Final = 31
@@ -30,8 +57,8 @@ def parse(config: Object) -> PortmapConf:
 
 
 def _parse(config: Object) -> PortmapConf:
-    mark_bit = cnijson.maybe_integer(config, "markMasqBit")
-    mark_chain = cnijson.text(config, "externalSetMarkChain")
+    mark_bit = _MARK_BIT(config)
+    mark_chain = _MARK_CHAIN(config)
     if mark_chain and mark_bit is not None:
         raise failure("Cannot specify externalSetMarkChain and markMasqBit")
     if mark_bit is not None and not 0 <= mark_bit <= _LARGEST_BIT:
@@ -39,14 +66,14 @@ def _parse(config: Object) -> PortmapConf:
     if len(mark_chain) > _LONGEST_CHAIN or mark_chain.startswith("-") or not _is_plain(mark_chain, spaces=False):
         raise failure(f'Invalid externalSetMarkChain "{mark_chain}"')
     conf = PortmapConf(
-        mappings=cnijson.items(cnijson.member(config, "runtimeConfig"), "portMappings", _mapping),
-        snat=cnijson.value_of(config, "snat") is None or cnijson.flag(config, "snat"),
-        masq_all=cnijson.flag(config, "masqAll"),
-        conditions_v4=_conditions(config, "conditionsV4"),
-        conditions_v6=_conditions(config, "conditionsV6"),
+        mappings=_MAPPINGS(cnijson.member(config, "runtimeConfig")),
+        snat=not _SNAT.given(config) or _SNAT(config),
+        masq_all=_MASQ_ALL(config),
+        conditions_v4=_conditions(config, _CONDITIONS_V4),
+        conditions_v6=_conditions(config, _CONDITIONS_V6),
         mark_bit=mark_bit,
         mark_chain=mark_chain,
-        backend=cnijson.text(config, "backend"),
+        backend=_BACKEND(config),
     )
     return _with_backend(conf)
 
@@ -80,10 +107,10 @@ def _options(conf: PortmapConf) -> dict[str, list[str]]:
     return found
 
 
-def _conditions(config: Object, key: str) -> tuple[str, ...]:
-    words = cnijson.items(config, key, cnijson.as_text)
+def _conditions(config: Object, key: Key[tuple[str, ...]]) -> tuple[str, ...]:
+    words = key(config)
     if not all(_is_plain(word, spaces=True) for word in words):
-        raise JsonError(f"invalid characters in {key}")
+        raise JsonError(f"invalid characters in {key.name}")
     return words
 
 
@@ -94,21 +121,43 @@ def _is_plain(text: str, *, spaces: bool) -> bool:
 
 def _mapping(value: Any, where: str) -> Mapping:
     item = cnijson.as_object(value, where)
-    container_port = _port(item, "containerPort", "container")
-    host_port = _port(item, "hostPort", "host")
-    protocol = cnijson.text(item, "protocol").lower()
+    container_port = _port(_CONTAINER_PORT(item), "container")
+    host_port = _port(_HOST_PORT(item), "host")
+    protocol = _PROTOCOL(item).lower()
     if protocol not in PROTOCOLS:
         raise failure(f'Invalid protocol "{protocol}" of host port {host_port}', f"known are {', '.join(PROTOCOLS)}")
-    address = cnijson.text(item, "hostIP")
+    address = _HOST_IP(item)
     host_ip = cnijson.parse_ip(address) if address else None
     return Mapping(host_port=host_port, container_port=container_port, protocol=protocol, host_ip=host_ip)
 
 
-def _port(item: Object, key: str, side: str) -> int:
-    port = cnijson.integer(item, key)
+def _port(port: int, side: str) -> int:
     if not 0 < port <= _LARGEST_PORT:
         raise failure(f"Invalid {side} port number: {port}")
     return port
+
+
+_MAPPINGS: Final = confkey.items(
+    "portMappings",
+    "The published ports, each an object (capability `portMappings`).",
+    _mapping,
+    place="`runtimeConfig`",
+    kind="list of objects",
+)
+KEYS: Final = (
+    _BACKEND,
+    _SNAT,
+    _MASQ_ALL,
+    _CONDITIONS_V4,
+    _CONDITIONS_V6,
+    _MARK_BIT,
+    _MARK_CHAIN,
+    _MAPPINGS,
+    _HOST_PORT,
+    _CONTAINER_PORT,
+    _PROTOCOL,
+    _HOST_IP,
+)
 
 
 def render(wanted: PortMap) -> Object:
