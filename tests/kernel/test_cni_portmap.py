@@ -16,6 +16,7 @@ from tests.support.netns import Netns
 from weft.cni import portmapforms
 from weft.cni.portmaphandback import hand_back
 from weft.desired import portmapiptables
+from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 
 HTTP, DNS, WEB6 = mapping(8080, 80), mapping(5353, 53, "udp"), mapping(8443, 443, "tcp", "2001:db8::1")
@@ -76,6 +77,19 @@ def records(ports: Ports) -> list[str]:
 def break_(ports: Ports) -> None:
     """Forget all state of ours."""
     shutil.rmtree(ports.site.directory / "state" / "portmap")
+
+
+def as_node(ports, function):
+    """Call a function with a host that belongs to no request."""
+
+    def inside():
+        with ExitStack() as stack:
+            stack.callback(ports.site.node.close)
+            env = ports.site.env("GC", None, id_="", ifname="", netns="", args="")
+            host = stack.enter_context(closing(ports.site.open_host(env, None, stack)))
+            return function(ports.site.wrap(host))
+
+    return ports.site.host.call(inside)
 
 
 def test_what_is_in_the_maps(netns, ports, pods):
@@ -297,6 +311,36 @@ def test_after_a_flush_of_everything_ports_can_be_had_again(netns, ports, pods):
     assert list(elements(netns)["any4"]) == ["udp . 5353"]
 
 
+def put_back(ports, id_="c1"):
+    attachment = Attachment(network=NETWORK, container_id=id_, ifname="eth0")
+    return as_node(ports, lambda host: portmapforms.put_back(host, attachment))
+
+
+def test_what_somebody_has_deleted_is_put_back(netns, ports, pods):
+    assert ports.portmap("ADD", HTTP, DNS, WEB6, id_="c1").exit == 0
+    assert not put_back(ports)
+    netns.run("nft flush ruleset")
+    assert put_back(ports)
+    assert elements(netns) == GOLDEN
+    assert ports.portmap("CHECK", HTTP, DNS, WEB6, id_="c1").exit == 0
+    netns.run("nft delete element inet weft-hostport any4 { tcp . 8080 }")
+    assert put_back(ports)
+    assert elements(netns) == GOLDEN
+
+
+def test_what_cannot_be_put_back_is_left(netns, ports, pods):
+    assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
+    netns.run("nft flush ruleset")
+    assert ports.portmap("ADD", HTTP, id_="c2").exit == 0  # it was free
+    assert not put_back(ports, "c1")
+    assert ports.portmap("CHECK", HTTP, id_="c2").exit == 0
+    netns.run("nft flush chain inet weft-hostport output")
+    assert not put_back(ports, "c2")
+    assert ports.portmap("ADD", DNS, id_="c1", backend="iptables").exit == 0
+    assert not put_back(ports, "c1")
+    assert not put_back(ports, "c3")
+
+
 def gc(ports, *valid, network=NETWORK, key="cni.dev/valid-attachments"):
     attachments = [{"containerID": id_, "ifname": "eth0"} for id_ in valid]
     return ports.site.call(
@@ -463,14 +507,7 @@ def test_a_thousand_ports(netns, ports, pods):
 
 
 def give_back(ports):
-    def inside():
-        with ExitStack() as stack:
-            stack.callback(ports.site.node.close)
-            env = ports.site.env("GC", None, id_="", ifname="", netns="", args="")
-            host = stack.enter_context(closing(ports.site.open_host(env, None, stack)))
-            return hand_back(ports.site.wrap(host))
-
-    return ports.site.host.call(inside)
+    return as_node(ports, hand_back)
 
 
 def test_handed_back_the_reference_can_end_them(netns, ports, pods):

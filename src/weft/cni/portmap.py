@@ -162,7 +162,7 @@ def _check(call: Call) -> None:
         return
     problem = _problem(call, wanted)
     if problem:
-        raise failure(problem, "HOSTPORT-002: somebody has changed or removed rules; start the pod anew")
+        raise failure(problem, "HOSTPORT-002: somebody has changed or removed what makes the ports work")
 
 
 def _problem(call: Call, wanted: PortMap) -> str:

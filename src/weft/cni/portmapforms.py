@@ -10,7 +10,7 @@ from typing import Final
 from weft.cni import portmapmaps, portmaprules, record
 from weft.cni.host import Host
 from weft.cni.skel import Call
-from weft.desired.portmap import is_of
+from weft.desired.portmap import Taken, is_of
 from weft.kernel.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.nftset import Element
@@ -107,6 +107,25 @@ def free_if_dead(host: Host, holder: Element) -> bool:
             except (OSError, CniError, JsonError):
                 return False
     return False
+
+
+def put_back(host: Host, attachment: Attachment) -> bool:
+    """Have an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
+
+    Returns whether that was so and all is well now. One whose request is running is left to that, a port that is
+    another's meanwhile to him.
+    """
+    with host.claim(attachment.container_id) as claimed:
+        kept = look_up(host, attachment) if claimed else None
+        if kept is None or kept.form != MAPS:
+            return False
+        try:
+            if not portmapmaps.missing(host, attachment, kept.wanted):
+                return False
+            portmapmaps.add(host, attachment, kept.wanted)
+            return not portmapmaps.missing(host, attachment, kept.wanted)
+        except (OSError, CniError, Taken, portmapmaps.Unusable):
+            return False  # CHECK says what is wrong
 
 
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
 
-In a thread of its own, one attachment at a time with a pause after each, so that requests never wait for more.
+Host ports that somebody has deleted are put back on the way. In a thread of its own, one attachment at a time with a
+pause after each, so that requests never wait for more.
 """
 
 import logging
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
-from weft.cni import sweep
+from weft.cni import portmapforms, sweep
 from weft.cni.files import open_root
 from weft.cni.host import ClientGone
 from weft.cni.opened import Node, OpenedHost
@@ -93,3 +94,5 @@ class Sweeper:
             return
         if proof:
             _log.info("leaked attachment freed: %s proof=%s", who, proof)
+        elif portmapforms.put_back(host, attachment):
+            _log.warning("host ports put back that somebody had deleted: %s", who)
