@@ -120,16 +120,22 @@ def test_a_pod_of_two_networks(node, underlay):
     assert reaches(node, own, "10.8.0.1")
 
 
-def test_a_container_leaves_and_joins_a_network_while_it_runs(node):
-    options = ("--detach", "--cgroup-parent", node.daemon.machine.cgroup, "--network", "cbr0", "--name", "mover")
-    node.podman("run", *options, "localhost/busybox:1")
-    node.podman("network", "connect", "own", "mover")
-    assert "inet 10.8.0." in node.podman("exec", "mover", "ip", "address", "show", "eth1")
-    node.podman("network", "disconnect", "cbr0", "mover")
-    links = node.podman("exec", "mover", "ip", "link")
-    assert "eth1" in links
-    assert "eth0" not in links
-    node.podman("rm", "--force", "--time", "0", "mover")
+def test_a_container_moves_to_another_network_with_its_ports(node, underlay):
+    podman, machine = node.podman, node.daemon.machine
+    options = ("--detach", "--cgroup-parent", machine.cgroup, "--network", "cbr0", "--name", "mover")
+    podman("run", *options, *PUBLISHED, "localhost/busybox:1")
+    path = podman("inspect", "--format", "{{.NetworkSettings.SandboxKey}}", "mover")
+    with Answering(machine.path(path), "mover"):
+        assert told(underlay, node) == ["mover", "mover"]
+        podman("network", "connect", "own", "mover")
+        assert "inet 10.8.0." in podman("exec", "mover", "ip", "address", "show", "eth1")
+        assert told(underlay, node) == ["mover", "mover"]
+        podman("network", "disconnect", "cbr0", "mover")
+        links = podman("exec", "mover", "ip", "link")
+        assert "eth1" in links
+        assert "eth0" not in links
+        assert told(underlay, node) == ["mover", "mover"]
+    podman("rm", "--force", "--time", "0", "mover")
 
 
 def test_pods_outlive_weftd_and_go_without_it(node, underlay):
