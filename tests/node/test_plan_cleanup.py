@@ -79,7 +79,9 @@ def test_what_is_missing_and_what_is_too_much_are_shown_apart(cluster: Cluster, 
     before = state(node)
     shown = json.loads(plan(node, "-o", "json").stdout)
     done = {(step["do"], step["text"].partition(" via")[0]) for step in shown["steps"]}
-    assert {("put", f"+ route {peer.v4}"), ("delete", "- route 10.5.250.0/24")} <= done
+    # The route is gone, and the next-hop object that it went by is still there.
+    assert {("put", f"~ route {peer.v4}"), ("delete", "- route 10.5.250.0/24")} <= done
+    assert f"(now: route {peer.v4} without a way out)" in "".join(step["text"] for step in shown["steps"])
     assert state(node) == before
 
 

@@ -29,6 +29,8 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
             return f"address {thing.ip}/{thing.prefixlen} dev {thing.dev}"
         case Route(blackhole=True):
             return f"route blackhole {thing.dst}{_route_rest(thing)}"
+        case Route(dev=""):
+            return f"route {thing.dst} without a way out{_route_rest(thing)}"
         case Route():
             via = f" via {thing.via}" if thing.via is not None else ""
             return f"route {thing.dst}{via} dev {thing.dev}{' onlink' if thing.onlink else ''}{_route_rest(thing)}"
