@@ -35,28 +35,28 @@ _ADDRESSES = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]], "ro
 _BRIDGE = {"type": "bridge", "isGateway": True, "ipam": _ADDRESSES}
 
 PAGES = {
-    "bandwidth": Page(
+    "flannel": Page(
         lead=(
-            "Limits what goes to and from the container, at the host's end of its veth. It comes after the plugin that "
-            "makes the interface. What the container sends is shaped on an IFB device of its own, `bwp…`."
+            "Attaches pods to the node's subnet of the flannel network. "
+            "It reads the subnet from the daemon's file and has another plugin do the work, `bridge` unless told."
         ),
-        conf="bandwidthconf",
-        first=_BRIDGE,
-        example={
-            "type": "bandwidth",
-            "ingressRate": 8000000,
-            "ingressBurst": 800000,
-            "capabilities": {"bandwidth": True},
-        },
+        conf="flannelconf",
+        example={"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
     ),
-    "firewall": Page(
-        lead=(
-            "Lets a host that drops forwarded packets pass those of the container, and can keep bridges apart. "
-            "It comes after the plugin that makes the interface."
-        ),
-        conf="firewallconf",
-        first=_BRIDGE,
-        example={"type": "firewall", "backend": "iptables", "ingressPolicy": "same-bridge"},
+    "bridge": Page(
+        lead="Joins the container to a bridge of the node by a pair of interfaces. An IPAM plugin gives its addresses.",
+        conf="bridgeconf",
+        example={**_BRIDGE, "hairpinMode": True, "ipMasq": True},
+    ),
+    "ptp": Page(
+        lead="Joins the container to the node by a pair of interfaces, without a bridge. The node routes its addresses.",
+        conf="ptpconf",
+        example={"type": "ptp", "ipMasq": True, "ipam": _ADDRESSES},
+    ),
+    "loopback": Page(
+        lead="Sets `lo` up in the container. Runtimes call it by themselves, before a network's own plugins.",
+        conf="",
+        example={"type": "loopback"},
     ),
     "host-local": Page(
         lead=(
@@ -73,24 +73,9 @@ PAGES = {
             },
         },
     ),
-    "loopback": Page(
-        lead="Sets `lo` up in the container. Runtimes call it by themselves, before a network's own plugins.",
-        conf="",
-        example={"type": "loopback"},
-    ),
-    "sbr": Page(
-        lead=(
-            "Routes by source: what the container sends from the interface's addresses leaves by that interface. "
-            "For containers with several interfaces; it comes after the plugin that makes one."
-        ),
-        conf="sbrconf",
-        first=_BRIDGE,
-        example={"type": "sbr"},
-    ),
     "static": Page(
         lead=(
-            "Gives the addresses that it is told, and keeps no state. "
-            "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
+            "Gives the addresses that it is told. It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
         conf="staticconf",
         example={
@@ -98,15 +83,38 @@ PAGES = {
             "ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}]},
         },
     ),
-    "tuning": Page(
-        lead=(
-            "Sets sysctls in the container, and what its interface is like; DEL puts the interface back. "
-            "It comes after the plugin that makes the interface. If `/etc/cni/tuning/allowlist.conf` exists, each "
-            "sysctl's name must match one of its lines, which are regular expressions."
-        ),
-        conf="tuningconf",
+    "portmap": Page(
+        lead="Makes ports of the node lead to the container. It comes behind a plugin that has made the interface.",
+        conf="portmapconf",
+        example={"type": "portmap", "capabilities": {"portMappings": True}},
         first=_BRIDGE,
+    ),
+    "bandwidth": Page(
+        lead="Limits the container's traffic. It comes behind a plugin that has made the interface.",
+        conf="bandwidthconf",
+        example={"type": "bandwidth", "ingressRate": 100000000, "ingressBurst": 10000000},
+        first=_BRIDGE,
+    ),
+    "firewall": Page(
+        lead="Lets the container's traffic through the node's firewall. It comes behind a plugin that gives addresses.",
+        conf="firewallconf",
+        example={"type": "firewall", "ingressPolicy": "same-bridge"},
+        first=_BRIDGE,
+    ),
+    "tuning": Page(
+        lead="Changes settings of the container's network and of its interface. It comes behind a plugin that makes it.",
+        conf="tuningconf",
         example={"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}, "mtu": 1400},
+        first=_BRIDGE,
+    ),
+    "sbr": Page(
+        lead=(
+            "Routes what a container with several interfaces sends by its source address. "
+            "It comes behind the plugin that has made the further interface."
+        ),
+        conf="sbrconf",
+        example={"type": "sbr"},
+        first=_BRIDGE,
     ),
 }
 
