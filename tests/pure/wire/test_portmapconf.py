@@ -1,11 +1,15 @@
 """portmap's configuration: what is read, what is refused in upstream's words, and what is kept of an attachment."""
 
-from ipaddress import ip_address
+from contextlib import suppress
+from ipaddress import ip_address, ip_interface
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.portmaps import MAPPINGS, listed, wanted
-from weft.model.portmap import Mapping, PortmapConf
+from weft.desired import portmapiptables, portmapnft
+from weft.model.portmap import Mapping, PortMap, PortmapConf
 from weft.wire import portmapconf
 from weft.wire.cni import CniError
 
@@ -176,3 +180,46 @@ def test_what_is_kept_is_read_back(conf):
 )
 def test_what_is_kept_may_be_torn(torn):
     assert portmapconf.restore({**portmapconf.render(wanted("10.0.0.2/24")), **torn}) is None
+
+
+TEXTS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["tcp", "UDP", "sctp", "10.0.0.1", "::", "-s", "!", "a b", 'a"b', "a\\", "x\n-F", "; flush", "#"]),
+)
+MAPPING = st.fixed_dictionaries(
+    {"hostPort": st.integers(-1, 70000), "containerPort": st.integers(0, 65535), "protocol": TEXTS},
+    optional={"hostIP": TEXTS},
+)
+LISTS = st.lists(TEXTS, max_size=3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    mappings=st.lists(MAPPING, max_size=3),
+    config=st.fixed_dictionaries(
+        {},
+        optional={
+            "snat": st.booleans(),
+            "masqAll": st.booleans(),
+            "backend": st.sampled_from(["", "iptables", "nftables"]),
+            "conditionsV4": LISTS,
+            "conditionsV6": LISTS,
+            "externalSetMarkChain": TEXTS,
+            "markMasqBit": st.integers(-1, 40),
+        },
+    ),
+)
+def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
+    conf = None
+    with suppress(CniError):
+        conf = portmapconf.parse({**config, "runtimeConfig": {"portMappings": mappings}})
+    if conf is None:
+        return
+    of = PortMap(conf=conf, addresses=(ip_interface("10.0.0.2/24"), ip_interface("fd00::2/64")))
+    assert portmapconf.restore(portmapconf.render(of)) == (of if mappings else None)
+    for family in (4, 6):
+        for line in portmapiptables.additions("", of, family, chain="CNI-DN-1", comment="C"):
+            assert line.isprintable()
+        if conf.backend != "iptables":
+            rules = [line for line in portmapnft.additions({}, of, family, "c1") if line.startswith("add rule")]
+            assert all(rule.isprintable() and ";" not in rule for rule in rules)
