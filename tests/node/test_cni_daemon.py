@@ -1,0 +1,125 @@
+"""weftd and the CNI plugins together: what its start frees, and what STATUS says of it."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.test_store import change_memory
+from tests.support.netns import Netns
+from tests.support.weftd import Cluster, Daemon, eventually
+from weft.cni import build
+from weft.cni.install import install
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+class Runtime:
+    """Calls the flannel plugin on a node."""
+
+    def __init__(self, node: Daemon, folder: Path, bin_dir: Path) -> None:
+        self.node = node
+        self.folder = folder
+        self.bin_dir = bin_dir
+
+    def call(self, command: str, name: str = "", pod: Netns | None = None) -> Any:
+        """Return the decoded answer, None for none."""
+        config = {
+            "cniVersion": "1.1.0",
+            "name": "cbr0",
+            "type": "flannel",
+            "subnetFile": str(self.node.subnet_file),
+            "dataDir": str(self.folder / "flannel"),
+            "ipam": {"dataDir": str(self.folder / "nets")},
+        }
+        env = {
+            "PATH": os.environ["PATH"],
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": name,
+            "CNI_NETNS": pod.path if pod else "",
+            "CNI_IFNAME": "eth0" if name else "",
+            "CNI_PATH": str(self.bin_dir),
+            "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock"),
+            "WEFT_STATE_DIR": str(self.node.state_dir),
+        }
+        pipe = subprocess.PIPE
+        with self.node.netns.popen(
+            [str(self.bin_dir / "flannel")], env=env, stdin=pipe, stdout=pipe, stderr=pipe
+        ) as it:
+            out, _ = it.communicate(json.dumps(config).encode(), 20)
+        return json.loads(out) if out else None
+
+    @property
+    def owners(self) -> set[str]:
+        files = (self.folder / "nets" / "cbr0").glob("10.*")
+        return {path.read_text().split()[0] for path in files}
+
+
+def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:
+    pods = {name: Netns() for name in names}
+    runtime.node.pods += pods.values()
+    for name, pod in pods.items():
+        assert "ips" in runtime.call("ADD", name, pod)
+    return pods
+
+
+def test_at_its_start_it_frees_what_is_proved_to_be_leaked(cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    cluster.configure()
+    node = cluster.node(1).start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    pods = attach(runtime, "c1", "c2", "c3")
+    node.stop()
+    pods["c2"].run("ip link del eth0")
+    for path in (node.state_dir / "cni").glob("*/*.json"):
+        known = json.loads(path.read_text())
+        if known["container"] == "c3":
+            path.write_text(json.dumps({**known, "boot": "another"}))
+    (tmp_path / "nets" / "cbr0" / "10.5.0.9").write_text("stranger\r\neth0")
+    node.start()
+    eventually(lambda: runtime.owners == {"c1", "stranger"})
+    assert node.says("leaked attachment freed: network=cbr0 container=c2 interface=eth0 proof=host end veth")
+    assert node.says("leaked attachment freed: network=cbr0 container=c3 interface=eth0 proof=made in an earlier boot")
+    assert {path.name for path in (tmp_path / "flannel").iterdir()} == {"c1"}
+
+
+def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
+    own_cluster: Cluster, tmp_path: Path, bin_dir: Path
+):
+    own_cluster.configure()
+    node = own_cluster.node(1).start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    assert runtime.call("STATUS") is None
+    node.stop()
+    own_cluster.etcd.stop()
+    change_memory(node, expires=time.time() - 5)
+    node.spawn()
+    node.says("STORE-001")
+
+    def status() -> Any:
+        answer = runtime.call("STATUS")
+        return answer if answer and "STORE-001" in answer["msg"] else None
+
+    answer = eventually(status)
+    assert answer["code"] == 50
+    assert own_cluster.etcd.url in answer["msg"]
+    own_cluster.etcd.start()
+    node.wait_ready()
+    attach(runtime, "c1")
+    node.stop()
+    own_cluster.etcd.stop()
+    change_memory(node, expires=time.time() - 5)
+    node.spawn()
+    assert eventually(status)["code"] == 51
+    node.subnet_file.unlink()
+    absent = runtime.call("STATUS")
+    assert absent["code"] == 51
+    assert "LEASE-001" in absent["msg"]
+    assert "STORE-001" in absent["details"]
