@@ -10,7 +10,8 @@ from tests.support.cnihost import Site
 from tests.support.firewalld import system_bus
 from tests.support.netns import Netns
 from tests.support.otherroot import give_root
-from weft.cni import masq, programs
+from weft.cni import masq, programs, sweep
+from weft.cni.sweeper import node_host
 
 BOTH = ("10.0.0.2/24", "2001:db8:1:2::1/64")
 MATCH = "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
@@ -408,6 +409,29 @@ def test_what_another_boot_has_left_is_only_forgotten(site):
     collect(site)
     assert for_ip("10.0.0.2/32")[0] in rules(site.host)
     assert list((site.directory / "state" / "firewall").iterdir()) == []
+
+
+@pytest.mark.parametrize("backend", ["iptables", "nft"])
+def test_the_sweep_frees_what_a_leak_has_let_through(site, make_netns, backend):
+    site.wrap = lambda host: host  # the sweep has the machine's own root
+    pod = make_netns()
+    ipam = {"type": "host-local", "dataDir": str(site.store), "ranges": [[{"subnet": "10.0.0.0/24"}]]}
+    bridge = {"cniVersion": "1.0.0", "name": "net", "type": "bridge", "ipam": ipam}
+    result = site.call("bridge", "ADD", bridge, container=pod).result
+    assert call(site, "ADD", config(backend=backend, prevResult=result)).exit == 0
+    text = "\n".join(rules(site.host)) + str(elements(site.host, "pods4"))
+    assert "10.0.0.2" in text
+
+    def swept():
+        with node_host(site.node) as host:
+            return [sweep.free(host, one) for one in list(sweep.attachments(host))]
+
+    assert site.host.call(swept) == [""]
+    pod.run("ip link del eth0")
+    assert all(site.host.call(swept))
+    text = "\n".join(rules(site.host)) + str(elements(site.host, "pods4"))
+    assert "10.0.0.2" not in text
+    assert list((site.directory / "state").rglob("10.0.0.2")) == []
 
 
 @pytest.mark.parametrize("backend", ["iptables", "nft"])

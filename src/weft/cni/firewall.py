@@ -4,17 +4,19 @@ Always a later one in a chain: it takes the addresses from `prevResult` and retu
 kept, so that DEL and GC need neither the runtime's memory nor the container's namespace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from weft.cni import firewalld, firewalliptables, firewallnft, firewallrecord, masq
 from weft.cni.firewallrecord import Done
+from weft.cni.host import Host
 from weft.cni.skel import Call, Plugin, about
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult, firewallconf
 from weft.wire.cni import CniError, failure, versions_from
+from weft.wire.cnijson import Object
 from weft.wire.firewallconf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
 
 NAME: Final = "firewall"
@@ -27,10 +29,10 @@ def _add(call: Call) -> bytes:
     result = _previous(call)
     addresses = _addresses(result)
     bridge = _bridge(result) if conf.policy != OPEN else ""
-    done = Done(backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
+    done = Done(boot=call.host.boot_id, backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
     before = firewallrecord.look_up(call.host, call.attachment)
     if before is not None and before != done:
-        _undo(call, call.attachment, before)
+        _undo(call.host, call.attachment, before, note=call.note)
     firewallrecord.keep(call, done)
     try:
         _let_through(call, conf, done)
@@ -38,7 +40,7 @@ def _add(call: Call) -> bytes:
             _guard(call, conf, bridge, done)
     except (CniError, OSError):
         with suppress(CniError, OSError):  # what went wrong first is what people must read
-            _undo(call, call.attachment, done)
+            _undo(call.host, call.attachment, done, note=call.note)
         raise
     return cniresult.render(result, call.version)
 
@@ -110,33 +112,43 @@ def _owner(attachment: Attachment) -> str:
     return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[1]
 
 
-def _undo(call: Call, attachment: Attachment, done: Done) -> None:
-    """Take back what was done for an attachment alone, and forget it. May be repeated."""
-    addresses = firewallrecord.owned(call.host, attachment, done.addresses)
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Take back what was done for a leaked attachment, from its record."""
+    done = firewallrecord.parse(known)
+    if done is not None:
+        _undo(host, attachment, done, note=lambda _: None)
+
+
+def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str], None]) -> None:
+    """Take back what was done for an attachment alone, and forget it. May be repeated.
+
+    What was done in another boot ended with it: what is there for the same addresses is not this attachment's.
+    """
+    addresses = firewallrecord.owned(host, attachment, done.addresses) if done.boot == host.boot_id else ()
     match done.backend:
         case "iptables":
-            firewalliptables.remove(call.host, addresses)
+            firewalliptables.remove(host, addresses)
         case "nftables":
             owner = _owner(attachment)
-            firewallnft.remove(call.host, lambda comment: comment.startswith(owner))
-        case _:
-            _leave_zone(call, done.zone, addresses)
-    firewallrecord.forget(call.host, attachment, done.addresses)
+            firewallnft.remove(host, lambda comment: comment.startswith(owner))
+        case _ if addresses:
+            _leave_zone(host, done.zone, addresses, note)
+    firewallrecord.forget(host, attachment, done.addresses)
 
 
-def _leave_zone(call: Call, zone: str, addresses: Sequence[Ip]) -> None:
+def _leave_zone(host: Host, zone: str, addresses: Sequence[Ip], note: Callable[[str], None]) -> None:
     """Take addresses out of the zone. firewalld forgets them with its end, and may have forgotten some already."""
     try:
-        with firewalld.opened(call.host.files) as running:
+        with firewalld.opened(host.files) as running:
             if running is None:
                 return
             for address in addresses:
                 try:
                     running.remove(zone, address)
                 except CniError as error:
-                    call.note(f"firewall: {error}")
+                    note(f"firewall: {error}")
     except CniError as error:
-        call.note(f"firewall: {error}")
+        note(f"firewall: {error}")
 
 
 def _delete(call: Call) -> None:
@@ -144,7 +156,7 @@ def _delete(call: Call) -> None:
     if done is None:
         _delete_strangers(call)
     else:
-        _undo(call, call.attachment, done)
+        _undo(call.host, call.attachment, done, note=call.note)
 
 
 def _delete_strangers(call: Call) -> None:
@@ -163,7 +175,8 @@ def _delete_strangers(call: Call) -> None:
     backends = (conf.backend,) if conf.backend in (IPTABLES, NFTABLES, FIREWALLD) else (FIREWALLD, NFTABLES, IPTABLES)
     for backend in backends:
         try:
-            _undo(call, call.attachment, Done(backend=backend, zone=conf.zone, addresses=_addresses(result)))
+            done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))
+            _undo(call.host, call.attachment, done, note=call.note)
         except (CniError, OSError) as error:
             call.note(f"firewall: no {backend} rules looked at: {error}")
 
@@ -173,7 +186,7 @@ def _check(call: Call) -> None:
     result = _previous(call)
     kept = firewallrecord.look_up(call.host, call.attachment)
     backend = kept.backend if kept else _choose(call, conf)
-    done = Done(backend=backend, zone=conf.zone, addresses=_addresses(result))
+    done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))
     problem = _missing(call, conf, done)
     if not problem and conf.policy != OPEN:
         problem = _missing_guard(call, conf, _bridge(result), done)
@@ -211,7 +224,7 @@ def _gc(call: Call) -> None:
             if done is None:
                 firewallrecord.forget(call.host, attachment, ())
             else:
-                _undo(call, attachment, done)
+                _undo(call.host, attachment, done, note=call.note)
         except (CniError, OSError) as error:
             problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
     _collect_strangers(call)

@@ -24,8 +24,9 @@ _OWNERS: Final = "/firewall-owners"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What was done for an attachment, and with which backend. `zone` is firewalld's."""
+    """What was done for an attachment, in which boot, and with which backend. `zone` is firewalld's."""
 
+    boot: str
     backend: str
     zone: str
     addresses: tuple[Ip, ...]
@@ -39,16 +40,29 @@ def keep(call: Call, done: Done) -> None:
         call.host.state.replace(_path(address), record.key_of(call.attachment).encode(), parents=0o700)
 
 
+def parse(known: Object) -> Done | None:
+    """Read what `keep` has kept; None if it is torn."""
+    try:
+        return Done(
+            boot=cnijson.text(known, "boot"),
+            backend=cnijson.text(known, "backend"),
+            zone=cnijson.text(known, "zone"),
+            addresses=tuple(map(cnijson.parse_ip, cnijson.items(known, "addresses", cnijson.as_text))),
+        )
+    except JsonError:
+        return None
+
+
 def look_up(host: Host, attachment: Attachment) -> Done | None:
     """Return what was done for an attachment in this boot, None if nothing is known."""
     known = record.look_up(host, _SUBJECT, attachment)
-    return None if known is None else _parse(known)
+    return None if known is None else parse(known)
 
 
 def everything(host: Host) -> Iterator[tuple[Attachment, Done | None]]:
-    """Give all that is kept; with None what is torn or of another boot, of which nothing is left to undo."""
+    """Give all that is kept, of other boots too; with None what is torn."""
     for attachment, known in list(record.everything(host, _SUBJECT)):
-        yield attachment, _parse(known) if known.get("boot") == host.boot_id else None
+        yield attachment, parse(known)
 
 
 def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[Ip, ...]:
@@ -73,14 +87,3 @@ def _owner(host: Host, address: Ip) -> str:
 
 def _path(address: Ip) -> str:
     return f"{_OWNERS}/{address}"
-
-
-def _parse(known: Object) -> Done | None:
-    try:
-        return Done(
-            backend=cnijson.text(known, "backend"),
-            zone=cnijson.text(known, "zone"),
-            addresses=tuple(map(cnijson.parse_ip, cnijson.items(known, "addresses", cnijson.as_text))),
-        )
-    except JsonError:
-        return None

@@ -24,6 +24,7 @@ _UNDO: Final = {
     record.LINKS: "weft.cni.leftlinks:undo",
     "portmap": "weft.cni.portmapforms:undo_leaked",
     "bandwidth": "weft.cni.bandwidth:undo",
+    "firewall": "weft.cni.firewall:undo",
     flannelstate.SUBJECT: "weft.cni.flannelstate:undo",
     ipamrecord.SUBJECT: "weft.cni.ipamrecord:undo",
 }
