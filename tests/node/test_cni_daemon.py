@@ -117,6 +117,7 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     own_cluster.etcd.stop()
     change_memory(node, expires=time.time() - 5)
     node.spawn()
+    node.says("STORE-001")
     assert eventually(status)["code"] == 51
     node.subnet_file.unlink()
     absent = runtime.call("STATUS")
