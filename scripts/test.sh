@@ -4,8 +4,9 @@
 #   pure      no root, no kernel; with the branch coverage of the pure half
 #   system    stores, kernel objects and the daemon; two at a time, in a network namespace of their own, so that not
 #             even a faulty test can reach the machine's
-#   campaign  kill -9 at seeded points, for minutes at most; it prints its seed and how often each point was hit
+#   campaign  kill -9 at seeded points, and hostile input; for minutes at most, with seeds and counts printed
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, in a namespace as above
+#   vm        what this kernel lacks, in a virtual machine with Debian's
 #   lab       several real nodes, and the commands of the docs; one at a time
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -30,8 +31,9 @@ stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage 'system tests' 900 "${apart[@]}" $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
-stage 'kill -9 at named points' 300 $bin/python $(pytest_of campaign) -s tests/campaign
+stage 'kills and hostile input' 600 $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'real runtimes' 600 "${apart[@]}" $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
+stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' 10 sh -c 'git status --short; test -z "$(git status --short)"'

@@ -1,0 +1,278 @@
+"""A virtual machine with Debian's own kernel, for what the kernel of the machine that tests lacks.
+
+Plain emulation (test-platform: /dev/kvm does not boot it): some ten seconds a run. The machine has no disk and no
+network; its root is an initramfs of this machine's programs, of Python with its standard library, and of weft.
+
+    boot("tests.vm.scenarios_x", …)    runs each `check_…` of these modules there; returns what became of each
+"""
+
+import compileall
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CHECKOUT: Final = Path(__file__).parents[2]
+SECONDS: Final = 400
+
+_PROGRAMS: Final = (
+    *(
+        "dash",
+        "env",
+        "cat",
+        "ls",
+        "tr",
+        "sleep",
+        "head",
+        "mkdir",
+        "rm",
+        "true",
+        "grep",
+        "mount",
+        "kmod",
+        "stty",
+        "nsenter",
+        "ping",
+        "sysctl",
+    ),
+    *("ip", "tc", "bridge", "nft", "conntrack", "iptables", "ip6tables", "iptables-save", "iptables-restore"),
+    *("ip6tables-save", "ip6tables-restore", "busybox"),
+)
+_LIBRARIES: Final = ("libnftables.so.1", "libc.so.6")
+# With what they need themselves. What is not loaded by name is loaded by the kernel when it is asked for.
+_MODULES: Final = (
+    *("af_packet", "unix", "ipv6", "veth", "dummy", "ifb", "bridge", "br_netfilter", "8021q", "vxlan", "sctp"),
+    *(
+        "nf_tables",
+        "nf_conntrack",
+        "nf_conntrack_netlink",
+        "nf_nat",
+        "nft_chain_nat",
+        "nft_ct",
+        "nft_fib_inet",
+        "nft_nat",
+    ),
+    *("nft_fib_ipv4", "nft_fib_ipv6", "nft_masq", "nft_redir", "nft_compat", "nft_log", "nft_limit", "nft_reject_inet"),
+    *(
+        "nf_log_syslog",
+        "ip_tables",
+        "ip6_tables",
+        "xt_addrtype",
+        "xt_comment",
+        "xt_conntrack",
+        "xt_mark",
+        "xt_multiport",
+    ),
+    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred"),
+)
+_EXTENSIONS: Final = ("/usr/lib/x86_64-linux-gnu/xtables", "/etc/ethertypes", "/etc/protocols", "/etc/services")
+# Of the standard library, what no test needs and is large.
+_UNWANTED: Final = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "pydoc_data", "config-3*")
+# tests.support.netns has fixtures.
+_PACKAGES: Final = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
+_INIT: Final = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin HOME=/root PYTHONPATH=/weft/src:/weft:/python
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /dev/pts; mount -t tmpfs run /run; mount -t tmpfs tmp /tmp
+stty -F /dev/ttyS1 raw -echo
+modprobe -a @modules@
+ip link set lo up
+cd /weft
+python3.11 -B -m tests.vm.inside @checks@ >/dev/console 2>&1
+busybox poweroff -f
+"""
+
+
+class VmError(Exception):
+    """The machine did not come to an end that it could report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one check: `failure` is empty, or a traceback."""
+
+    failure: str
+    seconds: float
+
+
+def boot(*modules: str) -> dict[str, Outcome]:
+    """Run the checks of modules in a machine; by name what became of each. `VmError` with the console's end."""
+    kernel = _kernel()
+    with tempfile.TemporaryDirectory(prefix="weft-vm-") as name:
+        folder = Path(name)
+        base = _base(kernel)
+        own = _archive(_own_tree(folder / "own", modules), folder / "own.cpio")
+        # The kernel unpacks archives that stand one behind the other.
+        with (folder / "initramfs").open("wb") as whole:
+            for part in (base, own):
+                with part.open("rb") as archive:
+                    shutil.copyfileobj(archive, whole)
+        return _run(kernel, folder)
+
+
+def _kernel() -> Path:
+    done = subprocess.run([CHECKOUT / "scripts" / "vm-kernel.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(done.stdout.strip())
+
+
+def _run(kernel: Path, folder: Path) -> dict[str, Outcome]:
+    console, report = folder / "console", folder / "report"
+    [image] = (kernel / "boot").glob("vmlinuz-*")
+    command = [
+        *("qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024", "-smp", "2"),
+        *("-display", "none", "-no-reboot", "-nic", "none", "-monitor", "none"),
+        *("-serial", f"file:{console}", "-serial", f"file:{report}"),
+        *("-kernel", str(image), "-initrd", str(folder / "initramfs"), "-append", "console=ttyS0 quiet panic=-1"),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        problem = done.stderr
+    except subprocess.TimeoutExpired:
+        problem = f"not finished after {SECONDS} s"
+    lines = report.read_text(errors="replace").splitlines() if report.exists() else []
+    if lines[-1:] != ["end"]:
+        said = console.read_text(errors="replace") if console.exists() else ""
+        last = lines[-1][:200] if lines else "nothing"
+        raise VmError(f"the machine's last words: {last}\n{problem}\nits console ended with:\n{said[-4000:]}")
+    outcomes = map(json.loads, lines[:-1])
+    return {each["check"]: Outcome(failure=each["failure"], seconds=each["seconds"]) for each in outcomes}
+
+
+# --- What the machine consists of
+
+
+def _base(kernel: Path) -> Path:
+    """The part that changes with this machine's packages alone, made once for each state of them."""
+    wanted = hashlib.sha256(f"{kernel.name} {Path(__file__).read_text()} {sys.version}".encode())
+    for program in _PROGRAMS:
+        wanted.update(str(_found(program).stat().st_mtime_ns).encode())
+    archive = kernel.parent / f"base-{wanted.hexdigest()[:16]}.cpio"
+    if not archive.exists():
+        for old in kernel.parent.glob("base-*.cpio"):
+            old.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix="weft-vm-") as name:
+            tree = Path(name, "tree")
+            _base_tree(tree, kernel)
+            _archive(tree, Path(name, "base.cpio"))
+            shutil.copy2(Path(name, "base.cpio"), archive.with_suffix(f".{os.getpid()}"))
+        archive.with_suffix(f".{os.getpid()}").rename(archive)
+    return archive
+
+
+def _base_tree(tree: Path, kernel: Path) -> None:
+    for name in (
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib",
+        "usr/lib64",
+        "proc",
+        "sys",
+        "dev",
+        "run",
+        "tmp",
+        "root",
+        "var/lib",
+        "etc",
+    ):
+        (tree / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (tree / name).symlink_to(f"usr/{name}")
+    for program in _PROGRAMS:
+        _copy(tree, _found(program))
+    python = Path(sysconfig.get_path("stdlib"))
+    _copy(tree, Path("/usr/bin/python3.11"))
+    shutil.copytree(python, tree / python.relative_to("/"), ignore=shutil.ignore_patterns(*_UNWANTED), symlinks=True)
+    for extension in (*python.glob("lib-dynload/*.so"), *Path(_EXTENSIONS[0]).glob("*.so")):
+        _copy_libraries(tree, extension)
+    for library in _LIBRARIES:
+        _copy(tree, Path("/usr/lib/x86_64-linux-gnu", library))
+    for name in _EXTENSIONS:
+        if Path(name).exists():
+            _copy(tree, Path(name))
+    site = Path(sysconfig.get_path("purelib"))
+    for name in _PACKAGES:
+        source = site / name
+        shutil.copytree(source, tree / "python" / name) if source.is_dir() else shutil.copy2(source, tree / "python")
+    compileall.compile_dir(tree / "python", quiet=2)
+    for program, name in (("dash", "sh"), ("kmod", "modprobe")):
+        (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).unlink(missing_ok=True)
+        (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).symlink_to(f"/usr/bin/{program}")
+    _copy_modules(tree, kernel)
+
+
+def _found(program: str) -> Path:
+    path = shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if path is None:
+        raise VmError(f"no {program} on this machine; scripts/setup.sh installs what is needed")
+    return Path(path)
+
+
+def _copy(tree: Path, path: Path) -> None:
+    """Copy a file, what links lead to, and the libraries that it needs."""
+    target = tree / path.parent.resolve().relative_to("/") / path.name
+    if target.exists() or target.is_symlink():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():
+        target.symlink_to(path.readlink())
+        _copy(tree, path.parent / path.readlink())
+    elif path.is_dir():
+        shutil.copytree(path, target, symlinks=True)
+    else:
+        shutil.copy2(path, target)
+        _copy_libraries(tree, path)
+
+
+def _copy_libraries(tree: Path, path: Path) -> None:
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    for library in re.findall(r"(/\S+) \(0x", said):
+        _copy(tree, Path(library))
+
+
+def _copy_modules(tree: Path, kernel: Path) -> None:
+    [folder] = (kernel / "lib" / "modules").iterdir()
+    target = tree / "usr/lib/modules" / folder.name
+    target.mkdir(parents=True)
+    needs = {
+        line.split(":")[0]: line.split(":")[1].split() for line in (folder / "modules.dep").read_text().splitlines()
+    }
+    by_name = {Path(path).name.split(".")[0].replace("-", "_"): path for path in needs}
+    wanted = [by_name[name] for name in _MODULES if name in by_name]
+    for path in {*wanted, *(needed for each in wanted for needed in needs[each])}:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / path, target / path)
+    for path in folder.glob("modules.*"):
+        shutil.copy2(path, target)
+
+
+def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
+    """What changes with every run: weft, its tests, and what to do."""
+    for name in ("src/weft", "tests"):
+        ignore = shutil.ignore_patterns("*.cpio", "bin", "client")
+        shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
+    init = tree / "init"
+    init.write_text(_INIT.replace("@modules@", " ".join(_MODULES)).replace("@checks@", " ".join(modules)))
+    init.chmod(0o755)
+    return tree
+
+
+def _archive(tree: Path, out: Path) -> Path:
+    names = b"\0".join(os.fsencode(path.relative_to(tree)) for path in _sorted(tree))
+    with out.open("wb") as archive:
+        command = ["cpio", "--null", "--create", "--format=newc", "--owner=0:0", "--quiet"]
+        subprocess.run(command, cwd=tree, input=names, stdout=archive, check=True)
+    return out
+
+
+def _sorted(tree: Path) -> Iterable[Path]:
+    """All paths below, directories before what is in them."""
+    return sorted(tree.rglob("*"))

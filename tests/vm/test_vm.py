@@ -1,0 +1,35 @@
+"""What the kernel of this machine cannot do, in a virtual machine with Debian's: one start for all checks."""
+
+from importlib import import_module
+
+import pytest
+
+from tests.support import vm
+from tests.support.vm import Outcome
+
+pytestmark = pytest.mark.timeout(vm.SECONDS + 100)
+
+MODULES = ("tests.vm.scenarios_vlan", "tests.vm.scenarios_bridge", "tests.vm.scenarios_portmap")
+ROWS = {
+    "check_b6_the_gateway_of_a_vlan": "cni.md B6",
+    "check_b6_the_default_vlan_is_kept_if_asked_for": "cni.md B6",
+    "check_b7_a_trunk": "cni.md B7",
+    "check_sctp_in_rules_of_iptables": "cni.md M23",
+}
+CHECKS = [name for module in MODULES for name in vars(import_module(module)) if name.startswith("check_")]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    return vm.boot(*MODULES)
+
+
+@pytest.mark.parametrize(
+    "check", [pytest.param(name, marks=pytest.mark.spec(ROWS[name]) if name in ROWS else ()) for name in CHECKS]
+)
+def test_in_the_machine(outcomes: dict[str, Outcome], check: str):
+    assert not outcomes[check].failure, outcomes[check].failure
+
+
+def test_every_row_has_its_check():
+    assert set(ROWS) <= set(CHECKS)
