@@ -144,3 +144,19 @@ def test_nothing_stays_when_the_tool_refuses(site, pod, monkeypatch):
     assert rules(site, "iptables") == []
     assert site.reservations("dbnet") == {}
     assert [link["ifname"] for link in pod.json("ip -j link")] == ["lo"]
+
+
+BYTES_ON_A_BRIDGE = r"""
+printf 'add table bridge nat; add chain bridge nat y; add rule bridge nat y drop comment "\xff"' | nft -f -"""
+BYTES_IN_NAT = r"""
+iptables -t nat -A POSTROUTING -s 192.0.2.1 -m comment --comment "$(printf '\377')" -j ACCEPT"""
+
+
+@pytest.mark.parametrize("others", [BYTES_ON_A_BRIDGE, BYTES_IN_NAT], ids=["nft", "iptables"])
+def test_comments_of_others_need_not_be_text(site, pod, others):
+    site.host.run(others)
+    conf = config(site, "iptables", macspoofchk=True)
+    for verb in ("ADD", "DEL"):
+        answer = site.call("bridge", verb, conf, container=pod)
+        assert answer.exit == 0, answer.json
+    assert site.host.run("iptables-save -t nat | grep -ac CNI- || true").strip() == "0"

@@ -47,7 +47,14 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
         raise failure(f"{program}: program not found", f"HOST-002: not in {_SEARCH_PATH}")
     try:
         done = subprocess.run(
-            [path, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+            [path, *arguments],
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            # What others have put into comments may be anything.
+            errors="surrogateescape",
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
