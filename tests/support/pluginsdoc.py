@@ -49,7 +49,7 @@ PAGES = {
         example={**_BRIDGE, "hairpinMode": True, "ipMasq": True},
     ),
     "ptp": Page(
-        lead="Joins the container to the node by a pair of interfaces, without a bridge. The node routes its addresses.",
+        lead="Joins the container to the node by a pair of interfaces, without a bridge. The node routes to it.",
         conf="ptpconf",
         example={"type": "ptp", "ipMasq": True, "ipam": _ADDRESSES},
     ),
@@ -102,7 +102,7 @@ PAGES = {
         first=_BRIDGE,
     ),
     "tuning": Page(
-        lead="Changes settings of the container's network and of its interface. It comes behind a plugin that makes it.",
+        lead="Changes settings of the container's network and of its interface. It comes behind the one that makes it.",
         conf="tuningconf",
         example={"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}, "mtu": 1400},
         first=_BRIDGE,
