@@ -378,6 +378,20 @@ class TestTurns:
         assert lines.index("end killed add") < lines.index("GC  gc") < lines.index("end  gc")
         assert lines.index("end  gc") < lines.index("ADD later later")
 
+    def test_those_that_wait_leave_room_for_what_they_wait_for(self, daemon: CniDaemon, tmp_path: Path):
+        """GCs wait for an ADD, whose delegate of somebody else's calls a plugin of ours."""
+        go = tmp_path / "go"
+        _program(tmp_path / "theirs", f"while ! test -e {go}; do sleep 0.02; done; exec {daemon.bin_dir}/host-local")
+        config = {"do": "delegate", "name": "theirs", "command": "DEL", "word": "outer", "del": "look"}
+        add = daemon.start("ADD", config, container="outer", CNI_PATH=str(tmp_path)).feed()
+        wait_for(lambda: "ADD outer outer" in daemon.journal())
+        several = [daemon.start("GC", {"word": f"crowd{n}"}, container="").feed() for n in range(5)]
+        assert daemon.call("STATUS", {}, container="")
+        assert not [line for line in daemon.journal() if "crowd" in line]
+        go.touch()
+        assert add.answer()["ran"][0] == 0
+        assert all(client.answer() for client in several)
+
     def test_many_at_once(self, daemon: CniDaemon):
         clients = [daemon.start("ADD", {"word": f"{n}"}, container=f"many{n % 7}").feed() for n in range(30)]
         assert all(client.answer()["plugin"] == "bridge" for client in clients)

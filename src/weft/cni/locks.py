@@ -10,8 +10,8 @@ is held on its behalf: it carries the holder's token in its environment and is l
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Final
 
 from weft.cni.files import RootedFiles
@@ -22,6 +22,8 @@ _LOCKS: Final = "/locks"
 _TOKENS: Final = "/turns"
 # Beyond all checksums: the byte that every request of a container shares, and GC has for itself.
 _NODE: Final = 1 << 32
+
+Aside = Callable[[], AbstractContextManager[None]]
 
 
 class Turn:
@@ -53,21 +55,31 @@ class ContainerLocks:
         files.makedirs(_TOKENS, mode=0o700)
 
     @contextmanager
-    def hold(self, env: Mapping[str, str]) -> Iterator[Turn | None]:
-        """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts."""
+    def hold(self, env: Mapping[str, str], *, aside: Aside = nullcontext) -> Iterator[Turn | None]:
+        """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts.
+
+        What it may have to wait for can need the caller's place among threads: it waits inside `aside`.
+        """
         place = _place(env)
         if place is None or self.inside(env):
             yield None
             return
         with ExitStack() as held:
             if place != _NODE:
-                held.enter_context(self._files.lock_byte(_LOCKS, _NODE, shared=True))
-            held.enter_context(self._files.lock_byte(_LOCKS, place))
+                self._wait(held, _NODE, aside, shared=True)
+            self._wait(held, place, aside, shared=False)
             turn = Turn(self._files, _token_path(place))
             try:
                 yield turn
             finally:
                 turn.end()
+
+    def _wait(self, held: ExitStack, place: int, aside: Aside, *, shared: bool) -> None:
+        try:
+            held.enter_context(self._files.lock_byte(_LOCKS, place, wait=False, shared=shared))
+        except BlockingIOError:
+            with aside():
+                held.enter_context(self._files.lock_byte(_LOCKS, place, shared=shared))
 
     def inside(self, env: Mapping[str, str]) -> bool:
         """Tell whether the request comes from a delegate of whoever holds its turn now."""

@@ -73,7 +73,7 @@ class Session:
         """Do what is asked and answer."""
         self._since = time.monotonic()
         try:
-            with self._service.locks.hold(self._call.env) as self._turn:
+            with self._service.locks.hold(self._call.env, aside=self._service.turns.aside) as self._turn:
                 self._serve()
         except CniError as error:
             self._reply(Done(exit=1, stdout=error.render()))
