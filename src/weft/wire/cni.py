@@ -65,11 +65,6 @@ def failure(msg: str, details: str = "") -> CniError:
     return CniError(INTERNAL, msg, details)
 
 
-def not_in_this_build(what: str) -> CniError:
-    """Return the error for a key or a verb that this build understands and cannot serve: never a silent success."""
-    return CniError(BAD_CONFIG, f"{what}: not in this build", "remove it, or use a later weft")
-
-
 def encode(value: object) -> bytes:
     """Return JSON as plugins print it: indented by four, no newline at the end.
 
