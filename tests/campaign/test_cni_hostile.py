@@ -1,0 +1,246 @@
+"""Hostile input by chance: configurations, variables and frames that no sane runtime sends.
+
+Each call gets one CNI error object with a right code, or a correct success that DEL undoes, within limits; nothing is
+left behind. The seed is printed, and another one each time; set WEFT_SEED to repeat a run.
+"""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.support.hostilecases import BODY, Case, make
+from tests.support.hostiledaemon import PLANTED
+from tests.support.hostileframes import CODES, Hostile, attempt
+from tests.support.hostilegood import CHAINED, good_configurations
+from tests.support.hostilesite import CALL_SECONDS, MEMORY, SOON, Answer, Site
+from weft.wire import cni
+from weft.wire.frames import Done
+
+# Without the daemon a call takes 150 ms, and is the same Python from the same start.
+ALONE = 0.04
+# How many are no plugin's client at all, but speak to the daemon's socket.
+FRAMES = 0.3
+
+
+class Campaign:
+    """Hostile calls on a site, each judged."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.counts: Counter[str] = Counter()
+        self.patience = SOON
+        held = self._hold()
+        self.good = good_configurations(held)
+        self.env = {name: self._env(name in CHAINED) for name in self.good}
+        self._warm_up()
+        self.start_over()
+
+    def _env(self, held: bool) -> dict[str, str]:
+        return {
+            "CNI_CONTAINERID": "held" if held else "c1",
+            "CNI_NETNS": (self.site.held if held else self.site.free).path,
+            "CNI_IFNAME": "eth0",
+            "CNI_PATH": "/weft",
+        }
+
+    def _hold(self) -> Any:
+        """Attach the pod that chained plugins work on."""
+        ipam = {"type": "host-local", "dataDir": "/var/lib/held", "subnet": "10.95.0.0/24"}
+        config = {
+            "cniVersion": "1.1.0",
+            "name": "held",
+            "type": "bridge",
+            "bridge": "held0",
+            "isGateway": True,
+            "ipam": ipam,
+        }
+        return self.succeed("bridge", "ADD", config, held=True)
+
+    def succeed(self, plugin: str, command: str, config: Any, *, held: bool) -> Any:
+        """A call that must go well; returns its result."""
+        case = Case(plugin=plugin, command=command, env={**self._env(held), "CNI_COMMAND": command}, config=config)
+        answer = self._call(case.encoded())
+        assert answer.exit == 0, (plugin, command, answer)
+        return answer.json if command == "ADD" else None
+
+    def _warm_up(self) -> None:
+        """Have every plugin do its best once: what stays for all, as chains do, is there from now on."""
+        for name, config in self.good.items():
+            for _ in range(2):
+                for command in ("ADD", "DEL"):
+                    self.succeed(name, command, {**config, "cniVersion": "1.1.0"}, held=name in CHAINED)
+        time.sleep(SOON / 2)  # addresses of the pod that is held come to rest
+
+    def start_over(self) -> None:
+        """Take what is there now for what was there before."""
+        site = self.site
+        self.bridges = site.bridges()
+        self.before = site.look()
+        self.descriptors, self.threads, self.memory = site.descriptors(), site.threads(), site.memory()
+
+    def _call(self, case: Case, *, alone: bool = False) -> Answer:
+        return self.site.call(case.plugin, case.env, case.stdin, alone=alone)
+
+    def round(self, chance: random.Random) -> None:
+        """One hostile call, and what a runtime does after it."""
+        alone = chance.random() < ALONE
+        case = make(chance, self.good, self.env, framed=not alone)
+        answer = self._call(case, alone=alone)
+        try:
+            self.judge(case, answer)
+            if case.command == "ADD" and answer.exit == 0:
+                undone = self._call(case.again("DEL"), alone=alone)
+                assert undone.exit == 0, ("what ADD did, DEL cannot undo", undone)
+            self.check_nothing_left()
+        except BaseException:
+            print(f"{'alone' if alone else 'daemon'}: {case}\nanswer: {answer}")
+            raise
+        self.counts[f"{case.plugin} {case.command[:9]!r} {'ok' if answer.exit == 0 else answer.json['code']}"] += 1
+
+    def frame_round(self, chance: random.Random) -> None:
+        """One hostile client of the daemon's socket."""
+        command = chance.choice(("ADD", "ADD", "DEL", "CHECK"))
+        config = {**self.good["bridge"], "cniVersion": "1.1.0"}
+        if chance.random() < 0.3:
+            config["ipam"] = {"type": "foreign"}
+        env = {**self.env["bridge"], "CNI_COMMAND": command}
+        hostile, done = attempt(chance, self.site, config, env)
+        try:
+            self.judge_frame(hostile, done)
+            # A delegate of whose end nobody knows is owed its DEL; a runtime asks for it after a failed ADD.
+            if command == "ADD" and (hostile.delegated or (done is not None and done.exit == 0)):
+                self.succeed(hostile.call.plugin, "DEL", config, held=False)
+            self.check_nothing_left()
+        except BaseException:
+            names = [name for name, _ in hostile.named]
+            print(f"{command}: {hostile.what}, {names}, {hostile.data[:200]!r}\nanswer: {done}")
+            raise
+        code = "silence" if done is None else "ok" if done.exit == 0 else json.loads(done.stdout)["code"]
+        self.counts[f"frame {command} {code}"] += 1
+
+    def judge_frame(self, hostile: Hostile, done: Done | None) -> None:
+        """Refuse silence for those who wait, and what is no answer."""
+        if done is None:
+            # Nor for those who answer an order with something else.
+            assert hostile.hangs_up or hostile.delegated, "no answer"
+            return
+        assert b"Traceback" not in done.stderr
+        if done.exit == 0:
+            assert not hostile.fails, "this should have failed"
+            return
+        assert done.exit == 1
+        error = json.loads(done.stdout)
+        assert {"code", "msg"} <= set(error) <= {"cniVersion", "code", "msg", "details"}
+        assert "internal fault" not in error["msg"]
+        codes = CODES if hostile.fails else CODES | BODY
+        assert error["code"] in codes, f"code {error['code']} is none of {sorted(codes)}"
+
+    def judge(self, case: Case, answer: Answer) -> None:
+        """Refuse what is no answer, or not the right one."""
+        assert answer.seconds < CALL_SECONDS, f"took {answer.seconds:.1f} s"
+        assert b"Traceback" not in answer.stderr
+        if answer.exit == 0:
+            assert not case.fails, "this should have failed"
+            if case.command == "ADD":
+                assert answer.json["cniVersion"] == case.config["cniVersion"]
+            elif case.command == "VERSION":
+                assert answer.json["supportedVersions"] == list(cni.VERSIONS)
+            else:
+                assert answer.stdout == b""
+            return
+        assert answer.exit == 1
+        error = answer.json
+        assert {"code", "msg"} <= set(error) <= {"cniVersion", "code", "msg", "details"}
+        assert type(error["code"]) is int
+        assert error["msg"]
+        assert "internal fault" not in error["msg"]
+        waits = error["code"] == cni.TRY_AGAIN and "LEASE-001" in error["msg"] and not case.fails
+        assert error["code"] in case.codes or waits, f"code {error['code']} is none of {sorted(case.codes)}"
+
+    def check_nothing_left(self) -> None:
+        """Compare with before; what is done after an answer gets its time."""
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                self.site.tidy(self.bridges)
+                self._check()
+            except AssertionError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    def _check(self) -> None:
+        site, now = self.site, self.site.look()
+        left = sorted(set(now.items()) - set(self.before.items()))
+        lost = sorted(set(self.before.items()) - set(now.items()))
+        assert not left, f"left behind: {left[:9]}"
+        assert not lost, f"gone: {lost[:9]}"
+        assert site.descriptors() <= self.descriptors, "descriptors are kept"
+        assert site.threads() <= self.threads, "threads are kept"
+        assert site.memory() < self.memory + MEMORY, "memory is kept"
+        assert site.daemon.poll() is None
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    with ExitStack() as stack:
+        yield Campaign(Site(tmp_path_factory.mktemp("hostile") / "site", stack))
+
+
+def calls(campaign: Campaign, number: int, *, seed: int | None = None) -> None:
+    """Make so many hostile calls; the first wrong answer ends the test."""
+    if seed is None:
+        seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
+    print(f"WEFT_SEED={seed}")
+    chance = random.Random(seed)
+    for _ in range(number):
+        campaign.frame_round(chance) if chance.random() < FRAMES else campaign.round(chance)
+    print("".join(f"{count:5} {name}\n" for name, count in sorted(campaign.counts.items())))
+
+
+def test_hostile_calls_get_an_error_and_leave_nothing(campaign: Campaign):
+    calls(campaign, 200)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_two_thousand_hostile_calls(campaign: Campaign):
+    calls(campaign, 2000)
+
+
+# By which words each planted fault is found.
+FOUND = {
+    "leaves a link": "left behind.*planted",
+    "leaves a rule": "left behind.*planted",
+    "leaves a file of the caller's": "left behind.*file of the caller: var/lib/planted",
+    "leaves a file of the state": "left behind.*state: cni/planted",
+    "writes to the daemon's own files": "left behind.*file of the daemon: var/lib/planted",
+    "keeps a descriptor": "descriptors are kept",
+    "keeps a thread": "threads are kept",
+    "keeps memory": "memory is kept",
+    "takes too long": r"took \d\.\d s",
+    "ends in a fault": "no answer|code 11 is none of",
+    "says something else": "Extra data",
+    "says an odd code": "code 100 is none of",
+    "fails without a word": "Expecting value",
+    "says that it went well": "this should have failed|Expecting value",
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(campaign: Campaign, monkeypatch: pytest.MonkeyPatch, fault: str):
+    monkeypatch.setattr(campaign, "patience", 0.5)
+    campaign.site.plant(fault)
+    with pytest.raises((AssertionError, ValueError), match=FOUND[fault]):
+        calls(campaign, 100, seed=1)
+    campaign.site.plant("")
+    campaign.start_over()
