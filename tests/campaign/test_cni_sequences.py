@@ -295,7 +295,7 @@ def campaign(node: ChainNode, count: int) -> None:
     only = os.environ.get("WEFT_SEQUENCE")
     did: Counter[str] = Counter()
     for number in [int(only)] if only else range(count):
-        if number == count // 2:  # from here on the daemon sweeps as well
+        if number >= count // 2 and not (node.directory / "sweep").exists():  # from here on the daemon sweeps as well
             (node.directory / "sweep").write_text("0.5")
             node.end()
         with closing(Sequence(node, random.Random(f"{seed}:{number}"), did)) as sequence:
