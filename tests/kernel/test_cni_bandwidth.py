@@ -293,6 +293,15 @@ def test_gc_removes_what_is_gone_and_nothing_else(site, pod, make_netns):
     assert ifbs(site.host) == [kept]
 
 
+def test_status_tells_what_the_kernel_lacks(site, monkeypatch):
+    conf = {"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth"}
+    assert site.call("bandwidth", "STATUS", conf | SMALL).exit == 0
+    monkeypatch.setattr("weft.cni.bandwidth.link_kinds", lambda *_: frozenset())
+    assert site.call("bandwidth", "STATUS", conf).exit == 0
+    answer = site.call("bandwidth", "STATUS", conf | SMALL)
+    assert (answer.code, answer.msg) == (50, "egressRate needs IFB devices, which this kernel cannot make")
+
+
 def test_traffic_takes_the_time_that_it_should(site, pod):
     limits = {"ingressRate": 8_000_000, "ingressBurst": 80_000, "egressRate": 8_000_000, "egressBurst": 80_000}
     assert call(site, "ADD", config(join(site, pod), **limits), pod).exit == 0

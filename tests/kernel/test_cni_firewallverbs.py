@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.firewalld import system_bus
 from tests.support.podfirewall import call, config, elements, for_ip, root, rules, site
 from weft.cni import sweep
 from weft.cni.sweeper import node_host
@@ -146,3 +147,22 @@ def test_gc_takes_back_the_policy_of_bridges_that_are_gone(site, backend):
     collect(site, "cni0", "cni1")
     text = "\n".join(rules(site.host)) + str([elements(site.host, name) for name in ("bridges", "within")])
     assert ("cni0" in text, "cni1" in text) == (True, False)
+
+
+@pytest.mark.parametrize("backend", ["", "iptables", "nft"])
+def test_status(site, monkeypatch, backend):
+    conf = {"cniVersion": "1.1.0", "name": "net", "type": "firewall", "backend": backend}
+    assert call(site, "STATUS", conf).exit == 0
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    answer = call(site, "STATUS", conf)
+    kind = "nftables" if backend == "nft" else "iptables"
+    assert (answer.code, answer.msg) == (50, f"firewall needs {kind}, which does not work here")
+
+
+def test_status_of_firewalld(site, root):
+    conf = {"cniVersion": "1.1.0", "name": "net", "type": "firewall", "backend": "firewalld"}
+    answer = call(site, "STATUS", conf)
+    assert (answer.code, answer.msg) == (50, "firewalld is not running")
+    with system_bus(root) as start:
+        start()
+        assert call(site, "STATUS", conf).exit == 0

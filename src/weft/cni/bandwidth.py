@@ -17,16 +17,19 @@ from weft.desired import shaping
 from weft.kernel import tc
 from weft.kernel.link import set_link
 from weft.kernel.netlink import NetlinkError
+from weft.kernel.probe import link_kinds
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
 from weft.model.objects import ALIAS
 from weft.model.shaping import Bucket, Limit
 from weft.model.snapshot import LinkInfo
-from weft.wire import bandwidthconf, cnijson, cniresult
+from weft.wire import bandwidthconf, cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
 
 NAME: Final = "bandwidth"
+
+_NO_IFB: Final = "HOST-002: load the kernel module ifb, or leave the key out"
 
 
 def _add(call: Call) -> bytes:
@@ -214,6 +217,19 @@ def _gc(call: Call) -> None:
         raise failure(f"failed to remove IFB devices: {'; '.join(problems)}")
 
 
+def _status(call: Call) -> None:
+    limits = bandwidthconf.parse(call.config)
+    if limits.egress and not link_kinds(call.host.rtnl, ("ifb",)):
+        raise CniError(cni.UNAVAILABLE, "egressRate needs IFB devices, which this kernel cannot make", _NO_IFB)
+
+
 PLUGIN: Final = Plugin(
-    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, versions=versions_from("0.3.0"), about=about(NAME)
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    versions=versions_from("0.3.0"),
+    about=about(NAME),
 )

@@ -21,6 +21,7 @@ from weft.wire.firewallconf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN
 
 NAME: Final = "firewall"
 
+_NO_TOOL: Final = "HOST-002: install the package that holds its program"
 _BROKEN: Final = "CHECK-001: somebody has changed or removed rules; start the pod anew"
 
 
@@ -262,6 +263,25 @@ def _is_gone(call: Call, bridge: str) -> bool:
     return call.host.rtnl.link(bridge) is None
 
 
+def _status(call: Call) -> None:
+    conf = firewallconf.parse(call.config)
+    with firewalld.opened(call.host.files) as running:
+        if running is not None and conf.backend in ("", FIREWALLD):
+            return
+    backend = conf.backend or masq.choose("")
+    if backend == FIREWALLD:
+        raise CniError(cni.UNAVAILABLE, "firewalld is not running")
+    if not masq.works(backend):
+        raise CniError(cni.UNAVAILABLE, f"firewall needs {backend}, which does not work here", _NO_TOOL)
+
+
 PLUGIN: Final = Plugin(
-    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, versions=versions_from("0.4.0"), about=about(NAME)
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    versions=versions_from("0.4.0"),
+    about=about(NAME),
 )

@@ -8,6 +8,8 @@ from weft.wire.cni import CniError
 
 INGRESS = {"ingressRate": 16, "ingressBurst": 8}
 BURST = 4 * 1024**3 * 8
+LIMITS = "(expected an integer from 0 to 18446744073709551615)"
+NO_NUMBER = "failed to parse network configuration: cannot use {} as {} " + LIMITS
 
 
 def test_limits_come_from_the_configuration_or_else_from_the_runtime():
@@ -54,13 +56,11 @@ def test_rates_and_bursts(direction, rate, burst, message):
         ),
         (
             {"egressRate": 8, "egressBurst": -1},
-            "failed to parse network configuration: cannot use -1 as egressBurst "
-            "(expected an integer from 0 to 18446744073709551615)",
+            NO_NUMBER.format(-1, "egressBurst"),
         ),
         (
             {"egressRate": 1 << 64, "egressBurst": 1},
-            "failed to parse network configuration: cannot use 18446744073709551616 as egressRate "
-            "(expected an integer from 0 to 18446744073709551615)",
+            NO_NUMBER.format(1 << 64, "egressRate"),
         ),
         (
             {"runtimeConfig": {"bandwidth": 5}},
