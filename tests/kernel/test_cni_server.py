@@ -396,6 +396,18 @@ class TestTurns:
         clients = [daemon.start("ADD", {"word": f"{n}"}, container=f"many{n % 7}").feed() for n in range(30)]
         assert all(client.answer()["plugin"] == "bridge" for client in clients)
 
+    def test_more_at_once_than_the_usual_limit_of_descriptors(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper="prlimit --nofile=64:4096")
+        go = tmp_path / "go"
+        config = {"do": "wait", "path": str(go)}
+        clients = [
+            daemon.start("ADD", config, container=f"c{number}", CNI_NETNS=netns.path).feed() for number in range(20)
+        ]
+        wait_for(lambda: sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir()) > 200)
+        go.touch()
+        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
+        daemon.stop()
+
     def test_a_delegate_of_ours_inside_a_delegate_of_theirs_does_not_wait(self, daemon: CniDaemon, tmp_path: Path):
         """As ptp calls host-local: a foreign program calls a plugin of ours for the container whose turn it is."""
         _program(tmp_path / "theirs", f"exec {daemon.bin_dir}/host-local")

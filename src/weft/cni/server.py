@@ -6,6 +6,7 @@ Nothing here waits: a slow client costs a descriptor and a timer, and a plugin t
 import asyncio
 import logging
 import os
+import resource
 import socket
 import struct
 import time
@@ -34,6 +35,8 @@ _STOP_SECONDS: Final = 10.0
 _AT_ONCE: Final = 3
 # Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
 _MAX_DESCRIPTORS: Final = 32
+# A dozen for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
+_ROOM: Final = 1 << 16
 _CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small costs no system call
 _UCRED: Final = struct.Struct("=iII")  # unix(7): pid, uid, gid
 
@@ -45,6 +48,7 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
 
     `run` is called in worker threads, for one container at a time and for different containers at once.
     """
+    _make_room()
     server = _Server(
         endpoint,
         Service(node=node, locks=ContainerLocks(node.state), turns=Turns(at_once=_AT_ONCE), run=run, limit=limit),
@@ -54,6 +58,14 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
         await server.watch()
     finally:
         await server.stop()
+
+
+def _make_room() -> None:
+    """Let this process have as many descriptors as it may allow itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ROOM if hard == resource.RLIM_INFINITY else min(_ROOM, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _Server:
