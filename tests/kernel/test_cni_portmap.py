@@ -226,6 +226,37 @@ def test_two_interfaces_of_a_container(netns, ports, pods):
     assert ports.portmap("CHECK", DNS, ifname="eth1").exit == 0
 
 
+def test_attachments_of_a_container_share_its_ports(netns, ports, pods):
+    """Some runtimes repeat the ports for every network of a container."""
+    ports.attach(pods[0], "c1", "eth1")
+    first, second = ports.address("c1"), ports.address("c1", ifname="eth1")
+    assert ports.portmap("ADD", HTTP).exit == 0
+    assert ports.portmap("ADD", HTTP, DNS, ifname="eth1").exit == 0
+    assert elements(netns)["any4"] == {"tcp . 8080": f"{first} . 80", "udp . 5353": f"{second} . 53"}
+    for ifname in ("eth0", "eth1"):
+        assert ports.portmap("CHECK", HTTP, ifname=ifname).exit == 0
+    assert ports.portmap("ADD", HTTP, id_="c2").exit == 1
+    assert ports.portmap("DEL", HTTP).exit == 0
+    assert elements(netns)["any4"] == {"tcp . 8080": f"{second} . 80", "udp . 5353": f"{second} . 53"}
+    assert ports.portmap("CHECK", HTTP, DNS, ifname="eth1").exit == 0
+    assert ports.portmap("DEL", HTTP, DNS, ifname="eth1").exit == 0
+    assert elements(netns) == {}
+    assert not list((ports.site.directory / "state" / "portmap-shared").iterdir())
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"attachments": 1, "boot": "boot-1"}'])
+def test_a_torn_note_of_what_is_shared_costs_the_port_alone(netns, ports, pods, torn):
+    ports.attach(pods[0], "c1", "eth1")
+    assert ports.portmap("ADD", HTTP).exit == 0
+    assert ports.portmap("ADD", HTTP, ifname="eth1").exit == 0
+    [note] = (ports.site.directory / "state" / "portmap-shared").iterdir()
+    note.write_bytes(torn)
+    assert ports.portmap("DEL", HTTP).exit == 0
+    assert elements(netns)["masq4-24"] == [f"10.1.2.0 . {ports.address('c1', ifname='eth1')}"]
+    assert ports.portmap("DEL", HTTP, ifname="eth1").exit == 0
+    assert elements(netns) == {}
+
+
 def test_many_at_once(netns, ports, pods, make_netns):
     for number in range(3, 13):
         ports.results[f"c{number} eth0"] = {

@@ -73,13 +73,14 @@ def _map(call: Call, wanted: PortMap) -> None:
 
 
 def _make(call: Call, kept: Kept) -> None:
-    """Make the rules; a port that is still a dead pod's is freed first."""
+    """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
     portmapforms.keep(call, kept)
     while True:
         try:
             FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
         except Taken as error:
-            if not portmapforms.free_if_dead(call.host, error.holder):
+            shared = portmapforms.share(call.host, call.attachment, error.holder)
+            if not shared and not portmapforms.free_if_dead(call.host, error.holder):
                 holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
                 hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
                 raise failure(f"cannot map {portmap.describe(error.wanted)}: taken by {holder}", hint) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from weft.cni import portmapmaps, portmaprules, record
+from weft.cni import portmapmaps, portmaprules, portmapshared, record
 from weft.cni.host import Host
 from weft.cni.skel import Call
 from weft.desired.portmap import Taken, is_of
@@ -83,8 +83,10 @@ def forget(host: Host, attachment: Attachment) -> None:
 
 
 def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str], None]) -> None:
-    """Remove what was made, and end the UDP flows that led there."""
+    """Remove what was made, and end the UDP flows that led there. Ports that are shared go to who shares them."""
     FORMS[kept.form].remove(host, attachment, kept.wanted)
+    for sibling in portmapshared.leave(host, attachment):
+        _complete(host, sibling)
     end_flows(host, kept.wanted, of_container=True, note=note)
 
 
@@ -93,6 +95,16 @@ def undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     kept = _read(known) if known.get("boot") == host.boot_id else None
     if kept is not None:
         undo(host, attachment, kept, note=lambda _: None)
+
+
+def share(host: Host, attachment: Attachment, holder: Element) -> bool:
+    """Share ports with the attachment that has this element, if it is one of the same container."""
+    for other, kept in everything(host):
+        sibling = other.container_id == attachment.container_id and other != attachment
+        if sibling and kept is not None and is_of(holder, portmapmaps.owner_of(other)):
+            portmapshared.join(host, attachment, other)
+            return True
+    return False
 
 
 def free_if_dead(host: Host, holder: Element) -> bool:
@@ -116,16 +128,21 @@ def put_back(host: Host, attachment: Attachment) -> bool:
     another's meanwhile to him.
     """
     with host.claim(attachment.container_id) as claimed:
-        kept = look_up(host, attachment) if claimed else None
-        if kept is None or kept.form != MAPS:
+        return claimed and _complete(host, attachment)
+
+
+def _complete(host: Host, attachment: Attachment) -> bool:
+    """Make what is missing of an attachment's ports in our maps. Returns whether that was so and all is well now."""
+    kept = look_up(host, attachment)
+    if kept is None or kept.form != MAPS:
+        return False
+    try:
+        if not portmapmaps.missing(host, attachment, kept.wanted):
             return False
-        try:
-            if not portmapmaps.missing(host, attachment, kept.wanted):
-                return False
-            portmapmaps.add(host, attachment, kept.wanted)
-            return not portmapmaps.missing(host, attachment, kept.wanted)
-        except (OSError, CniError, Taken, portmapmaps.Unusable):
-            return False  # CHECK says what is wrong
+        portmapmaps.add(host, attachment, kept.wanted)
+        return not portmapmaps.missing(host, attachment, kept.wanted)
+    except (OSError, CniError, Taken, portmapmaps.Unusable):
+        return False  # CHECK says what is wrong
 
 
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.cni import masq, programs
+from weft.cni import masq, portmapshared, programs
 from weft.cni.host import Host
 from weft.desired import portmap
 from weft.kernel.netlink import Message, NetlinkError
@@ -34,14 +34,17 @@ def owner_of(attachment: Attachment) -> str:
 
 
 def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
-    """Map the ports, all or none. May be repeated. `Taken` if a port is another's, `Unusable`."""
+    """Map the ports, all or none. May be repeated. `Taken` if a port is another's, `Unusable`.
+
+    Those that an attachment of the same container has, with which this one shares them, are left to it.
+    """
     owner = owner_of(attachment)
     elements = _elements(attachment, wanted)
     nf = _socket(host)
 
     def look() -> list[Message]:
         _complete_frame(nf, elements)
-        return _settle(nf, elements, owner)
+        return _settle(nf, elements, owner, _siblings(host, attachment))
 
     # At first without a look, which is right for every ADD but the odd one.
     _apply(nf, [add_element(TABLE, element) for element in elements], look)
@@ -79,7 +82,7 @@ def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
     elements = _elements(attachment, wanted)
     for element in elements:
         present = nf.element(TABLE, element.set, element.key)
-        if present != element:
+        if present != element and not (present and _is_shared(host, attachment, present)):
             found = f"found {portmap.describe(present)} ({present.comment})" if present else "not found"
             return f"{portmap.describe(element)}: {found} in map {element.set} of table {TABLE}"
     present_rules = nf.comments(TABLE)
@@ -118,11 +121,19 @@ def _apply(nf: NfSocket, first: list[Message], look: Callable[[], list[Message]]
     raise failure(f"table {TABLE} keeps changing: {next(iter(refused.values()))}")
 
 
-def _settle(nf: NfSocket, elements: Sequence[Element], owner: str) -> list[Message]:
+def _is_shared(host: Host, attachment: Attachment, present: Element) -> bool:
+    return any(portmap.is_of(present, sibling) for sibling in _siblings(host, attachment))
+
+
+def _siblings(host: Host, attachment: Attachment) -> tuple[str, ...]:
+    return tuple(owner_of(sibling) for sibling in portmapshared.siblings(host, attachment))
+
+
+def _settle(nf: NfSocket, elements: Sequence[Element], owner: str, siblings: Sequence[str]) -> list[Message]:
     messages = []
     for element in elements:
         present = nf.element(TABLE, element.set, element.key)
-        change = portmap.settle(element, present, owner)
+        change = portmap.settle(element, present, owner, siblings)
         if change.delete:
             messages.append(delete_element(TABLE, element))
         if change.add:

@@ -88,18 +88,22 @@ def parse(known: Object) -> Record | None:
 
 def keep(call: Call, subject: str, known: Object) -> None:
     """Keep what a plugin knows of this attachment, instead of what it knew before."""
-    attachment = call.attachment
+    keep_of(call.host, subject, call.attachment, known)
+
+
+def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> None:
+    """Keep what a plugin knows of an attachment that need not be the call's."""
     content = {
         "network": attachment.network,
         "container": attachment.container_id,
         "ifname": attachment.ifname,
-        "boot": call.host.boot_id,
+        "boot": host.boot_id,
         # The inode of the host's namespace: that a link is missing in another one proves nothing.
-        "netns": call.host.namespace[1],
+        "netns": host.namespace[1],
         **known,
     }
     data = json.dumps(content).encode("utf-8", "surrogateescape")
-    call.host.state.replace(_path(subject, attachment), data, parents=0o700)
+    host.state.replace(_path(subject, attachment), data, parents=0o700)
 
 
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
@@ -111,6 +115,11 @@ def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
 def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
     """Return what was kept of an attachment, in an earlier boot too: `boot` in it tells."""
     return _load(host, _path(subject, attachment))
+
+
+def written(host: Host, subject: str, attachment: Attachment) -> int:
+    """Return when something was kept of an attachment last, in nanoseconds. `FileNotFoundError` if nothing is."""
+    return host.state.modified(_path(subject, attachment))
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:

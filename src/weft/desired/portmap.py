@@ -12,7 +12,7 @@ delete from one takes the kernel 1.4 ms with 200 pods and 6.7 with 1,000, from a
 (Linux 6.18).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
@@ -164,15 +164,16 @@ class Change(NamedTuple):
     add: bool
 
 
-def settle(wanted: Element, present: Element | None, owner: str) -> Change:
+def settle(wanted: Element, present: Element | None, owner: str, siblings: Collection[str]) -> Change:
     """Return what puts the wanted element in place of the one that its key has now.
 
+    It stays if it is one of the `siblings`, given as owners: attachments of the same container that share its ports.
     `Taken` if it is another attachment's. One that leads to our own address is a dead one's: addresses are given
     to one pod at a time.
     """
     if present is None:
         return Change(delete=False, add=True)
-    if present == wanted:
+    if present == wanted or any(is_of(present, sibling) for sibling in siblings):
         return Change(delete=False, add=False)
     if not is_of(present, owner) and pod_of(present) != pod_of(wanted):
         raise Taken(wanted, present)

@@ -103,21 +103,25 @@ FIRST, OTHER, FURTHER = (
 
 
 def test_a_free_key_is_added_and_a_held_one_left():
-    assert portmap.settle(FIRST, None, OWNER) == Change(delete=False, add=True)
-    assert portmap.settle(FIRST, FIRST, OWNER) == Change(delete=False, add=False)
+    assert portmap.settle(FIRST, None, OWNER, ()) == Change(delete=False, add=True)
+    assert portmap.settle(FIRST, FIRST, OWNER, ()) == Change(delete=False, add=False)
 
 
 def test_an_own_element_that_leads_elsewhere_is_replaced():
-    assert portmap.settle(FIRST, FURTHER, OWNER) == Change(delete=True, add=True)
+    assert portmap.settle(FIRST, FURTHER, OWNER, ()) == Change(delete=True, add=True)
 
 
 def test_an_element_that_leads_to_our_address_is_a_dead_ones():
-    assert portmap.settle(FURTHER, OTHER, OWNER) == Change(delete=True, add=True)
+    assert portmap.settle(FURTHER, OTHER, OWNER, ()) == Change(delete=True, add=True)
+
+
+def test_a_port_that_is_shared_is_left_to_who_has_it():
+    assert portmap.settle(FIRST, OTHER, OWNER, ("somebody", "of another")) == Change(delete=False, add=False)
 
 
 def test_a_port_of_another_pod_is_taken():
     with pytest.raises(Taken) as refused:
-        portmap.settle(FIRST, OTHER, OWNER)
+        portmap.settle(FIRST, OTHER, OWNER, ())
     assert refused.value.wanted == FIRST
     assert refused.value.holder == OTHER
     assert str(refused.value) == "host port 8080/tcp to 10.1.2.3:80: taken by of another"
