@@ -142,6 +142,21 @@ def test_an_attachment_that_the_reference_took_over_is_left_to_it(site, make_net
     assert records(site) == set()
 
 
+def test_an_attachment_that_got_its_old_address_from_the_reference_is_left_to_it(site, make_netns):
+    (site.directory / "subnet.env").write_text("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/30\n" + REST)
+    pod = make_netns()
+    add(site, config(site, version="1.0.0"), pod)
+    [kept] = (site.directory / "state" / "ipam").iterdir()
+    earlier = kept.stat().st_mtime - 120
+    os.utime(kept, (earlier, earlier))
+    told = json.loads((states(site) / "c1").read_text())
+    assert site.debian("bridge", "DEL", told, container=pod).exit == 0
+    assert site.debian("bridge", "ADD", told, container=pod).exit == 0
+    assert sweep_all(site) == {}
+    assert addresses(site) == {"10.1.17.2": "c1"}
+    assert records(site) == set()
+
+
 def test_a_host_end_that_somebody_renamed_is_no_proof(site, make_netns):
     pod = make_netns()
     add(site, config(site), pod)

@@ -227,6 +227,14 @@ class RootedFiles:
             os.close(fd)
         return seen.st_dev, seen.st_ino, seen.st_mtime_ns
 
+    def modified(self, path: str) -> int:
+        """Return a file's time of modification, in nanoseconds."""
+        fd = self._open(path, os.O_PATH)
+        try:
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
+
     @contextmanager
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
         """Hold an exclusive flock on a file, made if missing. Threads exclude each other.

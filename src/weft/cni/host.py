@@ -100,6 +100,10 @@ class Files(Protocol):
         """Return device, inode and modification time (ns) of a directory: equal stamps mean nothing came or went."""
         ...
 
+    def modified(self, path: str) -> int:
+        """Return a file's time of modification, in nanoseconds."""
+        ...
+
     def lock(self, path: str, *, mode: int = 0o600) -> AbstractContextManager[None]:
         """Hold an exclusive flock on a file, made if missing, opened for reading only. Threads exclude each other."""
         ...

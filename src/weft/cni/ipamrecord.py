@@ -18,6 +18,9 @@ from weft.wire.cnijson import JsonError, Object
 
 SUBJECT: Final = "ipam"
 
+# The reservation follows the record at once; a busy machine may take a breath in between.
+_AT_ONCE_NS: Final = 60 * 10**9
+
 
 class Giving:
     """The addresses that an ADD gives, beside those that the attachment has already."""
@@ -71,10 +74,14 @@ def given_to_valid(call: Call) -> dict[Ip, bytes]:
 
 
 def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
-    """Tell whether the attachment has an address that we did not give: another plugin has taken it over since."""
+    """Tell whether the attachment has an address that we did not give: another plugin has taken it over since.
+
+    It may have got the same one again, but not at the time when we wrote ours down.
+    """
+    given, latest = addresses(known), record.written(host, SUBJECT, attachment) + _AT_ONCE_NS
     with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)
-    return bool(set(has).difference(addresses(known)))
+        return any(ip not in given or reservations.made(ip) > latest for ip in has)
 
 
 def _directory(attachment: Attachment, known: Object) -> str:

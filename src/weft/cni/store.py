@@ -56,6 +56,10 @@ class Store:
         """Return what the file of an address says now; None if there is none."""
         return self._owner(str(ip))
 
+    def made(self, ip: Ip) -> int:
+        """Return when an address was reserved, in nanoseconds."""
+        return self._files.modified(self._path(str(ip)))
+
     def is_taken(self, ip: Ip) -> bool:
         """Tell whether an address is reserved, as far as we remember: `reserve` has the last word."""
         return ip in self._view.owners
