@@ -138,6 +138,11 @@ def _run(kernel: Path, folder: Path) -> dict[str, Outcome]:
         problem = done.stderr
     except subprocess.TimeoutExpired:
         problem = f"not finished after {SECONDS} s"
+    return read_report(report, console, problem)
+
+
+def read_report(report: Path, console: Path, problem: str) -> dict[str, Outcome]:
+    """Read the outcomes of a machine that has ended; `problem` is what else is known of its end."""
     lines = report.read_text(errors="replace").splitlines() if report.exists() else []
     if lines[-1:] != ["end"]:
         said = console.read_text(errors="replace") if console.exists() else ""

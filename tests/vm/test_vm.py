@@ -1,11 +1,13 @@
 """What the kernel of this machine cannot do, in a virtual machine with Debian's: one start for all checks."""
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from tests.support import vm
-from tests.support.vm import Outcome
+from tests.support.vm import Outcome, VmError
+from tests.vm import inside
 
 pytestmark = pytest.mark.timeout(vm.SECONDS + 100)
 
@@ -29,6 +31,23 @@ def outcomes() -> dict[str, Outcome]:
 )
 def test_in_the_machine(outcomes: dict[str, Outcome], check: str):
     assert not outcomes[check].failure, outcomes[check].failure
+
+
+def test_a_check_that_fails_says_where():
+    def check() -> None:
+        raise AssertionError("as planned")
+
+    outcome = inside.run(check)
+    assert "AssertionError: as planned" in str(outcome["failure"])
+    assert "test_vm.py" in str(outcome["failure"])
+
+
+@pytest.mark.parametrize("report", ["", '{"check": "check_x", "failure": "", "seconds": 1}\n', "en"])
+def test_a_machine_that_did_not_come_to_its_end_shows_its_console(tmp_path: Path, report: str):
+    (tmp_path / "console").write_text("x" * 9000 + "Kernel panic")
+    (tmp_path / "report").write_text(report)
+    with pytest.raises(VmError, match=r"(?s)last words: .*not finished.*Kernel panic"):
+        vm.read_report(tmp_path / "report", tmp_path / "console", "not finished")
 
 
 def test_every_row_has_its_check():
