@@ -114,8 +114,8 @@ class Campaign:
         hostile, done = attempt(chance, self.site, config, env)
         try:
             self.judge_frame(hostile, done)
-            # A delegate of whose end nobody knows is owed its DEL; a runtime asks for it after a failed ADD.
-            if command == "ADD" and (hostile.delegated or (done is not None and done.exit == 0)):
+            # A delegate of whose end nobody knows is owed its DEL; a runtime asks for it after a failure.
+            if hostile.delegated or (command == "ADD" and done is not None and done.exit == 0):
                 self.succeed(hostile.call.plugin, "DEL", config, held=False)
             self.check_nothing_left()
         except BaseException:
