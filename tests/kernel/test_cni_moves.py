@@ -16,7 +16,7 @@ from tests.support.cnidaemon import CniDaemon
 from tests.support.cnihost import REFERENCE
 from tests.support.netns import Netns, wire
 from tests.support.published import PORT, Answering, ask
-from weft.cni import build
+from weft.cni import build, byhand
 
 WEFT = Path(sys.executable).with_name("weft")
 OUTSIDE, NODE = "192.168.7.2", "192.168.7.1"
@@ -43,8 +43,9 @@ class Moving:
             {"type": "portmap", "capabilities": {"portMappings": True}},
         ]
         (directory / "net.d").mkdir()
-        conf = {"name": "moving", "cniVersion": "1.0.0", "plugins": plugins}
-        (directory / "net.d" / "10-moving.conflist").write_text(json.dumps(conf))
+        for name, version in (("moving", "1.0.0"), ("newest", "1.1.0")):
+            conf = {"name": name, "cniVersion": version, "plugins": plugins}
+            (directory / "net.d" / f"{name}.conflist").write_text(json.dumps(conf))
 
     def weft(self, verb: str, *args: str, port: int = 0) -> Any:
         """Run a command line on the node; returns what it printed, decoded."""
@@ -82,8 +83,8 @@ class Moving:
     def answer(self, port: int) -> str:
         return ask(self.outside.call, NODE, port)
 
-    def taken(self) -> list[str]:
-        return sorted(path.name for path in (self.directory / "networks" / "moving").glob("10.*"))
+    def taken(self, network: str = "moving") -> list[str]:
+        return sorted(path.name for path in (self.directory / "networks" / network).glob("10.*"))
 
     def reference_is_back(self, name: str) -> bool:
         return (self.bin_dir / name).read_bytes() == Path(REFERENCE, name).read_bytes()
@@ -132,3 +133,25 @@ def test_there_and_back_with_pods_running(moving):
     assert "CNI-DN-" not in moving.node.run("iptables-save -t nat")
     assert moving.weft("uninstall")["done"]["flannel"] == "removed"
     assert sorted(path.name for path in moving.bin_dir.iterdir()) == sorted(NAMES)
+
+
+def test_gc_frees_what_is_gone_and_nothing_else(moving):
+    moving.weft("install", "--conf-dir", str(moving.directory / "unused"))
+    pods = {}
+    for number, name in enumerate(("alive", "gone", "forgotten")):
+        pods[name] = moving.directory / name
+        pods[name].symlink_to(moving.make_netns().path)
+        moving.weft("add", "newest", str(pods[name]), port=MAPPED + number)
+    assert moving.taken("newest") == ["10.77.0.2", "10.77.0.3", "10.77.0.4"]
+    # Of the third not even the cache is left: the plugins themselves know of it.
+    id_ = byhand.container_id(str(pods["forgotten"]))
+    (moving.directory / "cache" / "results" / f"newest-{id_}-eth0").unlink()
+    for name in ("gone", "forgotten"):
+        pods[name].unlink()
+    done = moving.weft("gc", "newest")["attachments"]
+    assert {each["netns"]: each["state"] for each in done} == {str(pods["alive"]): "kept", str(pods["gone"]): "ended"}
+    assert moving.taken("newest") == ["10.77.0.2"]
+    moving.weft("check", "newest", str(pods["alive"]), port=MAPPED)
+    moving.weft("gc", "newest", "--all")
+    assert moving.taken("newest") == []
+    assert "elements" not in moving.node.run("nft list ruleset")

@@ -35,7 +35,7 @@ def load(directory: Path, name: str) -> Found:
     for path in files(directory):
         seen = True
         try:
-            network = read(path, name)
+            network = _named(path, name)
         except CniError as error:
             broken.append(f"{path}: {error}")
             continue
@@ -66,8 +66,8 @@ def files(directory: Path) -> list[Path]:
     return [path for endings in (_LISTS, _SINGLE) for path in names if path.name.endswith(endings)]
 
 
-def read(path: Path, name: str) -> NetworkList | None:
-    """Read a file, with its drop-ins if it has the name; None if it has another one."""
+def _named(path: Path, name: str) -> NetworkList | None:
+    """Return a file's network, with its drop-ins, if it has the name."""
     network = _read(path)
     return _with_drop_ins(path, network) if network.name == name else None
 
