@@ -1,11 +1,12 @@
 """The example of each plugin's reference page works: attached, verified, detached, and nothing is left."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.support import pluginsdoc
-from tests.support.cnidaemon import CniDaemon
+from tests.support.cnidaemon import CniDaemon, wait_for
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
@@ -35,15 +36,21 @@ def example(name, directory):
     return parse_list(cni.encode(listed))
 
 
+@pytest.fixture
+def runtime(daemon, tmp_path):
+    programs = Programs(paths=[str(daemon.bin_dir)], env={"PATH": os.environ["PATH"], **daemon.environment("ADD")})
+    return Runtime(
+        run=lambda step: daemon.netns.call(lambda: programs(step)), cache=Cache(directory=tmp_path / "cache")
+    )
+
+
 # flannel's needs a lease: the lab runs it.
 @pytest.mark.parametrize("name", [name for name in pluginsdoc.PAGES if name != "flannel"])
-def test_an_example_works(daemon, make_netns, tmp_path, name):
+def test_an_example_works(daemon, runtime, make_netns, tmp_path, name):
     pod, node = make_netns(), daemon.netns
     network = example(name, tmp_path)
     before = [link["ifname"] for link in node.json("ip -j link")]
     conf = RuntimeConf(container_id="c1", netns=pod.path, ifname="eth0")
-    programs = Programs(paths=[str(daemon.bin_dir)], env={"PATH": os.environ["PATH"], **daemon.environment("ADD")})
-    runtime = Runtime(run=lambda step: node.call(lambda: programs(step)), cache=Cache(directory=tmp_path / "cache"))
     runtime.status(network)
     runtime.add(network, conf)
     runtime.check(network, conf)
@@ -53,3 +60,23 @@ def test_an_example_works(daemon, make_netns, tmp_path, name):
     runtime.collect_garbage(network, [])
     left = {link["ifname"] for link in node.json("ip -j link")} - {*before, "cni0"}
     assert [name for name in left if not name.startswith("veth")] == []
+
+
+def test_requests_share_the_sockets_of_the_daemon(daemon, runtime, make_netns, tmp_path):
+    """The daemon's own stay, and what a client has opened in the container goes with its request."""
+    network = example("bridge", tmp_path)
+
+    def attach_and_detach() -> None:
+        conf = RuntimeConf(container_id="c1", netns=make_netns().path, ifname="eth0")
+        runtime.add(network, conf)
+        runtime.delete(network, conf)
+
+    def sockets() -> set[str]:
+        links = Path(f"/proc/{daemon.process.pid}/fd").iterdir()
+        return {str(link.readlink()) for link in links if str(link.readlink()).startswith("socket:")}
+
+    attach_and_detach()
+    before = sockets()
+    for _ in range(5):
+        attach_and_detach()
+    wait_for(lambda: sockets() == before)
