@@ -1,5 +1,8 @@
 """firewall with firewalld, on a bus of the test's own."""
 
+import socket
+import threading
+
 import pytest
 
 from tests.support.firewalld import system_bus
@@ -62,6 +65,31 @@ def test_a_bus_without_firewalld(site, root):
     with system_bus(root):
         assert call(site, "ADD", config(("10.0.0.2/24",))).exit == 0
     assert for_ip("10.0.0.2/32")[0] in rules(site.host)
+
+
+@pytest.mark.parametrize("answer", [b"", b"REJECTED EXTERNAL\r\n", b"OK 1234\r\nnonsense" + bytes(64)])
+def test_a_bus_that_is_none(site, root, answer):
+    """Whatever it says to the login, iptables does without it, and with `firewalld` explicit it is an error."""
+    path = root / "run" / "dbus" / "system_bus_socket"
+    path.parent.mkdir(parents=True)
+    with socket.create_server(str(path), family=socket.AF_UNIX) as server:
+        thread = threading.Thread(target=reply, args=(server, answer), daemon=True)
+        thread.start()
+        assert call(site, "ADD", config(("10.0.0.2/24",))).exit == 0
+        assert call(site, "ADD", config(("10.0.0.3/24",), backend="firewalld"), id_="c2").msg.startswith("D-Bus: ")
+        thread.join(10)
+    assert for_ip("10.0.0.2/32")[0] in rules(site.host)
+
+
+def reply(server, answer):
+    for _ in range(2):
+        client, _ = server.accept()
+        with client:
+            client.recv(1024)
+            client.sendall(answer)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1024):
+                pass
 
 
 def test_firewalld_with_an_ingress_policy(site, root):

@@ -70,10 +70,17 @@ def _bridge(result: Result) -> str:
 def _choose(call: Call, conf: FirewallConf) -> str:
     if conf.backend:
         return conf.backend
-    with firewalld.opened(call.host.files) as running:
-        if running is not None:
-            return FIREWALLD
-    return masq.choose("")
+    return FIREWALLD if _runs_firewalld(call) else masq.choose("")
+
+
+def _runs_firewalld(call: Call) -> bool:
+    """Ask the bus. One that gives no answer is as good as none: other backends need it not."""
+    try:
+        with firewalld.opened(call.host.files) as running:
+            return running is not None
+    except CniError as error:
+        call.note(f"firewall: {error}")
+        return False
 
 
 def _let_through(call: Call, conf: FirewallConf, done: Done) -> None:
@@ -265,12 +272,11 @@ def _is_gone(call: Call, bridge: str) -> bool:
 
 def _status(call: Call) -> None:
     conf = firewallconf.parse(call.config)
-    with firewalld.opened(call.host.files) as running:
-        if running is not None and conf.backend in ("", FIREWALLD):
-            return
-    backend = conf.backend or masq.choose("")
-    if backend == FIREWALLD:
+    if conf.backend in ("", FIREWALLD) and _runs_firewalld(call):
+        return
+    if conf.backend == FIREWALLD:
         raise CniError(cni.UNAVAILABLE, "firewalld is not running")
+    backend = conf.backend or masq.choose("")
     if not masq.works(backend):
         raise CniError(cni.UNAVAILABLE, f"firewall needs {backend}, which does not work here", _NO_TOOL)
 
