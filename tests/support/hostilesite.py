@@ -39,7 +39,12 @@ mount -t tmpfs -o mode=755 none "$0"
 for who in caller daemon; do
     mkdir -p "$0/$who/upper" "$0/$who/work" "$0/$who/root"
     mount -t overlay -o "lowerdir=/,upperdir=$0/$who/upper,workdir=$0/$who/work" none "$0/$who/root"
-    for name in proc dev sys; do mount --rbind /$name "$0/$who/root/$name"; done
+    mount --rbind /proc "$0/$who/root/proc"
+    # Not the machine's /dev: a plugin that is told to replace /dev/null must not succeed.
+    dev="$0/$who/root/dev"
+    mount -t tmpfs none "$dev"
+    for name in null zero urandom; do touch "$dev/$name"; mount --bind "/dev/$name" "$dev/$name"; done
+    ln -s /proc/self/fd "$dev/fd"; ln -s fd/0 "$dev/stdin"
 done
 # One socket for both, and the daemon's state where it can be seen.
 mkdir -p "$0/shared/run" "$0/shared/state" "$0/caller/root/run/weft" "$0/daemon/root/weft"
