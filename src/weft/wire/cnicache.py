@@ -31,13 +31,16 @@ class Entry:
 
 
 def file_name(network: str, container_id: str, ifname: str) -> str:
-    """Return the name of an attachment's file. Each of the three must be there."""
+    """Return the name of an attachment's file. Each of the three must be there, and none may lead elsewhere."""
     if not (network and container_id and ifname):
         raise failure(
             f'cache file path requires network name ("{network}"), container ID ("{container_id}"), '
             f'and interface name ("{ifname}")'
         )
-    return f"{network}-{container_id}-{ifname}"
+    name = f"{network}-{container_id}-{ifname}"
+    if "/" in name or "\0" in name:
+        raise failure(f"{name!r} cannot be the name of a file")
+    return name
 
 
 def render(entry: Entry) -> bytes:

@@ -55,6 +55,12 @@ def test_a_file_needs_all_three_names(names):
     )
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\0b"])
+def test_a_name_does_not_lead_out_of_the_directory(name):
+    with pytest.raises(CniError, match="cannot be the name of a file"):
+        cnicache.file_name(name, "c1", "eth0")
+
+
 @pytest.mark.spec("cni.md X28")
 @pytest.mark.parametrize(
     "data, seen",
