@@ -67,23 +67,25 @@ def test_a_bus_without_firewalld(site, root):
     assert for_ip("10.0.0.2/32")[0] in rules(site.host)
 
 
-@pytest.mark.parametrize("answer", [b"", b"REJECTED EXTERNAL\r\n", b"OK 1234\r\nnonsense" + bytes(64)])
+@pytest.mark.parametrize("answer", [b"", b"REJECTED EXTERNAL\r\n", b"OK 1234\r\nnonsense"])
 def test_a_bus_that_is_none(site, root, answer):
     """Whatever it says to the login, iptables does without it, and with `firewalld` explicit it is an error."""
     path = root / "run" / "dbus" / "system_bus_socket"
     path.parent.mkdir(parents=True)
     with socket.create_server(str(path), family=socket.AF_UNIX) as server:
-        thread = threading.Thread(target=reply, args=(server, answer), daemon=True)
-        thread.start()
+        threading.Thread(target=reply, args=(server, answer), daemon=True).start()
         assert call(site, "ADD", config(("10.0.0.2/24",))).exit == 0
         assert call(site, "ADD", config(("10.0.0.3/24",), backend="firewalld"), id_="c2").msg.startswith("D-Bus: ")
-        thread.join(10)
+        server.shutdown(socket.SHUT_RDWR)
     assert for_ip("10.0.0.2/32")[0] in rules(site.host)
 
 
 def reply(server, answer):
-    for _ in range(2):
-        client, _ = server.accept()
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
         with client:
             client.recv(1024)
             client.sendall(answer)
