@@ -18,7 +18,7 @@ _ZONES: Final = ("/org/fedoraproject/FirewallD1", _NAME, f"{_NAME}.zone")
 _DBUS: Final = ("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
 _ALREADY: Final = "ZONE_ALREADY_SET"
 # It reloads rules by way of other programs, which takes it a second on a busy host.
-_SECONDS: Final = 20
+_SECONDS: Final = 10
 _CHUNK: Final = 65536
 
 
