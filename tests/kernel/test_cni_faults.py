@@ -234,6 +234,19 @@ class Leaving:
         return self._host.delegate(name, command, env, stdin)
 
 
+def test_gc_pays_debts_too(site, pod, tmp_path):
+    (tmp_path / "not-ours").symlink_to(f"{REFERENCE}/static")
+    path = {"CNI_PATH": str(tmp_path)}
+    ipam = {"type": "not-ours", "addresses": [{"address": "10.9.9.9/24"}]}
+    site.wrap = lambda host: Leaving(host, "ADD")
+    assert site.call("bridge", "ADD", config(site, ipam=ipam, isDefaultGateway=False), container=pod, extra=path).exit
+    site.wrap = lambda host: host
+    conf = config(site, ipam=ipam, cniVersion="1.1.0") | {"cni.dev/valid-attachments": []}
+    # The program itself knows no GC, and says so.
+    assert site.call("bridge", "GC", conf, id_="", ifname="", netns="", extra=path).exit == 1
+    assert list((site.directory / "state" / "owed").iterdir()) == []
+
+
 def test_a_client_that_goes_leaves_nothing_but_a_debt_which_the_next_one_pays(site, pod, make_netns, tmp_path):
     (tmp_path / "not-ours").symlink_to(f"{REFERENCE}/static")
     path = {"CNI_PATH": str(tmp_path)}

@@ -80,6 +80,8 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
 
 def ask(call: Call, plugin: str, command: str) -> None:
     """Have a delegate do CHECK, GC or STATUS with this call's own configuration. Raises the delegate's error."""
+    if command == "GC":
+        _pay(call, plugin)
     done = run(call, plugin, command, call.request.stdin)
     _pass_on(call, done)
     check(done)
