@@ -113,6 +113,8 @@ def test_what_a_route_carries_moves_with_it(site, pod):
     pod.run("ip route add 7.7.7.0/24 via 172.16.0.1 dev net1 onlink src 192.168.1.209")
     assert call(site, "ADD", config(pod), pod).exit == 0
     shown = "\n".join(tables(pod)["192.168.1.209"][1])
+    hops = pod.run("ip route show table 100 6.6.6.0/24")
+    assert ("192.168.1.7 dev net1 weight 2" in hops, "192.168.1.8 dev net1 weight 1" in hops) == (True, True)
     assert "5.5.5.0/24 dev net1 scope link mtu 1300 advmss 1200" in shown
     assert "7.7.7.0/24 via 172.16.0.1 dev net1 src 192.168.1.209 onlink" in shown
 
