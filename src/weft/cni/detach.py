@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weft.cni import delegate, interface, masq, record, spoofcheck, veth
+from weft.cni import delegate, interface, ipamrecord, masq, record, spoofcheck, veth
 from weft.cni.record import Record
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
@@ -62,7 +62,11 @@ def collect(call: Call, made: Made) -> None:
             # A kind that made none of these rules and does not work here has none: that is no problem.
             with _gathered(problems) if recorded else _noted(call, kind):
                 masq.collect(call, kind, {attachment: known.addresses for attachment, known in gone.items()})
-    checked = [attachment for attachment, known in gone.items() if known.spoof_check]
+    checked = {attachment for attachment, known in gone.items() if known.spoof_check}
+    if made.spoof_check:
+        # Our record of the links may be torn, and the one of the addresses not.
+        given = (attachment for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT))
+        checked.update(attachment for attachment in given if not call.is_valid(attachment))
     if checked:
         with _gathered(problems):
             spoofcheck.remove(checked)
