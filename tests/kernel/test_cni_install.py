@@ -112,6 +112,11 @@ def test_what_is_newer_than_ours_stays(weft, bin_dir, conf_dir):
     assert weft("uninstall")[1] == f"nothing of weft is in {bin_dir}\n"
 
 
+def test_where_nothing_was_installed_nothing_is_taken_away(weft, bin_dir):
+    assert weft("uninstall") == (0, f"nothing of weft is in {bin_dir}\n", "")
+    assert not bin_dir.exists()
+
+
 def test_the_list_goes_before_the_plugins(weft, conf_dir, monkeypatch):
     weft("install")
     gone: list[str] = []

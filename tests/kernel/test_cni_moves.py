@@ -135,6 +135,11 @@ def test_there_and_back_with_pods_running(moving):
     assert sorted(path.name for path in moving.bin_dir.iterdir()) == sorted(NAMES)
 
 
+def test_there_may_be_nothing_to_hand_back(moving):
+    shutil.rmtree(moving.bin_dir)
+    assert moving.weft("handback") == {"programs": {}, "still_weft": [], "port_maps": []}
+
+
 def test_gc_frees_what_is_gone_and_nothing_else(moving):
     moving.weft("install", "--conf-dir", str(moving.directory / "unused"))
     pods = {}

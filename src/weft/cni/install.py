@@ -6,7 +6,7 @@ its own process.
 
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,8 @@ def uninstall(inventory: Inventory) -> dict[str, str]:
     The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
     client that runs at this moment may need it.
     """
+    if not inventory.bin_dir.is_dir():
+        return {}
     networks = [name for name in inventory.digests if "/" in name]
     done = give_back(inventory, networks)
     done |= give_back(inventory, list(inventory.digests))
@@ -87,8 +89,10 @@ def uninstall(inventory: Inventory) -> dict[str, str]:
     return done
 
 
-def give_back(inventory: Inventory, names: Iterable[str]) -> dict[str, str]:
+def give_back(inventory: Inventory, names: Sequence[str]) -> dict[str, str]:
     """Have files of ours make room for those that were there before."""
+    if not names:
+        return {}
     done = {}
     for name in names:
         directory = inventory.path(name).parent
