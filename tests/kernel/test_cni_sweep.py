@@ -15,6 +15,7 @@ from tests.kernel.test_cni_flannel import REST, V4, add, config, delete, state_n
 from tests.support.cnidaemon import CHECKOUT, wait_for
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
+from weft import cli
 from weft.cni import locks, sweep, sweeper
 from weft.cni.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
@@ -422,3 +423,10 @@ def test_by_hand_a_request_that_runs_is_respected_and_told(real_boot, make_netns
     assert "a request of this container is running; try again" in said
     assert addresses(site) == {"10.1.17.2": "c1"}
     assert weft(site, "gc").startswith("freed cbr0 c1 eth0: 10.1.17.2 (host end veth")
+
+
+@pytest.mark.parametrize("command", ["list", "gc"])
+def test_by_hand_needs_root(monkeypatch, capsys, command):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.run(["ipam", command]) == 2
+    assert f"HOST-002 weft ipam {command}: run by user 1000" in capsys.readouterr().err
