@@ -198,11 +198,13 @@ class TestGc:
         assert "Nothing was freed." in line
         assert len(recording.calls) == 2
 
-    def test_a_file_that_once_was_a_namespace_is_none(self, weft, tmp_path):
+    def test_a_file_that_once_was_a_namespace_is_none(self, weft, recording, tmp_path):
         leftover = tmp_path / "leftover"
         leftover.touch()
         weft("add", "net", str(leftover))
         assert "ended" in weft("gc", "net")[1]
+        assert recording.asked[1:] == ["DEL one", "GC one"]
+        assert recording.calls[1].env["CNI_NETNS"] == "", "plugins refuse a path that leads to a file"
 
     @pytest.mark.usefixtures("attached")
     def test_a_plugin_that_fails(self, weft, recording):

@@ -7,7 +7,8 @@ or with `-o json` as JSON; why something failed goes to standard error.
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -204,9 +205,14 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
     ours = [entry.conf for entry in known.entries if entry.network == network]
     alive = [conf for conf in ours if not everything and byhand.may_be_alive(conf.netns)]
     ended = [conf for conf in ours if conf not in alive]
+    asked = not site.network.disable_gc
+    for conf in ended if asked else ():
+        # A path that leads to something else by now is refused by plugins; none at all is what DEL may have.
+        if os.path.lexists(conf.netns) and not byhand.may_be_alive(conf.netns):
+            with suppress(CniError):  # it is tried once more below, and told then
+                site.runtime.delete(site.network, replace(conf, netns=""))
     with site.calling():
         site.runtime.collect_garbage(site.network, [(conf.container_id, conf.ifname) for conf in alive])
-    asked = not site.network.disable_gc
     rows = [("kept", conf.container_id, conf.ifname, conf.netns) for conf in alive]
     rows += [("ended", conf.container_id, conf.ifname, conf.netns) for conf in ended]
     names = ("state", "container", "ifname", "netns")
