@@ -244,6 +244,15 @@ def test_gc_keeps_a_torn_file_that_our_record_gives_to_a_valid_attachment(site, 
     assert not file.exists()
 
 
+def test_gc_reaches_a_store_that_an_earlier_configuration_named(site, tmp_path):
+    before = request(site, {**RANGES, "dataDir": str(tmp_path / "before")}, version="1.1.0")
+    add(site, before, "c1")
+    add(site, before, "c2")
+    valid = [{"containerID": "c2", "ifname": "eth0"}]
+    assert gc(site, request(site, version="1.1.0") | {"cni.dev/valid-attachments": valid}).exit == 0
+    assert [path.name for path in (tmp_path / "before" / "net").glob("192.*")] == ["192.168.1.3"]
+
+
 def test_gc_removes_records_that_are_torn(site):
     conf = request(site, version="1.1.0")
     for number in range(2):

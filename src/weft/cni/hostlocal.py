@@ -17,6 +17,7 @@ from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Resu
 from weft.model.net import Ip
 from weft.wire import cni, cniresult, ipamconf
 from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError
 
 NAME: Final = "host-local"
 
@@ -159,8 +160,18 @@ def _gc(call: Call) -> None:
                 reservations.release(ip)
             except OSError as error:
                 problems.append(str(error))
+    for attachment, known in record.everything(call.host, ipamrecord.SUBJECT):
+        if call.is_valid(attachment):
+            continue
+        try:
+            # Once more by its record: an earlier configuration may have named another store.
+            ipamrecord.undo(call.host, attachment, known)
+        except FileNotFoundError:
+            continue
+        except (OSError, JsonError) as error:
+            problems.append(str(error))
     if problems:
-        raise failure("; ".join(problems))
+        raise failure("; ".join(dict.fromkeys(problems)))
     record.collect(call, ipamrecord.SUBJECT)
 
 
