@@ -17,6 +17,7 @@ from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft import cli
 from weft.cni import locks, sweep, sweeper
+from weft.cni.files import open_root
 from weft.cni.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
 
@@ -317,6 +318,23 @@ def test_the_daemon_sweeps_at_its_start_and_again(site, make_netns, monkeypatch)
         lose(pods["c2"])
         wait_for(lambda: addresses(site) == {})
     assert not [thread for thread in threading.enumerate() if thread.name == "cni-sweep"]
+
+
+def test_files_are_looked_for_where_clients_have_them(site, make_netns, tmp_path):
+    """A daemon in a pod of its own sees another `/`."""
+    pod = make_netns()
+    add(site, config(site), pod)
+    lose(pod)
+    for directory in (site.store, states(site)):
+        moved = Path(f"{tmp_path}/rootfs{directory}")
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        directory.rename(moved)
+    root = open_root(f"{tmp_path}/rootfs")
+    site.node.keep_root(root)
+    os.close(root)
+    assert set(sweep_all(site)) == {"c1"}
+    assert list(Path(f"{tmp_path}/rootfs{site.store}/cbr0").glob("10.*")) == []
+    assert list(Path(f"{tmp_path}/rootfs{states(site)}").iterdir()) == []
 
 
 def test_a_sweep_that_fails_is_told_once_and_tried_again(site, make_netns, caplog):
