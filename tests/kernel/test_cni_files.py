@@ -68,10 +68,13 @@ class TestStayingInside:
         assert not (root / "file").is_symlink()
         files.unlink("/file")
 
-    @pytest.mark.parametrize("path", ["/a\0b", "/etc/\0"])
-    def test_nul_is_refused(self, files: RootedFiles, path: str):
-        with pytest.raises(ValueError, match="NUL"):
-            files.read(path)
+    @pytest.mark.parametrize("path, why", [("/a\0b", "NUL"), ("/etc/\0", "NUL"), ("/\ud800", "no text")])
+    def test_what_the_kernel_would_read_otherwise_is_refused(self, files: RootedFiles, path: str, why: str):
+        for act in (files.read, files.unlink, files.list, files.makedirs, lambda path: files.replace(path, b"")):
+            with pytest.raises(OSError, match=why):
+                act(path)
+        with pytest.raises(OSError, match=why):
+            fs_magic(path)
 
     @pytest.mark.parametrize("path", ["/", "/..", "/a/.", ""])
     def test_a_directory_has_no_content(self, files: RootedFiles, path: str):

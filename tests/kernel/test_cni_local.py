@@ -192,7 +192,7 @@ class TestDelegates:
         assert ran
         assert ran.exit == 128 + 9
 
-    @pytest.mark.parametrize("name", ["", ".", "..", "none", "../theirs", "directory"])
+    @pytest.mark.parametrize("name", ["", ".", "..", "none", "../theirs", "directory", "a\0b", "\ud800"])
     def test_what_is_no_file_of_that_name_is_missing(self, tmp_path: Path, name: str):
         (tmp_path / "directory").mkdir()
         self.program(tmp_path.parent / "theirs", "true")

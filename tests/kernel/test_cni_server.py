@@ -460,7 +460,7 @@ class TestDelegates:
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         assert daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 128 + 9
 
-    @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory"])
+    @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory", "", "a\0b", "x" * 64, "\ud800"])
     def test_what_is_no_file_of_that_name_is_missing(self, daemon: CniDaemon, tmp_path: Path, name: str):
         (tmp_path / "directory").mkdir()
         config = {"do": "delegate", "name": name, "command": "ADD"}

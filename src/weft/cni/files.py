@@ -55,12 +55,19 @@ def _how(flags: int, mode: int) -> _OpenHow:
     return _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
 
 
-def _openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
+def _encoded(path: str) -> bytes:
     # As C strings the kernel would stop at NUL and open something else.
     if "\0" in path:
-        raise ValueError("a path with a NUL byte")
+        raise OSError(errno.EINVAL, "a path with a NUL byte", path)
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EINVAL, "a path that is no text", path) from error
+
+
+def _openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
     how = ctypes.addressof(_how(flags, mode))
-    name = os.fsencode(path)
+    name = _encoded(path)
     for _ in range(_ATTEMPTS):
         fd = _syscall(_SYS_OPENAT2, root, name, how, _HOW_SIZE)
         if fd >= 0:
@@ -72,11 +79,10 @@ def _openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
 
 def fs_magic(path: str) -> int:
     """Return the number of the file system that `path` is on (statfs(2), f_type)."""
-    if "\0" in path:
-        raise ValueError("a path with a NUL byte")
+    name = _encoded(path)
     # struct statfs is 120 bytes on 64-bit machines and starts with f_type, a long.
     found = (ctypes.c_long * 64)()
-    if _libc.statfs(os.fsencode(path), found) < 0:
+    if _libc.statfs(name, found) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
     return found[0]
 
@@ -97,6 +103,7 @@ class RootedFiles:
 
     def _beside(self, path: str, act: Callable[[int, str], T]) -> T:
         """Act on the directory of `path` and its last part, on which links are not followed any more."""
+        _encoded(path)
         directory, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -168,6 +168,8 @@ class Session:
             return False
 
     def _delegate(self, name: str, command: str, env: Mapping[str, str], stdin: bytes) -> Ran | None:
+        if not frames.is_program(name):
+            return None
         changes: dict[str, str | None] = {**env, "CNI_COMMAND": command}
         if self._turn is not None:
             changes[VARIABLE] = self._turn.token()

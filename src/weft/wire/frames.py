@@ -26,6 +26,7 @@ VERSION: Final = 1
 ACCEPTED: Final = frozenset({VERSION - 1, VERSION})
 MAX_PAYLOAD: Final = 1 << 20
 MAX_FIELDS: Final = 320
+MAX_NAME: Final = 64
 HEADER_SIZE: Final = 8
 
 _HEADER: Final = Struct(">IHH")
@@ -195,6 +196,15 @@ def decode_call(frame: Frame) -> Call:
         stdin=stdin,
         env=env,
     )
+
+
+def is_program(name: str) -> bool:
+    """Tell whether a client may look for a program of this name: a file's name of less than `MAX_NAME` bytes."""
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        return False
+    return 0 < len(data) < MAX_NAME and not any(byte in data for byte in b"/\0")
 
 
 def _named(variable: bytes) -> str:

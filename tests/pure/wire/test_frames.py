@@ -167,3 +167,20 @@ def test_a_message_of_another_kind_is_refused(decoder):
     for kind in Kind:
         with pytest.raises(FrameError):
             decoder(Frame(kind=kind, fields=(b"",)))
+
+
+@pytest.mark.parametrize(
+    "name, fits",
+    [
+        ("host-local", True),
+        ("x" * 63, True),
+        ("", False),
+        ("x" * 64, False),
+        ("é" * 32, False),
+        ("a/b", False),
+        ("a\0", False),
+        ("\ud800", False),
+    ],
+)
+def test_a_program_has_the_name_of_a_file(name: str, fits: bool):
+    assert frames.is_program(name) is fits
