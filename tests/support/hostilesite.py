@@ -225,7 +225,7 @@ def _tree(root: Path, label: str) -> dict[str, str]:
     for directory, _, names in os.walk(root):
         for name in names if not directory.endswith("__pycache__") else ():
             path = Path(directory, name)
-            if name in ("lock", "locks") or name.startswith("last_reserved_ip."):
+            if name in ("lock", "locks") or name.endswith(".lock") or name.startswith("last_reserved_ip."):
                 continue
             mode = path.lstat().st_mode
             content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(mode) else ""
