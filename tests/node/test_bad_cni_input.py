@@ -108,7 +108,13 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any] | str, dict[str, str | No
     "interface too long": (ALL, {}, {"CNI_IFNAME": "x" * 16}, 4, "interface name is too long"),
     "mtu of a wrong type": (("bridge",), {"mtu": "x"}, {}, 999, r"cannot use a string as mtu \(expected an integer\)"),
     "bridge with a slash": (("bridge",), {"bridge": "../x"}, {}, 4, "interface name contains /"),
-    "key of a later part": (("bridge",), {"vlan": 5}, {}, 7, 'key "vlan" with value 5: not in this build'),
+    "VLAN beyond the last": (
+        ("bridge",),
+        {"vlan": 4095},
+        {},
+        999,
+        r"invalid VLAN ID 4095 \(must be between 0 and 4094\)",
+    ),
     "IPAM that climbs": (("bridge",), {"ipam": {"type": "../sh"}}, {}, 999, r"invalid plugin name: \.\./sh"),
     "IPAM that is nowhere": (("bridge",), {"ipam": {"type": "nope"}}, {}, 999, r'failed to find plugin "nope" in path'),
     "no ranges": (("host-local",), {"ipam": {"type": "host-local"}}, {}, 999, "no IP ranges specified"),
@@ -126,15 +132,15 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any] | str, dict[str, str | No
     "delegate that is nowhere": (("flannel",), {"delegate": {"type": "nope"}}, {}, 999, 'find plugin "nope" in path'),
     "no subnet file": (("flannel",), {"subnetFile": "/nope"}, {}, 11, r"LEASE-001 /nope: .*look at the log of weftd"),
     "no previous result": (("portmap",), {}, {}, 999, "must be called as chained plugin"),
-    "mappings": (
+    "mapping of no port": (
         ("portmap",),
         {
             "prevResult": {"cniVersion": "1.0.0"},
-            "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 2}]},
+            "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 0}]},
         },
         {},
-        7,
-        'key "portMappings".*not in this build',
+        999,
+        "Invalid container port number: 0",
     ),
 }
 
