@@ -9,7 +9,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from weft.kernel.rtnl import Rtnl
@@ -30,7 +29,7 @@ def create() -> int:
     return _Thread(unshare).result()
 
 
-def open_path(path: str | Path) -> int:
+def open_path(path: str | os.PathLike[str]) -> int:
     """A descriptor of the namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`). Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
