@@ -217,11 +217,6 @@ class Snapshot:
         """Every address of the machine."""
         return frozenset(address.ip for address in self.addresses)
 
-    @property
-    def ips(self) -> frozenset[Ip]:
-        """Every address of the machine."""
-        return frozenset(address.ip for address in self.addresses)
-
     def addresses_of(self, index: int) -> tuple[AddressInfo, ...]:
         """The addresses of the link with `index`, in the kernel's order."""
         return tuple(address for address in self.addresses if address.index == index)
