@@ -29,11 +29,11 @@ ALONE = 0.04
 # How many are no plugin's client at all, but speak to the daemon's socket.
 FRAMES = 0.3
 
-# What stays after DEL as it does with the reference: an administrator's chain, routes that go with the interface, the
-# qdisc of a host's end that goes with it.
+# What stays after DEL as it does with the reference: chains and a bridge's own rules, routes of a table that go with
+# the interface, the qdisc of a host's end that goes with it.
 STAYS = {
     "bandwidth": re.compile(r"host: (\d+: |qdisc (tbf|noqueue) .* dev )veth"),
-    "firewall": re.compile(r"host: (chain .+ \{|counter jump .+)"),
+    "firewall": re.compile(r"host: (chain .+ \{|counter jump .+|[io]ifname .*(CNI-ISOLATION-STAGE-2|counter drop) ?$)"),
     "sbr": re.compile(r"held pod: .* table \d+"),
 }
 
