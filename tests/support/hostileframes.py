@@ -231,5 +231,8 @@ def _listen(sock: socket.socket, hostile: Hostile) -> Done | None:
                 return decode_done(frame)
             if frame is not None:
                 hostile.delegated = True
-                sock.sendall(next(rans))
+                ran = next(rans)
+                sock.sendall(ran)
+                if not _complete(ran):  # a delegate may take as long as it likes
+                    sock.shutdown(socket.SHUT_WR)
     return None
