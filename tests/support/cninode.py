@@ -58,7 +58,9 @@ class Node:
             return
         self.socket.unlink(missing_ok=True)  # a dead one's: only so that we know when the new one serves
         command = [sys.executable, "-m", "tests.support.cnikills", "daemon", str(self.directory)]
-        self.daemon = self.host.popen([*self.prefix, *command], cwd=CHECKOUT)
+        # Not by a working directory: who enters another mount namespace is at its root.
+        env = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT}/src"}
+        self.daemon = self.host.popen([*self.prefix, *command], env=env)
         wait_for(self.socket.exists)
 
     def end(self, signal: int = 15) -> None:
