@@ -16,8 +16,9 @@ from weft.kernel.observe import looking, observe
 from weft.kernel.route import list_routes
 from weft.kernel.turns import in_turns
 from weft.model.errors import Failure
+from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
 from weft.plan.diff import Delete, Put
 
 MAC = Mac.parse("02:00:00:00:01:07")

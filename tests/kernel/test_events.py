@@ -22,9 +22,10 @@ from weft.kernel.netlink import NetlinkError
 from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
 from weft.kernel.observe import observe
 from weft.kernel.rtnl import Rtnl
+from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Object, Route, VxlanLink
-from weft.model.snapshot import LinkInfo
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.model.reported import LinkInfo
 from weft.plan.diff import Put
 
 MAC = Mac.parse("02:00:00:00:01:07")

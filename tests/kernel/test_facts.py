@@ -13,7 +13,7 @@ from weft.kernel.netlink import NetlinkError
 from weft.kernel.observe import observe
 from weft.kernel.rtnl import Rtnl
 from weft.model.net import Ip
-from weft.model.snapshot import RouteInfo
+from weft.model.reported import RouteInfo
 
 ADDRESSES = ("1.10.100.1", "192.168.200.128", "172.16.30.18", "172.16.31.200", "172.16.32.100")
 

@@ -13,7 +13,7 @@ from weft.kernel.link import create_bridge, delete_link
 from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.route import RTM_GETROUTE, add_route
 from weft.kernel.rtnl import Rtnl
-from weft.model.objects import PROTOCOL
+from weft.model.marks import PROTOCOL
 
 
 def test_a_refusal_carries_the_kernels_own_words(netns: Netns) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.netns import SECONDS, Netns
 from weft.kernel.netlink import NetlinkError
+from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import PROTOCOL
-from weft.model.snapshot import NextHop, RuleInfo
+from weft.model.reported import NextHop, RuleInfo
 
 MAC = Mac.parse("02:00:00:00:01:07")
 

@@ -10,7 +10,7 @@ from weft.cni.record import Record
 from weft.cni.skel import Call
 from weft.model.attachment import Result
 from weft.model.net import Mac
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError, failure
 
 

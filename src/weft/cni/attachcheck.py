@@ -9,7 +9,7 @@ from weft.cni.skel import Call
 from weft.desired import podcheck
 from weft.desired.podcheck import Wrong
 from weft.model.attachment import Cidr, Result
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import bridgeconf, cni, cniresult
 from weft.wire.cni import CniError, failure
 

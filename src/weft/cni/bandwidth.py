@@ -20,9 +20,9 @@ from weft.kernel.netlink import NetlinkError
 from weft.kernel.probe import link_kinds
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
-from weft.model.objects import ALIAS
+from weft.model.marks import ALIAS
+from weft.model.reported import LinkInfo
 from weft.model.shaping import Bucket, Limit
-from weft.model.snapshot import LinkInfo
 from weft.wire import bandwidthconf, cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object

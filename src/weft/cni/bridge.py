@@ -16,8 +16,8 @@ from weft.cni.interface import set_quietly
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod
 from weft.model.attachment import BridgeConf, Interface, Result
-from weft.model.objects import ALIAS
-from weft.model.snapshot import LinkInfo
+from weft.model.marks import ALIAS
+from weft.model.reported import LinkInfo
 from weft.wire import bridgeconf, cniresult
 
 NAME: Final = "bridge"

@@ -21,7 +21,7 @@ from weft.cni.skel import Call
 from weft.desired import pod, podcheck
 from weft.desired.podcheck import Wrong
 from weft.model.attachment import BridgeConf, Result
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import bridgeconf, cni, ipamconf
 from weft.wire.cni import CniError
 

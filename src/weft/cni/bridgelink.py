@@ -10,9 +10,9 @@ from weft.desired import pod
 from weft.kernel.link import set_link, set_port
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf, Cidr
+from weft.model.marks import ALIAS
 from weft.model.net import Mac
-from weft.model.objects import ALIAS
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError, failure
 
 _ALIAS: Final = f"{ALIAS}bridge"

@@ -10,8 +10,8 @@ from weft.kernel import bridgevlan
 from weft.kernel.link import set_link
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf
-from weft.model.objects import ALIAS
-from weft.model.snapshot import LinkInfo, PortVlans
+from weft.model.marks import ALIAS
+from weft.model.reported import LinkInfo, PortVlans
 from weft.wire.cni import failure
 
 NO_FILTERING: Final = "BRIDGE-004: this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"

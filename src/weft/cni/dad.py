@@ -13,7 +13,7 @@ from weft.cni import interface
 from weft.cni.host import Container
 from weft.cni.interface import set_quietly
 from weft.kernel.rtnl import Rtnl
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 
 _ANSWER_MS: Final = "100"

@@ -12,7 +12,7 @@ from weft.cni import delegate, interface, ipamrecord, masq, record, spoofcheck, 
 from weft.cni.record import Record
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import bridgeconf, cni, cniresult
 from weft.wire.cni import CniError, failure
 

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
+from weft.model.marks import ALIAS
 from weft.model.net import Ip
-from weft.model.objects import ALIAS
 
 # The alias of a link that is to be deleted: what a crash leaves is found by it.
 RETIRED: Final = f"{ALIAS}retired"

@@ -6,7 +6,7 @@ from weft.cni import interface, veth
 from weft.cni.host import Container
 from weft.cni.skel import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import cniresult
 from weft.wire.cni import failure
 

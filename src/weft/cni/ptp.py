@@ -20,9 +20,9 @@ from weft.desired.podcheck import Wrong
 from weft.kernel.link import set_link
 from weft.kernel.route import add_route, delete_route
 from weft.model.attachment import Cidr, Interface, Result
+from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Net
-from weft.model.objects import MAIN_TABLE
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import cniresult, ptpconf
 from weft.wire.cni import failure
 

@@ -15,7 +15,7 @@ from typing import Final
 from weft.cni.host import Host
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
-from weft.model.objects import ALIAS
+from weft.model.marks import ALIAS
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 

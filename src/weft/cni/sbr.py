@@ -16,9 +16,9 @@ from weft.kernel import route, rule
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result
+from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip
-from weft.model.objects import MAIN_TABLE
-from weft.model.snapshot import LinkInfo, RouteInfo, RuleInfo
+from weft.model.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.sourcerouting import SbrConf, Source
 from weft.wire import cniresult, sbrconf
 from weft.wire.cni import CniError, failure

@@ -16,7 +16,7 @@ from weft.kernel.link import set_link
 from weft.kernel.netlink import Message
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Result
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire import cniresult, tuningbackup, tuningconf
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError

@@ -16,7 +16,7 @@ from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface
 from weft.model.net import Mac
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 
 _NAME_ATTEMPTS: Final = 10

@@ -15,8 +15,9 @@ from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.errors import Problem
-from weft.model.objects import ALIAS
-from weft.model.snapshot import LinkInfo, Snapshot
+from weft.model.marks import ALIAS
+from weft.model.reported import LinkInfo
+from weft.model.snapshot import Snapshot
 from weft.plan.diff import Delete, diff
 from weft.plan.explain import describe
 from weft.wire import subnetenv

@@ -13,7 +13,8 @@ from weft.kernel.turns import in_turns
 from weft.model.errors import Failure
 from weft.model.net import Ip
 from weft.model.objects import Objects
-from weft.model.snapshot import RouteInfo, Snapshot
+from weft.model.reported import RouteInfo
+from weft.model.snapshot import Snapshot
 from weft.plan.diff import Step
 
 _MANY: Final = 4 * CHUNK

@@ -15,7 +15,8 @@ from weft.desired.onlink import onlink_prefixes
 from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, usable
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
-from weft.model.snapshot import LinkInfo, RouteInfo, Snapshot
+from weft.model.reported import LinkInfo, RouteInfo
+from weft.model.snapshot import Snapshot
 
 _CODE: Final = "IFACE-001"
 # A node may have a thousand pods' links: the line names so many others and counts the rest.

@@ -5,7 +5,7 @@ from typing import Final
 
 from weft.model.attachment import Cidr, IpConfig, Result
 from weft.model.net import Ip
-from weft.model.snapshot import RouteInfo, RuleInfo
+from weft.model.reported import RouteInfo, RuleInfo
 from weft.model.sourcerouting import SbrConf, Source
 
 _FIRST_TABLE: Final = 100

@@ -12,9 +12,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from weft.config.options import Options
+from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Ip
-from weft.model.objects import ALIAS, MAIN_TABLE
-from weft.model.snapshot import AddressInfo, LinkInfo, RouteInfo, Snapshot
+from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.snapshot import Snapshot
 
 # rtm_type of linux/rtnetlink.h.
 UNICAST: Final = 1

@@ -7,7 +7,7 @@ from typing import Final
 from weft.kernel.attributes import Malformed, attribute, fixed, parse, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.net import Ip
-from weft.model.snapshot import AddressInfo
+from weft.model.reported import AddressInfo
 
 RTM_NEWADDR: Final = 20
 RTM_DELADDR: Final = 21

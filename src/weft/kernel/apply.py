@@ -15,7 +15,7 @@ from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.errors import Failure
 from weft.model.objects import Object, Route, Sysctl, VxlanLink, link_of
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
 # 64 messages block the event loop 3.8 ms at worst, 256 take 11; the total is the same.

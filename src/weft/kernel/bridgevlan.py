@@ -11,7 +11,7 @@ from typing import Final
 from weft.kernel.attributes import attribute, fixed, nest, parse, parse_list, u16, u32
 from weft.kernel.link import IFLA_EXT_MASK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK
 from weft.kernel.netlink import Message
-from weft.model.snapshot import PortVlans
+from weft.model.reported import PortVlans
 
 IFLA_AF_SPEC: Final = 26
 IFLA_BRIDGE_FLAGS: Final = 0

@@ -16,9 +16,10 @@ from typing import Final
 from weft.kernel import addr, neigh, nexthop, route
 from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
+from weft.model.marks import ALIAS, MAIN_TABLE, PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import ALIAS, MAIN_TABLE, PROTOCOL, Address, FdbEntry, Key, Neighbour, Route, VxlanLink
-from weft.model.snapshot import AddressInfo, LinkInfo
+from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route, VxlanLink
+from weft.model.reported import AddressInfo, LinkInfo
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]

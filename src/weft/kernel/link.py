@@ -6,7 +6,7 @@ from typing import Final, TypedDict, Unpack
 from weft.kernel.attributes import Attributes, attribute, be16, find, fixed, nest, parse, text, u8, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
 from weft.model.net import Ip, Mac
-from weft.model.snapshot import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
+from weft.model.reported import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
 
 RTM_NEWLINK: Final = 16
 RTM_DELLINK: Final = 17

@@ -13,7 +13,7 @@ from weft.kernel import link
 from weft.kernel.link import LinkChanges
 from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.net import Ip, Mac
-from weft.model.snapshot import LinkInfo
+from weft.model.reported import LinkInfo
 
 # The longest name of an interface in bytes (IFNAMSIZ without its NUL).
 LONGEST_NAME: Final = 15

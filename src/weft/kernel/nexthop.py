@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.kernel.attributes import attribute, fixed, parse, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message
-from weft.model.objects import PROTOCOL
+from weft.model.marks import PROTOCOL
 
 RTM_NEWNEXTHOP: Final = 104
 RTM_DELNEXTHOP: Final = 105

@@ -17,9 +17,10 @@ from weft.kernel import addr, codec, link, neigh, nexthop, route
 from weft.kernel.attributes import fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.observe import is_ours
+from weft.model.marks import MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip
-from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object
-from weft.model.snapshot import LinkInfo
+from weft.model.objects import Key, Object
+from weft.model.reported import LinkInfo
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 

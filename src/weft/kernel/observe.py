@@ -13,8 +13,10 @@ from typing import Final
 from weft.kernel import codec, neigh, nexthop, route, sysctl
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
-from weft.model.objects import MAIN_TABLE, PROTOCOL, Key, Object, Route, Sysctl
-from weft.model.snapshot import AddressInfo, LinkInfo, RouteInfo, Snapshot
+from weft.model.marks import MAIN_TABLE, PROTOCOL
+from weft.model.objects import Key, Object, Route, Sysctl
+from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.snapshot import Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 1.5 ms.
 _SLICE: Final = 250

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from weft.kernel.attributes import Attributes, Malformed, address, attribute, fixed, nest, parse, parse_list, u32
 from weft.kernel.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.net import Ip, Net
-from weft.model.snapshot import NextHop, RouteInfo
+from weft.model.reported import NextHop, RouteInfo
 
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25

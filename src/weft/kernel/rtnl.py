@@ -14,9 +14,9 @@ from typing import Final
 from weft.kernel import addr, neigh, route, rule
 from weft.kernel.linkcalls import LinkCalls
 from weft.kernel.netlink import NetlinkError
+from weft.model.marks import MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import MAIN_TABLE, PROTOCOL
-from weft.model.snapshot import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
+from weft.model.reported import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
 
 _RTNLGRP_IPV6_IFADDR: Final = 9
 _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_INET, socket.AF_INET6)}

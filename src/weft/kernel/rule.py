@@ -8,7 +8,7 @@ from weft.kernel.attributes import attribute, fixed, parse, text, u8, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
 from weft.kernel.route import destination
 from weft.model.net import Net
-from weft.model.snapshot import RuleInfo
+from weft.model.reported import RuleInfo
 
 RTM_NEWRULE: Final = 32
 RTM_DELRULE: Final = 33

@@ -10,16 +10,9 @@ share it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
+from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
-
-MAIN_TABLE: Final = 254
-# The number that marks a route or a neighbour as ours (rtm_protocol, NDA_PROTOCOL). Free in
-# /etc/iproute2/rt_protos and in linux/rtnetlink.h; 'weft' on a telephone's keys is 9338, 933 % 256 = 165.
-PROTOCOL: Final = 165
-# The prefix of a link's alias (IFLA_IFALIAS) that marks the link as ours.
-ALIAS: Final = "weft:"
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]

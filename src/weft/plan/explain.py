@@ -2,17 +2,8 @@
 
 from typing import assert_never
 
-from weft.model.objects import (
-    MAIN_TABLE,
-    Address,
-    FdbEntry,
-    Neighbour,
-    Object,
-    Route,
-    RuleSet,
-    Sysctl,
-    VxlanLink,
-)
+from weft.model.marks import MAIN_TABLE
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
 from weft.plan.diff import Put, Step
 
 

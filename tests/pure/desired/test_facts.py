@@ -12,7 +12,8 @@ from weft.desired.facts import overlaps, select
 from weft.desired.inputs import Facts
 from weft.desired.onlink import onlink_prefixes
 from weft.model.errors import ConfigError, Problem
-from weft.model.snapshot import AddressInfo, LinkInfo, NextHop, RouteInfo, Snapshot
+from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo
+from weft.model.snapshot import Snapshot
 
 
 def link(index: int, name: str, **more) -> LinkInfo:

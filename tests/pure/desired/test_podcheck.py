@@ -9,7 +9,7 @@ from weft.desired import podcheck
 from weft.desired.podcheck import Wrong
 from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
-from weft.model.snapshot import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
+from weft.model.reported import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
 
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 ETH0 = Interface(name="eth0", mac=MAC, sandbox="/ns")

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from weft.desired import sourcerouting
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.snapshot import NextHop, RouteInfo, RuleInfo
+from weft.model.reported import NextHop, RouteInfo, RuleInfo
 from weft.model.sourcerouting import SbrConf, Source
 
 V4 = IpConfig(address=ip_interface("10.0.0.2/24"), gateway=ip_address("10.0.0.1"))

@@ -8,7 +8,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from weft.kernel import bridgevlan
 from weft.kernel.attributes import Malformed
 from weft.kernel.netlink import Message
-from weft.model.snapshot import PortVlans
+from weft.model.reported import PortVlans
 
 HEADER = struct.Struct("=IHHII")
 OWN, BEGIN, END = 0x2 | 0x4, 0x8, 0x10

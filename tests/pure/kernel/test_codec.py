@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from weft.kernel import addr, codec, neigh, nexthop, route
 from weft.kernel.attributes import attribute, be16, nest, u8, u32
+from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import PROTOCOL, Address, FdbEntry, Neighbour, Route, VxlanLink
-from weft.model.snapshot import LinkInfo, VxlanInfo
+from weft.model.objects import Address, FdbEntry, Neighbour, Route, VxlanLink
+from weft.model.reported import LinkInfo, VxlanInfo
 
 NAMES = {5: "flannel.1", 2: "eth0"}
 MAC = Mac.parse("02:00:00:00:00:01")

@@ -1,0 +1,11 @@
+"""How what weft puts into the kernel is recognised as ours."""
+
+from typing import Final
+
+# The number that marks a route or a neighbour as ours (rtm_protocol, NDA_PROTOCOL). Free in
+# /etc/iproute2/rt_protos and in linux/rtnetlink.h; 'weft' on a telephone's keys is 9338, 933 % 256 = 165.
+PROTOCOL: Final = 165
+# The prefix of a link's alias (IFLA_IFALIAS) that marks the link as ours.
+ALIAS: Final = "weft:"
+# Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).
+MAIN_TABLE: Final = 254

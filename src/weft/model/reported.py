@@ -1,0 +1,197 @@
+"""What the kernel reports of links, addresses, routes, neighbours and rules, in its own terms.
+
+`weft.model.objects` says what we manage. Plugins need these without those.
+"""
+
+from dataclasses import dataclass
+
+from weft.model.net import Ip, Mac, Net
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VxlanInfo:
+    """A VXLAN device's own settings. `parent` is an interface index, 0 for none; `remote` its default peer."""
+
+    vni: int
+    port: int
+    local: Ip | None = None
+    remote: Ip | None = None
+    parent: int = 0
+    learning: bool = True
+    gbp: bool = False
+    external: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeInfo:
+    """A bridge's own settings."""
+
+    vlan_filtering: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunInfo:
+    """A tun or tap device's own settings: `tap` carries Ethernet frames, `tun` IP packets."""
+
+    tap: bool = False
+    persist: bool = False
+    multi_queue: bool = False
+    vnet_hdr: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortInfo:
+    """What a bridge knows of one of its ports."""
+
+    hairpin: bool = False
+    isolated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortVlans:
+    """The VLANs of a bridge's port by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
+
+    index: int
+    own: int = 0
+    untagged: frozenset[int] = frozenset()
+    tagged: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkInfo:
+    """A network interface (linux/if_link.h).
+
+    `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is
+    what the administrator set, `running` whether there is a carrier as well. `master` is the index of the
+    bridge it belongs to, `link` of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for
+    none) that index belongs to another namespace. `operstate` is the kernel's number (RFC 2863; 6 is up).
+    """
+
+    index: int
+    name: str
+    kind: str = ""
+    mtu: int = 0
+    mac: Mac | None = None
+    up: bool = False
+    running: bool = False
+    loopback: bool = False
+    point_to_point: bool = False
+    promisc: bool = False
+    allmulti: bool = False
+    master: int = 0
+    link: int = 0
+    peer_netns: int = -1
+    operstate: int = 0
+    queue_length: int = 0
+    alias: str = ""
+    vxlan: VxlanInfo | None = None
+    bridge: BridgeInfo | None = None
+    tun: TunInfo | None = None
+    port: PortInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressInfo:
+    """An address of an interface (linux/if_addr.h). `peer` is the other end's on point-to-point links.
+
+    `scope` is 0 for global, 253 for link, 254 for host. `protocol` says who made it (IFA_PROTO, 0 unknown).
+    """
+
+    index: int
+    ip: Ip
+    prefixlen: int
+    peer: Ip | None = None
+    broadcast: Ip | None = None
+    scope: int = 0
+    label: str = ""
+    permanent: bool = True
+    secondary: bool = False
+    tentative: bool = False
+    dad_failed: bool = False
+    deprecated: bool = False
+    temporary: bool = False
+    protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextHop:
+    """One way out of a route. `weight` counts from 1."""
+
+    index: int
+    via: Ip | None = None
+    onlink: bool = False
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteInfo:
+    """A route (linux/rtnetlink.h). `kind` is rtm_type: 1 unicast, 6 blackhole.
+
+    `via`, `index` and `onlink` are the only next hop's; a route with several has them in `hops` alone.
+    `priority` is the kernel's number, so 1024 where IPv6 has its default. `mtu` and `advmss` are 0 if unset.
+    """
+
+    dst: Net
+    via: Ip | None = None
+    index: int = 0
+    onlink: bool = False
+    kind: int = 1
+    table: int = 254
+    protocol: int = 0
+    scope: int = 0
+    priority: int = 0
+    tos: int = 0
+    src: Ip | None = None
+    mtu: int = 0
+    advmss: int = 0
+    hops: tuple[NextHop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourInfo:
+    """A neighbour entry (linux/neighbour.h). `state` is NUD_…: 0x80 permanent, 0x40 needs no ARP."""
+
+    index: int
+    ip: Ip
+    mac: Mac | None
+    state: int
+    flags: int = 0
+    protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FdbInfo:
+    """A forwarding entry of a VXLAN device or a bridge port. `remote` is the VTEP behind which `mac` lives.
+
+    `port`, `vni` and `via` (an interface index) are 0 unless they differ from the device's own. `flags` is
+    NTF_…: 0x02 the device's own, 0x10 learnt by someone outside the kernel.
+    """
+
+    index: int
+    mac: Mac
+    remote: Ip | None
+    state: int
+    flags: int = 0
+    master: int = 0
+    port: int = 0
+    vni: int = 0
+    via: int = 0
+    vlan: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleInfo:
+    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`."""
+
+    family: int
+    priority: int
+    action: int = 1
+    table: int = 0
+    src: Net | None = None
+    dst: Net | None = None
+    mark: int = 0
+    mask: int = 0
+    iif: str = ""
+    oif: str = ""
+    invert: bool = False
+    protocol: int = 0
