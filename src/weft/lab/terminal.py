@@ -26,9 +26,15 @@ def run(start: Start) -> int:
     """Run a command there with our standard streams, and return its exit status."""
     if os.isatty(0) and os.isatty(1):
         return _on_terminal(start)
-    call = start([0, 1, 2], False)  # noqa: FBT003 - the meaning is Start's
-    with _signals(call.signal):
-        return _status(call)
+    # A signal that comes while the command is being started waits until it can be passed on.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    try:
+        call = start([0, 1, 2], False)  # noqa: FBT003 - the meaning is Start's
+        with _signals(call.signal):
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return _status(call)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def captured(start: Start) -> tuple[int, str, str]:

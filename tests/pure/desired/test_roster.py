@@ -97,6 +97,7 @@ def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
     "copy",
     [
         {"public_ip": builders.public_v4(2)},
+        {"public_ipv6": builders.public_v6(2)},
         {"data": data(builders.mac(2))},
         {"v4": IPv4Network("10.5.2.0/24")},
         {"v4": IPv4Network("10.5.2.128/25")},
@@ -105,7 +106,7 @@ def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
 )
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_of_two_claims_the_older_is_believed(copy: dict[str, object], newer_first: bool):
-    older, newer = peer(2), peer(3, **copy)
+    older, newer = peer(2, public_ipv6=builders.public_v6(2)), peer(3, **copy)
     peers = roster()
     for each in (newer, older) if newer_first else (older, newer):
         peers.changed(put=[each])

@@ -41,7 +41,17 @@ def test_every_notation_is_read(raw):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "aa:bb:cc:dd:ee", "aa:bb:cc:dd:ee:ff:00", "a:b:c:d:e:f", "gg:bb:cc:dd:ee:ff", "aabbccddeeff", "é" * 12]
+    "text",
+    [
+        "",
+        "aa:bb:cc:dd:ee",
+        "aa:bb:cc:dd:ee:ff:00",
+        "a:b:c:d:e:f",
+        "gg:bb:cc:dd:ee:ff",
+        "aabbccddeeff",
+        "é" * 12,
+        "aa:  :cc:dd:ee:ff",
+    ],
 )
 def test_anything_else_is_no_address(text):
     with pytest.raises(ValueError, match=r"MAC|hexadecimal"):
