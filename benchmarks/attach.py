@@ -170,6 +170,7 @@ def measure(chain: Chain) -> dict[str, Any]:
             "plain": one_by_one(chain, port=False),
             "port": one_by_one(chain, port=True),
             "started": started(chain),
+            "plain_at_once": at_once(chain, port=False),
             "at_once": at_once(chain, port=True),
         }
         crowd = range(AT_ONCE, AT_ONCE + CROWD)
