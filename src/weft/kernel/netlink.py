@@ -125,18 +125,7 @@ class NetlinkSocket:
         """
         if not messages:
             return {}
-        first = self._send(messages)
-        last = first + len(messages) - 1
-        refused: dict[int, NetlinkError] = {}
-        while True:
-            for reply in self._receive():
-                if reply.kind != NLMSG_ERROR or not first <= reply.sequence <= last:
-                    continue
-                error = _refusal(reply)
-                if error is not None:
-                    refused[reply.sequence - first] = error
-                if reply.sequence == last:
-                    return refused
+        return self._refusals(self._send(messages), len(messages))
 
     def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
         """Send an nfnetlink batch in one go: all of it takes effect or, if anything is refused, nothing.
@@ -145,8 +134,11 @@ class NetlinkSocket:
         first is one of the whole batch, and then nothing is said about the others.
         """
         # Before Linux 6.10 the closing message is never acknowledged.
-        first = self._send(messages, acknowledged=-2)
-        last = first + len(messages) - 2
+        return self._refusals(self._send(messages, acknowledged=-2), len(messages) - 1, whole=True)
+
+    def _refusals(self, first: int, count: int, *, whole: bool = False) -> dict[int, NetlinkError]:
+        """Collect the answers to `count` messages; with `whole`, a refusal of the first is the only answer."""
+        last = first + count - 1
         refused: dict[int, NetlinkError] = {}
         while True:
             for reply in self._receive():
@@ -155,7 +147,7 @@ class NetlinkSocket:
                 error = _refusal(reply)
                 if error is not None:
                     refused[reply.sequence - first] = error
-                if reply.sequence == last or 0 in refused:
+                if reply.sequence == last or (whole and 0 in refused):
                     return refused
 
     def ask(self, message: Message) -> bytes:
