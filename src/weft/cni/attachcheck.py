@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from weft.cni import masq, record, veth
+from weft.cni import masq, record
 from weft.cni.skel import Call
 from weft.desired import podcheck
 from weft.desired.podcheck import Wrong
 from weft.model.attachment import Cidr, Result
 from weft.model.reported import LinkInfo
-from weft.wire import bridgeconf, cni, cniresult
+from weft.wire import bridgeconf, cni
 from weft.wire.cni import CniError, failure
 
 NO_TOOL: Final = "HOST-002: install it, or leave the key out"
@@ -27,17 +27,9 @@ def reported() -> Iterator[None]:
         raise failure(wrong.text, f"CHECK-001: {wrong.found}") from wrong
 
 
-def previous(call: Call, missing: str = "Required prevResult missing") -> Result:
-    """Return the result of ADD, without which there is nothing to check against."""
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure(missing)
-    return result
-
-
 def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
     """Check the container's interface, its addresses and the routes; return the interface."""
-    container = veth.container_of(call)
+    container = call.container()
     want = podcheck.container_interface(result, call.ifname, call.netns)
     link = podcheck.check_container_end(want, container.rtnl.link(call.ifname), up=up)
     routes = container.rtnl.routes(_ALL_TABLES)

@@ -34,11 +34,9 @@ _NO_IFB: Final = "HOST-002: load the kernel module ifb, or leave the key out"
 
 def _add(call: Call) -> bytes:
     limits = bandwidthconf.parse(call.config)
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure("must be called as chained plugin")
+    result = call.previous("must be called as chained plugin")
     if limits:
-        host_end = _host_end(call, _container(call), result)
+        host_end = _host_end(call, call.container(), result)
         with ExitStack() as undo:
             if limits.ingress:
                 undo.callback(_clear_root, call.host.rtnl, host_end)
@@ -53,13 +51,6 @@ def _add(call: Call) -> bytes:
             undo.pop_all()
             return output
     return cniresult.render(result, call.version)
-
-
-def _container(call: Call) -> Container:
-    container = call.host.container
-    if container is None:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
-    return container
 
 
 def _host_end(call: Call, container: Container, result: Result) -> LinkInfo:
@@ -159,13 +150,11 @@ def _delete(call: Call) -> None:
 
 def _check(call: Call) -> None:
     limits = bandwidthconf.parse(call.config)
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure("must be called as a chained plugin")
+    result = call.previous("must be called as a chained plugin")
     if not limits:
         return
     rtnl = call.host.rtnl
-    host_end = _host_end(call, _container(call), result)
+    host_end = _host_end(call, call.container(), result)
     if limits.ingress:
         _check_bucket(rtnl, host_end, limits.ingress)
     if limits.egress:

@@ -27,7 +27,7 @@ def _add(call: Call) -> bytes:
     conf = bridgeconf.parse(call.config, call.args)
     mac = veth.parse_mac(conf.mac)
     masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
-    container = veth.container_of(call)
+    container = call.container()
     bridge = bridgelink.ensure(call, conf)
     with ExitStack() as undo:
         pair = attach.make_links(

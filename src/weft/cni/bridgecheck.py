@@ -31,7 +31,7 @@ def check(call: Call) -> None:
     conf = bridgeconf.parse(call.config, call.args)
     if conf.ipam_type:
         delegate.ask(call, conf.ipam_type, "CHECK")
-    result = attachcheck.previous(call)
+    result = call.previous()
     rtnl = call.host.rtnl
     with attachcheck.reported():
         bridge = podcheck.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)

@@ -28,10 +28,8 @@ class Made:
 
 def delete(call: Call, made: Made) -> None:
     """Undo an attachment, also without its namespace, and as often as is asked for."""
-    if call.host.netns_problem and not call.host.netns_gone:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
+    container = call.container_if_any()
     known = record.read(call)
-    container = call.host.container
     link = container.rtnl.link(call.ifname) if container is not None else None
     masquerade = made.masquerade or bool(known is not None and known.masq)
     addresses = _addresses(call, link, known) if masquerade else ()

@@ -21,13 +21,14 @@ from weft.wire.firewallconf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN
 
 NAME: Final = "firewall"
 
+_NO_RESULT: Final = "missing prevResult from earlier plugin"
 _NO_TOOL: Final = "HOST-002: install the package that holds its program"
 _BROKEN: Final = "CHECK-001: somebody has changed or removed rules; start the pod anew"
 
 
 def _add(call: Call) -> bytes:
     conf = firewallconf.parse(call.config)
-    result = _previous(call)
+    result = call.previous(_NO_RESULT)
     addresses = _addresses(result)
     bridge = _bridge(result) if conf.policy != OPEN else ""
     done = Done(boot=call.host.boot_id, backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
@@ -44,13 +45,6 @@ def _add(call: Call) -> bytes:
             _undo(call.host, call.attachment, done, note=call.note)
         raise
     return cniresult.render(result, call.version)
-
-
-def _previous(call: Call) -> Result:
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure("missing prevResult from earlier plugin")
-    return result
 
 
 def _addresses(result: Result) -> tuple[Ip, ...]:
@@ -191,7 +185,7 @@ def _delete_strangers(call: Call) -> None:
 
 def _check(call: Call) -> None:
     conf = firewallconf.parse(call.config)
-    result = _previous(call)
+    result = call.previous(_NO_RESULT)
     kept = firewallrecord.look_up(call.host, call.attachment)
     backend = kept.backend if kept else _choose(call, conf)
     done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.cni import interface, veth
+from weft.cni import interface
 from weft.cni.host import Container
 from weft.cni.skel import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
@@ -16,7 +16,7 @@ _LO: Final = "lo"
 
 
 def _add(call: Call) -> bytes:
-    container = veth.container_of(call)
+    container = call.container()
     previous = cniresult.read_previous(call.config, call.version)
     lo = _lo(container)
     container.rtnl.set_link(lo.index, up=True)
@@ -34,16 +34,14 @@ def _add(call: Call) -> bytes:
 
 
 def _check(call: Call) -> None:
-    if not _lo(veth.container_of(call)).up:
+    if not _lo(call.container()).up:
         raise failure("loopback interface is down", "CHECK-001: somebody has set lo down in the container")
 
 
 def _delete(call: Call) -> None:
-    container = call.host.container
+    container = call.container_if_any()
     if container is not None:
         container.rtnl.set_link(_lo(container).index, up=False)
-    elif call.host.netns_problem and not call.host.netns_gone:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
 
 
 def _lo(container: Container) -> LinkInfo:

@@ -38,7 +38,7 @@ _RTPROT_KERNEL: Final = 2
 def _add(call: Call) -> bytes:
     conf = ptpconf.parse(call.config)
     masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq else ""
-    container = veth.container_of(call)
+    container = call.container()
     with ExitStack() as undo:
         pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind)
         result = attach.allocate(call, undo, pair, conf.ipam_type)
@@ -128,7 +128,7 @@ def _route(index: int, dst: Net, *, via: Ip | None = None, src: Ip | None = None
 def _check(call: Call) -> None:
     conf = ptpconf.parse(call.config)
     delegate.ask(call, conf.ipam_type, "CHECK")
-    result = attachcheck.previous(call, "ptp: Required prevResult missing")
+    result = call.previous("ptp: Required prevResult missing")
     with attachcheck.reported():
         link = attachcheck.container_side(call, result)
         missing = f"CNI veth created for {call.ifname} was not found"

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from ipaddress import ip_network
 from typing import Final
 
-from weft.cni.host import Container
 from weft.cni.interface import RTPROT_BOOT, reason
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import sourcerouting
@@ -25,29 +24,21 @@ from weft.wire.cni import CniError, failure
 
 NAME: Final = "sbr"
 
+_NOT_CHAINED: Final = "This plugin must be called as chained plugin"
 _DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 
 def _add(call: Call) -> bytes:
     conf = sbrconf.parse(call.config)
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure("This plugin must be called as chained plugin")
+    result = call.previous(_NOT_CHAINED)
     if not result.ips:
         raise failure(f"No IP addresses supplied on interface: {call.ifname}")
-    container = _container(call)
+    container = call.container()
     link = container.rtnl.link(call.ifname)
     if link is None:
         raise failure(f"Cannot find network interface {call.ifname}: Link not found")
     _route_by_source(call, container.rtnl, link, conf, result)
     return cniresult.render(result, call.version)
-
-
-def _container(call: Call) -> Container:
-    container = call.host.container
-    if container is None:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
-    return container
 
 
 def _route_by_source(call: Call, rtnl: Rtnl, link: LinkInfo, conf: SbrConf, result: Result) -> None:
@@ -134,9 +125,7 @@ def _do(rtnl: Rtnl, what: str, message: Message) -> None:
 
 
 def _delete(call: Call) -> None:
-    if call.host.netns_problem and not call.host.netns_gone:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
-    container = call.host.container
+    container = call.container_if_any()
     if container is None:
         return
     refused: list[NetlinkError] = []
@@ -162,10 +151,8 @@ def _addresses(call: Call, rtnl: Rtnl) -> list[Ip]:
 
 def _check(call: Call) -> None:
     conf = sbrconf.parse(call.config)
-    previous = cniresult.read_previous(call.config, call.version)
-    if previous is None:
-        raise failure("This plugin must be called as chained plugin")
-    rtnl = _container(call).rtnl
+    previous = call.previous(_NOT_CHAINED)
+    rtnl = call.container().rtnl
     rules = rtnl.rules()
     for ip in sourcerouting.addresses_of(previous, call.ifname):
         tables = {one.table for one in sourcerouting.rules_of(rules, [ip.address.ip])}

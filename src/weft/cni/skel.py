@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from weft import __version__
-from weft.cni.host import ClientGone, Done, Host, Request
-from weft.model.attachment import Attachment
-from weft.wire import cni, cnijson
-from weft.wire.cni import CniError
+from weft.cni.host import ClientGone, Container, Done, Host, Request
+from weft.model.attachment import Attachment, Result
+from weft.wire import cni, cnijson, cniresult
+from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
 
 # From which version of the protocol a verb exists.
@@ -73,6 +73,29 @@ class Call:
     @property
     def args(self) -> str:
         return self.request.env.get("CNI_ARGS", "")
+
+    def container(self) -> Container:
+        """Return the container's namespace, which this verb cannot do without."""
+        if self.host.container is None:
+            raise failure(self._unopened)
+        return self.host.container
+
+    def container_if_any(self) -> Container | None:
+        """Return the container's namespace, None if it is gone or not named: for DEL that is well."""
+        if self.host.container is None and self.host.netns_problem and not self.host.netns_gone:
+            raise failure(self._unopened)
+        return self.host.container
+
+    @property
+    def _unopened(self) -> str:
+        return f'failed to open netns "{self.netns}": {self.host.netns_problem}'
+
+    def previous(self, missing: str = "Required prevResult missing") -> Result:
+        """Return `prevResult`; without one the error says that it is `missing`."""
+        result = cniresult.read_previous(self.config, self.version)
+        if result is None:
+            raise failure(missing)
+        return result
 
     def is_valid(self, attachment: Attachment) -> bool:
         """Tell, in GC, whether to leave this attachment alone: it is still valid, or of another network."""

@@ -21,9 +21,7 @@ def _delete(_: Call) -> None:
 
 def _check(call: Call) -> None:
     conf = staticconf.parse(call.config, call.version, call.args)
-    previous = cniresult.read_previous(call.config, call.version)
-    if previous is None:
-        raise failure("Required prevResult missing")
+    previous = call.previous()
     for wanted in conf.addresses:
         there = [ip for ip in previous.ips if ip.address.ip == wanted.address.ip]
         if not any(_fits(wanted, ip) for ip in there):

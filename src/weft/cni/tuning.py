@@ -28,8 +28,8 @@ NAME: Final = "tuning"
 def _add(call: Call) -> bytes:
     conf, sysctls = _read(call)
     _check_allow_list(call, conf)
-    result = _previous(call)
-    container = _container(call)
+    result = call.previous()
+    container = call.container()
     for path, value in sysctls.items():
         try:
             container.sysctls.write(path, value)
@@ -60,20 +60,6 @@ def _check_allow_list(call: Call, conf: TuningConf) -> None:
     with suppress(FileNotFoundError):
         allowed = call.host.files.read(tuningconf.ALLOW_LIST).decode("utf-8", "replace")
         tuningconf.check_allowed((name for name, _ in conf.sysctls), allowed)
-
-
-def _previous(call: Call) -> Result:
-    result = cniresult.read_previous(call.config, call.version)
-    if result is None:
-        raise failure("Required prevResult missing")
-    return result
-
-
-def _container(call: Call) -> Container:
-    container = call.host.container
-    if container is None:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
-    return container
 
 
 def _link(container: Container, ifname: str, missing: str) -> LinkInfo:
@@ -160,8 +146,8 @@ def _delete(call: Call) -> None:
 
 def _check(call: Call) -> None:
     conf, sysctls = _read(call)
-    _previous(call)
-    container = _container(call)
+    call.previous()
+    container = call.container()
     for path, expected in sysctls.items():
         try:
             there = container.sysctls.read(path)

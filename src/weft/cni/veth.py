@@ -22,13 +22,6 @@ from weft.wire.cni import failure
 _NAME_ATTEMPTS: Final = 10
 
 
-def container_of(call: Call) -> Container:
-    """Return the container's namespace, which ADD and CHECK cannot do without."""
-    if call.host.container is None:
-        raise failure(f'failed to open netns "{call.netns}": {call.host.netns_problem}')
-    return call.host.container
-
-
 def parse_mac(text: str) -> Mac | None:
     """Return the MAC that was asked for, None for none."""
     if not text:
