@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
 
+from tests.support.cnihost import Site
 from tests.support.netns import Netns, make_netns, netns
 from weft.model.net import Mac
 
@@ -39,3 +41,15 @@ def vtep(netns: Netns, eth0: int) -> int:
     )
     netns.rtnl.set_link(made.index, up=True)
     return made.index
+
+
+@pytest.fixture
+def site(netns: Netns, tmp_path: Path) -> Site:
+    """A node on which plugins are called."""
+    return Site(netns, tmp_path)
+
+
+@pytest.fixture
+def pod(make_netns: Callable[[], Netns]) -> Netns:
+    """The namespace of a container."""
+    return make_netns()

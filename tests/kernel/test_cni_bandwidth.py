@@ -3,8 +3,6 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,16 +18,6 @@ SMALL = {"ingressRate": 8, "ingressBurst": 8, "egressRate": 16, "egressBurst": 8
 GOLDEN = {"ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 16_000_000, "egressBurst": 1_600_000}
 # 8589934592 ticks of 64 ns do not fit the kernel's 32 bits.
 WIDE = {"ingressRate": 8_000, "ingressBurst": 8 * 549_756, "egressRate": 8 * 10**10, "egressBurst": 8 * 10**8}
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def join(site, pod, ifname="eth0", *, veth="veth0", mtu=1400):

@@ -1,29 +1,16 @@
 """bridge in real namespaces: what it makes, what it leaves, and what it undoes."""
 
 import ipaddress
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.cnihost import Site
-from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 
 V4 = {"ranges": [[{"subnet": "10.1.2.0/24"}]]}
 V6 = {"ranges": [[{"subnet": "2001:db8::/64"}]]}
 BOTH = {"ranges": [[{"subnet": "192.168.0.0/24"}], [{"subnet": "fd00::/64"}]]}
 OLD = VERSIONS[:2]
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def config(site, ipam=V4, *, version="1.0.0", **more):

@@ -1,26 +1,12 @@
 """bridge's rarer keys: VLANs as far as this kernel goes, source MACs, duplicate addresses, ports set apart."""
 
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.kernel.test_cni_bridge import V6, add, addresses, config, delete, links, sysctl, veths
-from tests.support.cnihost import Site
-from tests.support.netns import Netns
 
 OTHER_MAC = "c2:11:22:33:44:66"
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 # --- VLANs: this machine's kernel has none; where one has, tests/vm runs what follows.

@@ -1,11 +1,9 @@
 """loopback, and portmap without mappings."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 
@@ -14,11 +12,6 @@ PREVIOUS = {
     "ips": [{"address": "10.0.0.2/24", "interface": 0}],
     "routes": [{"dst": "0.0.0.0/0"}],
 }
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
 
 
 @pytest.fixture

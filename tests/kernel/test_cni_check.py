@@ -1,29 +1,15 @@
 """CHECK, GC and STATUS of bridge and loopback: what is wrong is named, what is gone goes, what is alive stays."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.kernel.test_cni_bridge import V4, add, addresses, config, delete, links, reaches, veths
 from tests.kernel.test_cni_bridgekeys import OTHER_MAC, spoof_rules
-from tests.support.cnihost import Site
-from tests.support.netns import Netns
 
 CHECKED = ["0.4.0", "1.0.0", "1.1.0"]
 ROUTED = {**V4, "routes": [{"dst": "10.9.0.0/16", "gw": "10.1.2.1"}]}
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def check(site, conf, pod, result, **more):

@@ -4,25 +4,13 @@ import errno
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cnihost import REFERENCE, Site
-from tests.support.netns import Netns
+from tests.support.cnihost import REFERENCE
 from weft.cni.host import ClientGone, Container, Ran
 from weft.kernel.netlink import NetlinkError
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 class Fault:

@@ -1,7 +1,6 @@
 """flannel with bridge and host-local behind it: state files, errors, and the reference's programs beside ours."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,6 @@ def site(netns: Netns, tmp_path: Path) -> Site:
     site = Site(netns, tmp_path)
     (tmp_path / "subnet.env").write_text("\n" + V4 + REST)
     return site
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def config(site, *, version="0.3.1", name="cbr0", delegate=None, ipam=None, **more):

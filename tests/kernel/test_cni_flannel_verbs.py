@@ -1,7 +1,6 @@
 """flannel's CHECK, GC and STATUS: what is wrong is named, what is gone is removed, and nothing else."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,6 @@ def site(netns: Netns, tmp_path: Path) -> Site:
     site = Site(netns, tmp_path)
     (tmp_path / "subnet.env").write_text("\n" + V4 + REST)
     return site
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def check(site, conf, pod, result, **more):

@@ -10,17 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
-from tests.support.netns import Netns
 from weft.cni import files
 from weft.wire.cni import VERSIONS
 
 RANGES = {"ranges": [[{"subnet": "192.168.1.0/29"}]]}
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
 
 
 def request(site, ipam=RANGES, *, version="1.0.0", name="net", **config):

@@ -1,27 +1,13 @@
 """ipMasq with the real tools: rules there after ADD, gone after DEL, shared with the reference."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
-from tests.support.netns import Netns
 from weft.cni import masq
 
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
 KINDS = ["", "iptables", "nftables"]
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def config(site, kind, *, version="1.0.0", **more):

@@ -1,13 +1,9 @@
 """ptp beside the reference's: the same results and the same state; and what ours does better."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from tests.kernel.test_cni_bridge import addresses, links, sysctl, veths
 from tests.support.cnihost import Site
-from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 
 V4 = {
@@ -16,16 +12,6 @@ V4 = {
 }
 V6 = {"ranges": [[{"subnet": "fd07::/64"}]], "routes": [{"dst": "::/0"}]}
 BOTH = {"ranges": [*V4["ranges"], *V6["ranges"]], "routes": [*V4["routes"], *V6["routes"]]}
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
-
-
-@pytest.fixture
-def pod(make_netns: Callable[[], Netns]) -> Netns:
-    return make_netns()
 
 
 def config(site, ipam=BOTH, *, version="1.0.0", **more):

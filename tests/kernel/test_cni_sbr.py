@@ -1,11 +1,9 @@
 """sbr in real namespaces, beside Debian's binary: rules, tables, and what leaves by which interface."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
 from tests.support.netns import Netns
 
 DUAL = {
@@ -27,11 +25,6 @@ SEVERAL = {
         {"address": "192.168.101.209/24", "gateway": "192.168.101.1"},
     ],
 }
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
 
 
 @pytest.fixture

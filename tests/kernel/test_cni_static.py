@@ -1,11 +1,7 @@
 """static, case by case beside Debian's binary: the same results, the same errors."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.cnihost import Site
-from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 
 NONE = {"type": "static"}
@@ -23,11 +19,6 @@ BOTH = {
     "dns": {"nameservers": ["8.8.8.8"], "domain": "d", "search": ["s"], "options": ["o"]},
 }
 WRONG = {"type": "static", "addresses": [{"address": "zz"}]}
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
 
 
 def of(*addresses, **more):

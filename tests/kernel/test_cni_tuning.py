@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from tests.support.otherroot import give_root
 
 MAC = "c2:11:22:33:44:66"
 ALL = {"mac": MAC, "promisc": True, "mtu": 1454, "allmulti": True, "txQLen": 20000}
 ONES = [{key: value} for key, value in ALL.items()]
-
-
-@pytest.fixture
-def site(netns: Netns, tmp_path: Path) -> Site:
-    return Site(netns, tmp_path)
 
 
 @pytest.fixture
