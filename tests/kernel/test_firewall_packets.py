@@ -63,6 +63,10 @@ WHO = {
 
 KINDS = ["nft", "iptables", "iptables-legacy"]
 
+# In seconds: a datagram that has not come after so long was dropped.
+_ARRIVES = 0.1
+_LOST = "nobody"
+
 
 class Network:
     """The node is the thread's own namespace."""
@@ -240,11 +244,15 @@ def test_no_packet_slips_through_while_rules_are_replaced(kind, search):
         def talk():
             sources = Counter()
             with net.outside.udp(who.outside, 7) as receiver:
+                receiver.settimeout(_ARRIVES)
                 while not stop.is_set():
                     # Ephemeral ports come back after thousands; a connection that is known would not be a test.
                     with udp(who.pod, 20000 + sources.total()) as sender:
                         sender.sendto(b"hello", (who.outside, 7))
-                        sources[receiver.recvfrom(100)[1][0]] += 1
+                        try:
+                            sources[receiver.recvfrom(100)[1][0]] += 1
+                        except TimeoutError:
+                            sources[_LOST] += 1
             return sources
 
         async def change():
@@ -260,6 +268,8 @@ def test_no_packet_slips_through_while_rules_are_replaced(kind, search):
             finally:
                 stop.set()
             sources = talking.result()
+        # A busy machine may hold up a datagram; rules that are missing for a moment lose one at each of 30 changes.
+        assert sources.pop(_LOST, 0) <= 1
         assert set(sources) == {who.node}
         assert sources.total() > 100
 

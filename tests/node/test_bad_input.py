@@ -21,7 +21,7 @@ KERNEL = "ip -d link; ip address; ip route; ip -6 route; ip neigh show nud perma
 
 
 def conf(**changes: Any) -> str:
-    return json.dumps({**VXLAN, **changes})
+    return json.dumps({"Network": VXLAN["Network"], "Backend": VXLAN["Backend"], **changes})
 
 
 def vxlan(**options: Any) -> str:

@@ -61,7 +61,7 @@ def test_a_node_moves_from_upstream_to_weft_without_losing_a_packet(cluster: Clu
         '{"PublicIP":"172.31.0.1","PublicIPv6":null,"BackendType":"vxlan",'
         '"BackendData":{"VNI":1,"VtepMAC":"02:aa:00:00:00:01"}}'
     )
-    lease = "10.5.210.0-24" if two.v4 != ip_network("10.5.210.0/24") else "10.5.211.0-24"
+    lease = "10.5.110.0-24" if two.v4 != ip_network("10.5.110.0/24") else "10.5.111.0-24"
     base, length = lease.split("-")
     cluster.etcd.put_leased(cluster.key(lease), value)
     one.subnet_file.parent.mkdir(parents=True)

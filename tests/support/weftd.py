@@ -28,8 +28,10 @@ from weft.wire import subnetenv
 T = TypeVar("T")
 
 STORE: Final = "172.31.0.254"
-VXLAN: Final = {"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}
-HOST_GW: Final = {"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw"}}
+# Daemons take their subnets by chance from these; what tests write by hand has other numbers.
+_NETWORK: Final = {"Network": "10.5.0.0/16", "SubnetMin": "10.5.100.0", "SubnetMax": "10.5.139.0"}
+VXLAN: Final = {**_NETWORK, "Backend": {"Type": "vxlan"}}
+HOST_GW: Final = {**_NETWORK, "Backend": {"Type": "host-gw"}}
 DUAL: Final = {"EnableIPv6": True, "IPv6Network": "fd05::/48"}
 ONLY_V6: Final = {"EnableIPv4": False, **DUAL}
 HEALTH_PORT: Final = 8090
