@@ -86,7 +86,7 @@ def as_node(ports, function):
         with ExitStack() as stack:
             stack.callback(ports.site.node.close)
             env = ports.site.env("GC", None, id_="", ifname="", netns="", args="")
-            host = stack.enter_context(closing(ports.site.open_host(env, None, stack)))
+            host = stack.enter_context(closing(ports.site.open_host("portmap", env, None, stack)))
             return function(ports.site.wrap(host))
 
     return ports.site.host.call(inside)

@@ -18,6 +18,7 @@ from tests.support.netns import SECONDS, Netns
 from weft.cni import plugins
 from weft.cni.files import RootedFiles, Settings, open_root, open_settings
 from weft.cni.host import RETIRED, Done, Host, Ran, Request
+from weft.cni.local import settings_for
 from weft.cni.opened import Node, OpenedHost
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
@@ -204,10 +205,10 @@ class Site:
     def _run(self, request: Request, container: Netns | None) -> Done:
         with ExitStack() as stack:
             stack.callback(self.node.close)
-            host = stack.enter_context(closing(self.open_host(request.env, container, stack)))
+            host = stack.enter_context(closing(self.open_host(request.plugin, request.env, container, stack)))
             return plugins.run(request, self.wrap(host))
 
-    def open_host(self, env: Mapping[str, str], container: Netns | None, stack: ExitStack) -> OpenedHost:
+    def open_host(self, plugin: str, env: Mapping[str, str], container: Netns | None, stack: ExitStack) -> OpenedHost:
         """Open what the client would send. Runs in the host's namespace."""
 
         def keep(name: str, fd: int) -> None:
@@ -219,17 +220,17 @@ class Site:
         keep("root", open_root("/"))
         problem = ""
         if container is not None:
-            for name, fd in container.call(_descriptors).items():
+            for name, fd in container.call(lambda: _descriptors(plugin)).items():
                 keep(name, fd)
         elif env["CNI_NETNS"]:
             problem = "statfs 2"
         return OpenedHost(self.node, descriptors=descriptors, env=env, netns_problem=problem, delegate=_delegate(env))
 
 
-def _descriptors() -> dict[str, int]:
+def _descriptors(plugin: str) -> dict[str, int]:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     netns = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    return {"netns": netns, "route": sock.detach(), **open_settings()}
+    return {"netns": netns, "route": sock.detach(), **open_settings(settings_for(plugin))}
 
 
 def _delegate(env: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str], bytes], Ran | None]:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from struct import Struct
@@ -315,10 +315,13 @@ class Settings:
         return _openat2(self._directories[directory], path, flags)
 
 
-def open_settings() -> dict[str, int]:
-    """Open the first-level directories of /proc/sys/net in the calling thread's namespace. The caller closes them."""
+def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
+    """Open first-level directories of /proc/sys/net, all if none are named, in the calling thread's namespace.
+
+    The caller closes them. One that is not there is left out.
+    """
     opened: dict[str, int] = {}
-    for name in os.listdir(_NET_SETTINGS):
+    for name in os.listdir(_NET_SETTINGS) if names is None else names:
         with suppress(FileNotFoundError, NotADirectoryError):
             opened[name] = open_root(f"{_NET_SETTINGS}/{name}")
     return opened

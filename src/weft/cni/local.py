@@ -47,7 +47,7 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
         _check_text(variables)
         node = open_node(state_dir, retire=retired.append, lease_problem=lambda: _NO_DAEMON)
         with closing(node), ContainerLocks(node.state).hold(variables) as turn, ExitStack() as opened:
-            found = _open_descriptors(variables.get("CNI_NETNS", ""), opened)
+            found = _open_descriptors(plugin, variables.get("CNI_NETNS", ""), opened)
             host = opened.enter_context(
                 closing(
                     OpenedHost(
@@ -87,13 +87,21 @@ def _delete(retired: list[int]) -> None:
                 rtnl.delete_link(index)
 
 
+def settings_for(plugin: str) -> tuple[str, ...] | None:
+    """Return the directories of settings that a plugin may need, None for all.
+
+    Each costs a search among those of all namespaces of the machine, and so does each name of a list of them.
+    """
+    return None if plugin == "tuning" else ("ipv4", "ipv6")
+
+
 @dataclass(slots=True)
 class _Found:
     descriptors: dict[str, int] = field(default_factory=dict)
     problem: str = ""
 
 
-def _open_descriptors(path: str, opened: ExitStack) -> _Found:
+def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
     """Open what the client would send; `opened` closes it."""
     found = _Found()
 
@@ -103,7 +111,7 @@ def _open_descriptors(path: str, opened: ExitStack) -> _Found:
 
     def inside() -> dict[str, int]:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        return {"route": sock.detach(), **open_settings()}
+        return {"route": sock.detach(), **open_settings(settings_for(plugin))}
 
     keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     keep("root", open_root("/"))

@@ -73,7 +73,7 @@ static int ask(int connection, const char *plugin)
     size_t size = 0;
     int count = 5;
 
-    collect(&with, getenv("CNI_NETNS"));
+    collect(&with, plugin, getenv("CNI_NETNS"));
     fields[4] = (struct span){input, 0};
     /* Called by hand without CNI_COMMAND a plugin says what it is; it does not wait for a terminal. */
     if (command && *command)

@@ -77,10 +77,8 @@ static void add_directory(struct descriptors *out, const char *name)
     add(out, name, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
 }
 
-/* Adds the directories of settings, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of
- * whoever uses it, so that the daemon would change the host's settings through it. These keep the namespace in which
- * they were opened. All of them, because a plugin (tuning) may be told to write to any. */
-static void add_settings(struct descriptors *out)
+/* Adds all directories of settings: this plugin may be told to write to any. */
+static void add_all_settings(struct descriptors *out)
 {
     static _Alignas(struct entry) char entries[4096];
     int all = open(SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -98,14 +96,28 @@ static void add_settings(struct descriptors *out)
     close(all);
 }
 
-static void collect_inside(struct descriptors *out, int netns)
+/* Adds directories of settings, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of whoever
+ * uses it, so that the daemon would change the host's settings through it. These keep the namespace in which they were
+ * opened. Only what the plugin can need: each name is searched for among those of all namespaces of the machine, and
+ * to list them costs that for every name there is. The same choice is made in weft/cni/files.py. */
+static void add_settings(struct descriptors *out, const char *plugin)
+{
+    if (!strcmp(plugin, "tuning")) {
+        add_all_settings(out);
+        return;
+    }
+    add_directory(out, "ipv4");
+    add_directory(out, "ipv6");
+}
+
+static void collect_inside(struct descriptors *out, const char *plugin, int netns)
 {
     add(out, "netns", netns);
     add(out, "route", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-    add_settings(out);
+    add_settings(out, plugin);
 }
 
-void collect(struct descriptors *out, const char *netns)
+void collect(struct descriptors *out, const char *plugin, const char *netns)
 {
     int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     int inside;
@@ -121,7 +133,7 @@ void collect(struct descriptors *out, const char *netns)
         problem(out, "setns");
         return;
     }
-    collect_inside(out, inside);
+    collect_inside(out, plugin, inside);
     /* Back again: delegates run in the caller's namespace. If this failed they would run in the container's. */
     if (setns(own, CLONE_NEWNET) < 0)
         _exit(fail(CODE_AGAIN, "cannot return to the host's network namespace: %s", strerror(errno)));

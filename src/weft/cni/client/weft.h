@@ -62,8 +62,8 @@ struct span text(const char *string);
 int is_text(struct span field, size_t limit);
 int write_all(int fd, const void *data, size_t size);
 
-/* netns.c: collect what the daemon needs from the namespaces of this process and of the container. */
-void collect(struct descriptors *out, const char *netns);
+/* netns.c: collect what the daemon needs for a plugin from the namespaces of this process and of the container. */
+void collect(struct descriptors *out, const char *plugin, const char *netns);
 
 /* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. */
 int run_delegate(int connection, const struct frame *run);
