@@ -49,7 +49,7 @@ def _add(call: Call) -> bytes:
             ),
             dns=conf.dns if conf.dns.is_set else result.dns,
         )
-        _bring_up(call, conf, container, pair, result)
+        end = _bring_up(call, conf, container, pair, result)
         if conf.is_gateway and result.ips:
             vlan_end = bridgelink.serve_as_gateway(call, conf, bridge, pod.gateway_addresses(result))
             if vlan_end is not None:
@@ -57,43 +57,55 @@ def _add(call: Call) -> bytes:
                 result = replace(result, interfaces=(*result.interfaces, own))
         if masq_kind:
             attach.masquerade(call, undo, pair, result)
-        output = cniresult.render(_with_macs(call, conf, result, bridge, pair), call.version)
+        output = cniresult.render(_with_macs(call, result, bridge, end), call.version)
         undo.pop_all()
     return output
 
 
-def _bring_up(call: Call, conf: BridgeConf, container: Container, pair: Pair, result: Result) -> None:
-    link = pair.link
+def _bring_up(call: Call, conf: BridgeConf, container: Container, pair: Pair, result: Result) -> LinkInfo | None:
+    """Give the container's end what the result says; return the host's end, which then forwards if it is to."""
+    link, rtnl = pair.link, call.host.rtnl
     if not result.ips:
-        if not conf.container_down:
-            container.rtnl.set_link(link.index, up=True)
-        return
-    # The kernel announces the addresses when the link comes up (gratuitous ARP).
-    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
-    if not conf.detect_duplicates:
+        if conf.container_down:
+            return rtnl.link(link.link)
+        container.rtnl.set_link(link.index, up=True)
+        return interface.wait_until_up(rtnl, link.link)
+    if conf.detect_duplicates:
+        with dad.hastened(container, link.name):
+            interface.configure(call, container, link, result, settle=lambda: dad.wait(container.rtnl, link))
+    else:
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
         interface.configure(call, container, link, result)
-        return
-    with dad.hastened(container, link.name):
-        interface.configure(call, container, link, result, settle=lambda: dad.wait(container.rtnl, link))
+    end = interface.wait_until_up(rtnl, link.link)
+    _announce(container, link, result)
+    return end
 
 
-def _with_macs(call: Call, conf: BridgeConf, result: Result, seen: LinkInfo, pair: Pair) -> Result:
-    """Name the MACs as they are at the end, once the port forwards.
+def _announce(container: Container, link: LinkInfo, result: Result) -> None:
+    """Tell host and neighbours at once whose the addresses are now: they may remember an earlier pod's MAC.
+
+    Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
+    an address that is used again would not be reached until the others forget, half a minute later.
+    """
+    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
+    if any(ip.address.version == 6 for ip in result.ips):
+        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
+    # The kernel announces when the MAC is set (NETDEV_CHANGEADDR), be it the same.
+    container.rtnl.set_link(link.index, mac=link.mac)
+
+
+def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None) -> Result:
+    """Name the MACs as they are at the end.
 
     A udev rule may have changed them meanwhile, but never those of our own bridge.
     """
-    rtnl = call.host.rtnl
-    end = rtnl.link(pair.link.link) if conf.container_down else interface.wait_until_up(rtnl, pair.link.link)
-    bridge = seen if seen.alias.startswith(ALIAS) else rtnl.link(seen.index)
+    bridge = seen if seen.alias.startswith(ALIAS) else call.host.rtnl.link(seen.index)
     first, second, *others = result.interfaces
+    if end is not None:
+        second = replace(second, name=end.name, mac=str(end.mac or ""))
     return replace(
         result,
-        interfaces=(
-            replace(first, mac=str((bridge.mac if bridge else None) or "")),
-            replace(second, name=end.name if end else pair.name, mac=str((end.mac if end else None) or "")),
-            *others,
-        ),
+        interfaces=(replace(first, mac=str((bridge.mac if bridge else None) or "")), second, *others),
     )
 
 
