@@ -226,11 +226,18 @@ class Sequence:
         return kill
 
     def _clear(self, fault: str) -> None:
-        if fault.startswith(f"trap {DAEMON}") and self.node.trap.sprung and self.node.daemon is not None:
+        if fault.startswith(f"trap {DAEMON}") and self.node.daemon is not None and self._sprung(fault):
             self.node.daemon.wait(SECONDS)  # what it had open may have gone before it has
         self.node.trap.clear()
         self.node.relieve()
         self.node.serve()
+
+    def _sprung(self, fault: str) -> bool:
+        """Tell whether a trap has killed; what comes after the answer may be a moment behind the client's end."""
+        end = time.monotonic() + (1 if "result sent" in fault else 0)
+        while not self.node.trap.sprung and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.node.trap.sprung
 
     # --- what a runtime makes of it
 
