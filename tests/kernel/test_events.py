@@ -57,8 +57,9 @@ class Watched:
         netns.bridge("eth0", "10.0.0.1/24", "fd00::1/64")
         self.put(VTEP, *ADDRESSES, *PEER)
         self.ports = {netns.rtnl.port}
+        self.uplinks = {"eth0"}
         self.monitor = netns.call(
-            lambda: Monitor.open(netns.rtnl, devices={"flannel.1"}, uplinks={"eth0"}, ports=self.ports)
+            lambda: Monitor.open(netns.rtnl, devices={"flannel.1"}, uplinks=self.uplinks, ports=self.ports)
         )
         link = netns.rtnl.link("flannel.1")
         assert link is not None
@@ -230,6 +231,20 @@ def test_the_uplink_changes(watched: Watched, command: str) -> None:
     assert UplinkChanged("eth0") in watched.after(command)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_a_link_that_came_later_becomes_the_uplink(watched: Watched, late: bool) -> None:
+    """Before it is one, no more is kept of it than what the kernel said last."""
+    assert UplinkChanged("v0") not in watched.after("ip link add v0 type veth peer name v1; ip link set v0 mtu 1400")
+    if late:
+        watched.after("ip link set v0 up; ip link set v1 up")
+    watched.uplinks.clear()
+    watched.uplinks.add("v0")
+    assert UplinkChanged("v0") in watched.after("ip addr add 10.0.9.3/24 dev v0")
+    assert UplinkChanged("v0") in watched.after("ip link set v0 mtu 1300")
+    assert UplinkChanged("v0") not in watched.after("ip link set v0 alias whatever")
+    assert any(isinstance(notice, Lost) for notice in watched.after("ip link del v0"))
+
+
 def test_routes_lost_with_the_uplink(watched: Watched) -> None:
     """A route of ours on the uplink (host-gw) goes the same silent way."""
     watched.put(Route(dst=ip_network("10.1.3.0/24"), via=ip_address("10.0.0.9"), dev="eth0"))
@@ -363,5 +378,14 @@ def test_what_our_own_socket_causes_does_not_even_arrive(watched: Watched) -> No
     watched.monitor.read()
     watched.put(Neighbour(dev="flannel.1", ip=ip_address("10.1.9.0"), mac=MAC))
     watched.put(Route(dst=ip_network("10.1.9.0/24"), via=ip_address("10.1.9.0"), dev="flannel.1", onlink=True))
+    with pytest.raises(BlockingIOError):
+        watched.monitor._socket.recv(1 << 16)
+
+
+def test_links_as_ports_and_the_kernels_own_routes_do_not_even_arrive(watched: Watched) -> None:
+    """Each pod causes a dozen of them, and nobody looks at them."""
+    watched.netns.run("ip link add br0 type bridge; ip link add v0 type veth peer name v1; ip link set v0 master br0")
+    watched.monitor.read()
+    watched.netns.run("bridge link set dev v0 hairpin on; ip route add local 10.7.0.1 dev br0 table local")
     with pytest.raises(BlockingIOError):
         watched.monitor._socket.recv(1 << 16)

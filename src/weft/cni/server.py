@@ -109,17 +109,17 @@ class _Server:
         self._service.node.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._endpoint.socket.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                _log.warning("cannot accept a CNI client: %s", error)
-                return
-            incoming = _Incoming(connection, loop=self._loop, done=self._incoming.discard, complete=self._dispatch)
-            self._incoming.add(incoming)
-            incoming.start()
+        """Take one client; if more wait, the event loop calls again."""
+        try:
+            connection, _ = self._endpoint.socket.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            _log.warning("cannot accept a CNI client: %s", error)
+            return
+        incoming = _Incoming(connection, loop=self._loop, done=self._incoming.discard, complete=self._dispatch)
+        self._incoming.add(incoming)
+        incoming.start()
 
     def _dispatch(self, incoming: "_Incoming", call: Call, version: int) -> None:
         session = Session(

@@ -52,7 +52,7 @@ class Attributes(dict[int, bytes]):
 
     def text(self, kind: int) -> str:
         """A string without its closing NUL, empty when absent; bytes that are not UTF-8 survive as surrogates."""
-        return self.get(kind, b"").split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+        return c_string(self.get(kind, b""))
 
     def ip(self, kind: int) -> Ip | None:
         """An IPv4 or IPv6 address, told apart by its length."""
@@ -83,13 +83,18 @@ def parse(data: bytes, offset: int = 0) -> Attributes:
     return found
 
 
-def find(data: bytes, wanted: int) -> bytes | None:
-    """Return the first attribute of this number, None if there is none: for nests of which little is wanted.
+def c_string(value: bytes) -> str:
+    """Return a string without its closing NUL; bytes that are not UTF-8 survive as surrogates."""
+    return value.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def find(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
+    """Return the first attribute of this number from `offset` on, None if there is none: where little is wanted.
 
     Raises `Malformed`.
     """
     unpack = _HEADER.unpack_from
-    offset, end = 0, len(data)
+    end = len(data)
     while end - offset >= 4:
         length, kind = unpack(data, offset)
         if length < 4 or offset + length > end:

@@ -19,8 +19,8 @@ from typing import Final, Self
 from weft.kernel import neigh, nexthop, route
 from weft.kernel.attributes import Malformed
 from weft.kernel.netlink import messages_in
+from weft.kernel.noticefilter import spare
 from weft.kernel.notices import Notice, Reader, Resync
-from weft.kernel.ownfilter import drop_own
 from weft.kernel.rtnl import Rtnl
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Monitor:
         if sock.getsockname()[0] == 0:
             # Without a port it would get nothing, and binding it later would take it out of the groups.
             sock.bind((0, 0))
-        drop_own(sock, ports=ports, kinds=_SPARED)
+        spare(sock, ports=ports, kinds=_SPARED)
         for group in _GROUPS:
             sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
         # From here on notices are kept for us, so that nothing falls between the list and the first of them.

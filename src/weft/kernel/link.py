@@ -3,7 +3,7 @@
 from struct import Struct
 from typing import Final, TypedDict, Unpack
 
-from weft.kernel.attributes import Attributes, attribute, be16, find, fixed, nest, parse, text, u8, u32
+from weft.kernel.attributes import Attributes, attribute, be16, c_string, find, fixed, nest, parse, text, u8, u32
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
 from weft.model.net import Ip, Mac
 from weft.model.reported import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
@@ -98,6 +98,12 @@ def parse_link(body: bytes) -> LinkInfo:
         tun=_tun(data) if kind == "tun" else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
     )
+
+
+def index_and_name(body: bytes) -> tuple[int, str]:
+    """Read no more than this of RTM_NEWLINK or RTM_DELLINK. Raises `Malformed`."""
+    _, _, index, _, _ = fixed(_IFINFOMSG, body)
+    return index, c_string(find(body, IFLA_IFNAME, _IFINFOMSG.size) or b"")
 
 
 def list_links() -> tuple[int, bytes]:

@@ -23,6 +23,7 @@ from weft.model.objects import Key, Object
 from weft.model.reported import LinkInfo
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
+_VXLAN: Final = b"vxlan"  # IFLA_INFO_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Reader:
     """
 
     def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str], ports: AbstractSet[int]) -> None:
-        self._links: dict[int, LinkInfo] = {}
+        # Of a link that concerns nobody only what the kernel said of it: each pod's changes a dozen times.
+        self._links: dict[int, LinkInfo | bytes] = {}
         self._names: dict[int, str] = {}
         self._devices = devices
         self._uplinks = uplinks
@@ -99,8 +101,9 @@ class Reader:
 
     def learn(self, links: Iterable[LinkInfo]) -> None:
         """Take a complete list of the links, in place of what was known."""
-        self._links = {info.index: info for info in links}
-        self._names = {index: info.name for index, info in self._links.items()}
+        known = {info.index: info for info in links}
+        self._links = {**known}
+        self._names = {index: info.name for index, info in known.items()}
 
     def read(self, message: Reply) -> Iterator[Notice]:
         """What a message says. Raises `Malformed`."""
@@ -110,8 +113,12 @@ class Reader:
     def _new_link(self, message: Reply) -> Iterator[Notice]:
         if _of_a_port(message):
             return
+        index, name = link.index_and_name(message.body)
+        if not self._concerns(index, name, message.body):
+            self._links[index], self._names[index] = message.body, name
+            return
+        before = self._link(index)
         now = link.parse_link(message.body)
-        before = self._links.get(now.index)
         self._links[now.index] = now
         self._names[now.index] = now.name
         if before is not None and _is_shaken(before, now) and self._watched(before):
@@ -126,9 +133,13 @@ class Reader:
     def _deleted_link(self, message: Reply) -> Iterator[Notice]:
         if _of_a_port(message):
             return
+        index, name = link.index_and_name(message.body)
+        concerns = self._concerns(index, name, message.body)
+        self._links.pop(index, None)
+        self._names.pop(index, None)
+        if not concerns:
+            return
         gone = link.parse_link(message.body)
-        self._links.pop(gone.index, None)
-        self._names.pop(gone.index, None)
         if self._watched(gone):
             yield Lost(gone.name, gone.index)
         if is_ours(gone, self._devices):
@@ -141,7 +152,7 @@ class Reader:
         gone = message.kind == addr.RTM_DELADDR
         if info.ip.version == 4 or not info.ip.is_link_local:
             yield AddressMoved(info.ip, gone)
-        on = self._links.get(info.index)
+        on = self._link(info.index)
         if on is None or not self._watched(on):
             return
         if gone and info.ip.version == 4:
@@ -168,14 +179,14 @@ class Reader:
             # Someone's route took the place of another, perhaps of ours, which gets no notice of its own.
             yield Seen(codec.decode_route(body, {})[0], None)
         info = route.parse_route(body)
-        on = self._links.get(info.index)
-        if info.table == MAIN_TABLE and (prefixlen == 0 or (on is not None and on.name in self._uplinks)):
-            yield UplinkChanged(on.name if on is not None else "")
+        name = self._names.get(info.index, "")
+        if info.table == MAIN_TABLE and (prefixlen == 0 or name in self._uplinks):
+            yield UplinkChanged(name)
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
         family, index = neigh.family_and_index(message.body)
         on = self._links.get(index)
-        if on is None or not is_ours(on, self._devices):
+        if on is None or isinstance(on, bytes) or not is_ours(on, self._devices):
             return
         decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
         key, thing = decode(message.body, on.name)
@@ -186,6 +197,23 @@ class Reader:
         _, protocol, index = nexthop.parse_nexthop(message.body)
         if protocol == PROTOCOL:
             yield Lost(self._names.get(index, ""), index)
+
+    def _concerns(self, index: int, name: str, body: bytes) -> bool:
+        """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
+        before = self._links.get(index)
+        return (
+            name in self._uplinks
+            or self._names.get(index) in self._uplinks
+            # A VTEP's kind is in there; where else these bytes come up, a look more does no harm.
+            or _VXLAN in body
+            or (isinstance(before, LinkInfo) and is_ours(before, self._devices))
+        )
+
+    def _link(self, index: int) -> LinkInfo | None:
+        known = self._links.get(index)
+        if isinstance(known, bytes):
+            known = self._links[index] = link.parse_link(known)
+        return known
 
     def _watched(self, info: LinkInfo) -> bool:
         return info.name in self._uplinks or is_ours(info, self._devices)
