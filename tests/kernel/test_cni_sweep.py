@@ -20,6 +20,7 @@ from weft.cni import locks, sweep, sweeper
 from weft.cni.files import open_root
 from weft.cni.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
+from weft.wire.cnijson import JsonError
 
 TINY = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/29\n" + REST
 WEFT = Path(sys.executable).with_name("weft")
@@ -264,6 +265,23 @@ def test_a_plugin_of_the_hosts_that_gives_addresses_keeps_the_state_that_its_del
     site.reboot()
     assert set(sweep_all(site)) == {"c1"}
     assert state_names(site) == {"c1"}
+
+
+@pytest.mark.parametrize("content", ["", '{"name":"cbr0","ipam'], ids=["empty", "cut"])
+def test_torn_state_goes_once_nobody_can_be_writing_it(site, make_netns, content):
+    """Forgotten with its record it would be nobody's: GC could not tell whose it is."""
+    pod = make_netns()
+    add(site, config(site), pod)
+    lose(pod)
+    torn = states(site) / "c1"
+    torn.write_text(content)
+    with pytest.raises(JsonError, match="may still be written"):
+        sweep_all(site)
+    assert records(site) == {"c1"}
+    os.utime(torn, (0, 0))
+    assert set(sweep_all(site)) == {"c1"}
+    assert state_names(site) == records(site) == set()
+    assert addresses(site) == {}
 
 
 # --- on exhaustion

@@ -5,6 +5,7 @@ record says which one an attachment has, and is written before the file. Without
 """
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -20,6 +21,8 @@ from weft.wire.flannelconf import FlannelConf
 SUBJECT: Final = "flannel"
 
 _HASH_HEX: Final = 16
+# No writer takes so long.
+_BEING_WRITTEN_NS: Final = 60 * 10**9
 
 
 def choose(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
@@ -106,14 +109,18 @@ def is_used(call: Call, conf: FlannelConf) -> bool:
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
 
-    `FileNotFoundError` if the directory cannot be seen.
+    `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place,
+    so it may be whole in a moment, and with our record gone nobody would know whose it is.
     """
     path = cnijson.text(known, "path")
     content = read(host, path)
     if content is None:
         host.files.stamp(path.rpartition("/")[0])
         return
-    if _network(content) == attachment.network and _addresses_are_ours(content):
+    network = _network(content)
+    if network is None and time.time_ns() - host.files.modified(path) < _BEING_WRITTEN_NS:
+        raise JsonError(f"{path} is no configuration, and may still be written")
+    if network is None or (network == attachment.network and _addresses_are_ours(content)):
         with suppress(FileNotFoundError):
             host.files.unlink(path)
 
