@@ -165,7 +165,7 @@ def test_a_namespace_that_cannot_be_used_is_described_as_by_the_daemon(
     said = daemon.call("ADD", {"do": "look"}, CNI_NETNS=path)["problem"]
     daemon.stop()
     with ExitStack() as opened:
-        found = _open_descriptors(path, opened)
+        found = _open_descriptors("bridge", path, opened)
         assert "netns" not in found.descriptors
         assert describe_netns_problem(found.problem, path) == said != ""
 

@@ -261,19 +261,29 @@ class RootedFiles:
                 os.close(fd)
 
     @contextmanager
-    def lock_byte(self, path: str, offset: int, *, wait: bool = True, shared: bool = False) -> Iterator[None]:
-        """Hold a lock on one byte of a file, made if missing; the byte need not exist. Exclusive unless `shared`.
-
-        An open file description lock (fcntl(2)): threads exclude each other, and it ends with its process. A file
-        for each lock would cost an ext4 file system ten times as much to make and remove.
-        """
+    def locks(self, path: str) -> Iterator["ByteLocks"]:
+        """Open a file, made if missing, whose bytes stand for locks; all that were taken end with the block."""
         fd = self._open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:
-            byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
-            yield
+            yield ByteLocks(fd)
         finally:
             os.close(fd)
+
+
+class ByteLocks:
+    """Locks on single bytes of a file; the bytes need not exist.
+
+    Open file description locks (fcntl(2)): threads exclude each other, and they end with their process. A file for
+    each lock would cost an ext4 file system ten times as much to make and remove.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def take(self, offset: int, *, wait: bool = True, shared: bool = False) -> None:
+        """Take a lock, exclusive unless `shared`; `BlockingIOError` if another has it and this is not to `wait`."""
+        byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
 
 
 class Settings:

@@ -30,8 +30,10 @@ def allocate(call: Call) -> Result:
     """Reserve an address of each range set, or none at all. A full set is tried again once leaks are swept."""
     conf = ipamconf.parse(call.config, call.version, call.args)
     dns = _dns(call, conf.resolv_conf) if conf.resolv_conf else Dns()
-    call.host.files.makedirs(_directory(call), mode=0o755)
     try:
+        ips = _reserve(call, conf)
+    except FileNotFoundError:  # the network's first address
+        call.host.files.makedirs(_directory(call), mode=0o755)
         ips = _reserve(call, conf)
     except _Full:
         if not sweep.free_network(call.host, call.network):

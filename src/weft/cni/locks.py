@@ -11,10 +11,10 @@ is held on its behalf: it carries the holder's token in its environment and is l
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final
 
-from weft.cni.files import RootedFiles
+from weft.cni.files import ByteLocks, RootedFiles
 
 # Starts with CNI_ so that the client passes it on with the other variables.
 VARIABLE: Final = "CNI_WEFT_TURN"
@@ -64,22 +64,22 @@ class ContainerLocks:
         if place is None or self.inside(env):
             yield None
             return
-        with ExitStack() as held:
+        with self._files.locks(_LOCKS) as locks:
             if place != _NODE:
-                self._wait(held, _NODE, aside, shared=True)
-            self._wait(held, place, aside, shared=False)
+                self._wait(locks, _NODE, aside, shared=True)
+            self._wait(locks, place, aside, shared=False)
             turn = Turn(self._files, _token_path(place))
             try:
                 yield turn
             finally:
                 turn.end()
 
-    def _wait(self, held: ExitStack, place: int, aside: Aside, *, shared: bool) -> None:
+    def _wait(self, locks: ByteLocks, place: int, aside: Aside, *, shared: bool) -> None:
         try:
-            held.enter_context(self._files.lock_byte(_LOCKS, place, wait=False, shared=shared))
+            locks.take(place, wait=False, shared=shared)
         except BlockingIOError:
             with aside():
-                held.enter_context(self._files.lock_byte(_LOCKS, place, shared=shared))
+                locks.take(place, shared=shared)
 
     def inside(self, env: Mapping[str, str]) -> bool:
         """Tell whether the request comes from a delegate of whoever holds its turn now."""
@@ -93,17 +93,18 @@ class ContainerLocks:
     def sweep(self) -> None:
         """Remove what a crash has left: tokens of turns that nobody holds."""
         for name in self._files.list(_TOKENS):
-            with suppress(BlockingIOError, ValueError), self._files.lock_byte(_LOCKS, int(name, 16), wait=False):
+            with suppress(BlockingIOError, ValueError), self._files.locks(_LOCKS) as locks:
+                locks.take(int(name, 16), wait=False)
                 self._files.unlink(f"{_TOKENS}/{name}")
 
 
 @contextmanager
 def claim(files: RootedFiles, container: str) -> Iterator[bool]:
     """Hold a container's turn if nobody has it, nor GC its own; else False, at once."""
-    with ExitStack() as held:
+    with files.locks(_LOCKS) as locks:
         try:
-            held.enter_context(files.lock_byte(_LOCKS, _NODE, wait=False, shared=True))
-            held.enter_context(files.lock_byte(_LOCKS, _offset(container), wait=False))
+            locks.take(_NODE, wait=False, shared=True)
+            locks.take(_offset(container), wait=False)
         except BlockingIOError:
             yield False
             return

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from weft.cni.host import Host
@@ -38,8 +39,9 @@ class Record:
     spoof_check: bool = False
 
 
+@lru_cache(maxsize=64)
 def key_of(attachment: Attachment) -> str:
-    """Name an attachment in 32 hex digits."""
+    """Name an attachment in 32 hex digits. One call of a chain asks a dozen times for the same."""
     parts = (attachment.network, attachment.container_id, attachment.ifname)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 

@@ -38,6 +38,9 @@ _NETLINK_GET_STRICT_CHK: Final = 12
 _NLMSGERR_ATTR_MSG: Final = 1
 _NLM_F_ACK_TLVS: Final = 0x200
 
+# A plain number: to calculate with the enum takes longer than to read a short answer.
+_TRUNCATED: Final = int(socket.MSG_TRUNC)
+
 # A dump fills at most 32 KiB at a time; a single answer (a link with many virtual functions) may be larger.
 _BUFFER: Final = 1 << 16
 _DUMP_ATTEMPTS: Final = 20
@@ -245,7 +248,7 @@ class NetlinkSocket:
             if error.errno == errno.ENOBUFS:
                 self._drain()
             raise NetlinkError(error.errno or 0, "waiting for the kernel's answer") from error
-        if flags & socket.MSG_TRUNC:
+        if flags & _TRUNCATED:
             raise Malformed(f"the kernel's answer is larger than {_BUFFER} bytes")
         if sender[0] != 0:
             return iter(())
