@@ -31,6 +31,9 @@ def test_addresses(netns: Netns, eth0: int, pyroute2) -> None:
     }
     ours = {(str(each.ip), each.prefixlen): each for each in netns.rtnl.addresses(eth0)}
     assert seen.keys() == ours.keys()
+    for family in (4, 6):
+        of_one = {(str(each.ip), each.prefixlen) for each in netns.rtnl.addresses(eth0, family=family)}
+        assert of_one == {key for key in ours if (":" in key[0]) == (family == 6)} != set()
     assert all(each.permanent and not each.tentative for each in ours.values() if each.scope == 0)
     with pytest.raises(NetlinkError) as refused:
         netns.rtnl.add_address(eth0, ip_address("10.9.0.1"), 24)

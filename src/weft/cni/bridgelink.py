@@ -83,7 +83,8 @@ def serve_as_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo, gateways: t
 
 def _ensure_addresses(call: Call, conf: BridgeConf, link: LinkInfo, wanted: tuple[Cidr, ...], failed: str) -> None:
     rtnl = call.host.rtnl
-    have = interface.addresses_on(rtnl, link.index)
+    families = {gateway.version for gateway in wanted}
+    have = interface.addresses_on(rtnl, link.index, family=families.pop() if len(families) == 1 else 0)
     for gateway in wanted:
         try:
             change = pod.ensure_address(gateway, have, link=link.name, force=conf.force_address)

@@ -86,9 +86,9 @@ def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
         raise failure(f"{steps[position].failed}: {reason(refusal)}") from refusal
 
 
-def addresses_on(rtnl: Rtnl, index: int) -> tuple[Cidr, ...]:
-    """Return the addresses of a link with their prefixes."""
-    return tuple(ip_interface((seen.ip, seen.prefixlen)) for seen in rtnl.addresses(index))
+def addresses_on(rtnl: Rtnl, index: int, *, family: int = 0) -> tuple[Cidr, ...]:
+    """Return the addresses of a link with their prefixes, of `family` 4 or 6 (0: both)."""
+    return tuple(ip_interface((seen.ip, seen.prefixlen)) for seen in rtnl.addresses(index, family=family))
 
 
 def add_address(rtnl: Rtnl, index: int, address: Cidr) -> None:

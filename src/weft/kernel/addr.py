@@ -60,9 +60,12 @@ def parse_address(body: bytes) -> AddressInfo:
     )
 
 
-def list_addresses(index: int) -> tuple[int, bytes]:
-    """The dump request for the addresses of one link, or of all with `index` 0: type and body."""
-    return RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, index)
+def list_addresses(index: int, family: int = socket.AF_UNSPEC) -> tuple[int, bytes]:
+    """The dump request for the addresses of one link, or of all with `index` 0: type and body.
+
+    Of one family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: nobody is waited for.
+    """
+    return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index)
 
 
 def add_address(
