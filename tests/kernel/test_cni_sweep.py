@@ -284,6 +284,14 @@ def test_torn_state_goes_once_nobody_can_be_writing_it(site, make_netns, content
     assert addresses(site) == {}
 
 
+def test_torn_state_of_an_earlier_boot_goes_at_once(site, make_netns):
+    add(site, config(site), make_netns())
+    (states(site) / "c1").write_text("")
+    site.reboot()
+    assert set(sweep_all(site)) == {"c1"}
+    assert state_names(site) == records(site) == set()
+
+
 # --- on exhaustion
 
 

@@ -245,6 +245,11 @@ def test_a_link_that_came_later_becomes_the_uplink(watched: Watched, late: bool)
     assert any(isinstance(notice, Lost) for notice in watched.after("ip link del v0"))
 
 
+def test_a_link_that_takes_the_uplinks_name(watched: Watched) -> None:
+    watched.after("ip link add v0 type veth peer name v1 && ip link set eth0 down && ip link set eth0 name old")
+    assert UplinkChanged("eth0") in watched.after("ip link set v0 name eth0")
+
+
 def test_routes_lost_with_the_uplink(watched: Watched) -> None:
     """A route of ours on the uplink (host-gw) goes the same silent way."""
     watched.put(Route(dst=ip_network("10.1.3.0/24"), via=ip_address("10.0.0.9"), dev="eth0"))
@@ -384,8 +389,10 @@ def test_what_our_own_socket_causes_does_not_even_arrive(watched: Watched) -> No
 
 def test_links_as_ports_and_the_kernels_own_routes_do_not_even_arrive(watched: Watched) -> None:
     """Each pod causes a dozen of them, and nobody looks at them."""
-    watched.netns.run("ip link add br0 type bridge; ip link add v0 type veth peer name v1; ip link set v0 master br0")
+    watched.netns.run(
+        "ip link add br0 type bridge && ip link add v0 type veth peer name v1 && ip link set v0 master br0"
+    )
     watched.monitor.read()
-    watched.netns.run("bridge link set dev v0 hairpin on; ip route add local 10.7.0.1 dev br0 table local")
+    watched.netns.run("bridge link set dev v0 hairpin on && ip route add local 10.7.0.1 dev br0 table local")
     with pytest.raises(BlockingIOError):
         watched.monitor._socket.recv(1 << 16)

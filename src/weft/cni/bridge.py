@@ -85,7 +85,8 @@ def _announce(container: Container, link: LinkInfo, result: Result) -> None:
     """Tell host and neighbours at once whose the addresses are now: they may remember an earlier pod's MAC.
 
     Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
-    an address that is used again would not be reached until the others forget, half a minute later.
+    an address that is used again would not be reached until the others forget, half a minute later. (On a bridge with
+    STP a port forwards much later; then this is lost too.)
     """
     set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
     if any(ip.address.version == 6 for ip in result.ips):

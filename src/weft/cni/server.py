@@ -35,7 +35,7 @@ _STOP_SECONDS: Final = 10.0
 _AT_ONCE: Final = 3
 # Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
 _MAX_DESCRIPTORS: Final = 32
-# A dozen for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
+# Seven for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16
 _CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small costs no system call
 _CUT_OFF: Final = int(socket.MSG_CTRUNC)  # a plain number is quicker than the enum

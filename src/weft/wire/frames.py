@@ -11,8 +11,9 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
 
 Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
 namespaces of the client and of the container), `root` (the client's /), `route` (a NETLINK_ROUTE socket of the
-container's namespace), and by their own names all first-level directories of its /proc/sys/net (`ipv4`, `core`, …).
-A daemon passes over directories that it does not know, and does without those that an older client does not send.
+container's namespace), and by their own names the first-level directories of its /proc/sys/net that the plugin may
+need: `ipv4` and `ipv6`, for `tuning` all. A daemon passes over directories that it does not know, and does without
+those that a client does not send.
 """
 
 from collections.abc import Mapping
