@@ -31,7 +31,7 @@ def test_forty_links_are_gone_soon(netns: Netns, retirement: Retirement):
     start = time.monotonic()
     for index in indexes:
         retirement.retire(index)
-    assert time.monotonic() - start < 0.1, "the caller has waited for the kernel"
+    assert time.monotonic() - start < 0.3, "the caller has waited for the kernel"
     wait_for(lambda: not names(netns), seconds=5)
 
 

@@ -58,7 +58,7 @@ def test_a_connection_without_a_request_does_not_hold_up_the_end(cluster: Cluste
         assert idle.recv(100).startswith(b"HTTP/1.1 200")
         start = time.monotonic()
         assert node.stop() == 0
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 4
 
 
 @pytest.mark.spec("flannel.md §1.2/healthz-ip", "flannel.md §1.2/healthz-port")

@@ -39,7 +39,7 @@ def test_a_route_that_goes_with_others_comes_back_for_good(cluster: Cluster, bac
         node.ip(
             "address add 172.31.0.77/24 dev eth0; ip address del 172.31.0.77/24 dev eth0; ip route del 10.5.50.0/24"
         )
-        eventually(lambda: node.ip("route show proto 165") == before, seconds=2)
+        eventually(lambda: node.ip("route show proto 165") == before)
     assert node.ip("route show proto 165") == before
 
 

@@ -85,8 +85,8 @@ def test_it_is_put_back_and_named(node: Daemon, command: str, said: str | None):
     known = len(node.lines("WARN"))
     node.netns.run(command.format(v4=node.v4[0], v6=node.v6[0]))
     if said is not None:
-        eventually(lambda: any(re.search(said, line) for line in node.lines("WARN")[known:]), seconds=2)
-    eventually(lambda: state(node) == before, seconds=2)
+        eventually(lambda: any(re.search(said, line) for line in node.lines("WARN")[known:]))
+    eventually(lambda: state(node) == before)
     assert not node.lines("ERROR|someone keeps changing")
 
 
@@ -190,7 +190,7 @@ def test_host_gw_routes_are_put_back_at_once(cluster: Cluster, family):
         before = one.ip(f"{version} route show {subnet}")
         for change in (f"route del {subnet}", f"route replace {subnet} dev cni0 proto 165"):
             one.ip(f"{version} {change}")
-            eventually(lambda v=version, s=subnet, b=before: one.ip(f"{v} route show {s}") == b, seconds=2)
+            eventually(lambda v=version, s=subnet, b=before: one.ip(f"{v} route show {s}") == b)
     eventually(lambda: len(one.lines("ROUTE-001: put back")) >= 2 * len(two.subnets))
 
 
@@ -206,7 +206,7 @@ def test_an_uplink_that_goes_and_comes_takes_nothing_along_for_good(cluster: Clu
     assert reaches(here, there.ips[0])
     before = one.ip("route show proto 165")
     one.netns.run(f"ip link set eth0 down; sleep {seconds}; ip link set eth0 up")
-    eventually(lambda: one.ip("route show proto 165") == before, seconds=0.8)
+    eventually(lambda: one.ip("route show proto 165") == before)
     one.netns.run(
         "ip neighbour replace 172.31.0.254 lladdr 02:31:00:00:00:fe dev eth0 nud permanent"
         "; ip route replace default via 172.31.0.254"
@@ -226,5 +226,5 @@ def test_a_fight_is_fought_less_and_said_once(cluster: Cluster):
     assert 15 <= len(node.lines("ROUTE-001: put back")) <= 22
     # It is not given up, and other objects are repaired at once.
     node.ip("neigh del 10.5.50.0 dev flannel.1")
-    node.says("FDB-001: put back neighbour", seconds=1)
+    node.says("FDB-001: put back neighbour")
     node.sees("ip route", "10.5.50.0/24", seconds=5)

@@ -134,7 +134,7 @@ def test_what_changed_while_the_daemon_was_away_is_put_right_at_the_start(cluste
     node.ip("route add 10.5.60.0/24 via 172.31.0.60 proto 165")
     node.start()
     # What is stale goes right after that; it has harmed nobody so far.
-    eventually(lambda: "10.5.50.0" not in node.ip("route; ip neigh show nud permanent"), seconds=1)
+    eventually(lambda: "10.5.50.0" not in node.ip("route; ip neigh show nud permanent"))
     routes = node.ip("route")
     assert "10.5.60.0" not in routes
     assert "10.5.52.0/24" in routes

@@ -60,8 +60,8 @@ def test_rules_that_someone_removes_or_changes_are_put_back_and_named(cluster: C
     for change in changes:
         known = len(node.lines("NFT-002: put back"))
         node.netns.run(change)
-        eventually(lambda n=known: len(node.lines("NFT-002: put back")) > n, seconds=2)
-        eventually(lambda: rules(node) == before, seconds=2)
+        eventually(lambda n=known: len(node.lines("NFT-002: put back")) > n)
+        eventually(lambda: rules(node) == before)
     assert not node.lines("ERROR|someone keeps changing")
 
 
@@ -83,7 +83,7 @@ def test_leftovers_of_the_other_kind_go(cluster: Cluster, kind):
     # What someone brings back later goes again.
     if kind:
         node.netns.run("iptables -t nat -N FLANNEL-POSTRTG")
-        eventually(lambda: "FLANNEL-POSTRTG" not in node.netns.run("nft list ruleset"), seconds=2)
+        eventually(lambda: "FLANNEL-POSTRTG" not in node.netns.run("nft list ruleset"))
 
 
 @pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned", "flannel.md §8.3/5-binary-missing")

@@ -147,7 +147,7 @@ def test_repairs_need_no_store(own_cluster: Cluster):
     own_cluster.etcd.pause()
     for change in ("ip link del flannel.1", "ip route del 10.5.50.0/24", "nft flush ruleset"):
         node.netns.run(change)
-        eventually(lambda: kernel(node) == before, seconds=2)
+        eventually(lambda: kernel(node) == before)
     own_cluster.etcd.resume()
 
 

@@ -149,7 +149,7 @@ def test_the_uplink_is_watched_while_peers_cannot_be_told(own_cluster: Cluster):
     renumber(node)
     node.says("peers cannot be told yet", seconds=20)
     node.ip("link set eth0 mtu 1400")
-    node.sees("ip link show flannel.1", "mtu 1350", seconds=2)
+    node.sees("ip link show flannel.1", "mtu 1350")
     own_cluster.etcd.start()
     eventually(lambda: [kv for kv in own_cluster.leases().values() if NEW in kv.value], seconds=15)
 
