@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni.files import RootedFiles, Settings, fs_magic, open_root, open_settings
+from weft.cni.files import RootedFiles
 from weft.cni.locks import VARIABLE, ContainerLocks
+from weft.cni.openat import fs_magic, open_root
+from weft.cni.settings import Settings, open_settings
 
 
 @pytest.fixture

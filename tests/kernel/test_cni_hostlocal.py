@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cni import files
+from weft.cni import files, openat
 from weft.wire.cni import VERSIONS
 
 RANGES = {"ranges": [[{"subnet": "192.168.1.0/29"}]]}
@@ -589,7 +589,7 @@ def die_at(step: int) -> None:
 
     sys.addaudithook(lambda event, _: count() if event.startswith(STEPS) else None)
     # Those that Python does not know of.
-    files._syscall, files._renameat2 = counted(files._syscall), counted(files._renameat2)
+    openat._syscall, files._renameat2 = counted(openat._syscall), counted(files._renameat2)
 
 
 def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):

@@ -12,10 +12,11 @@ import pytest
 from tests.support.cnidaemon import CniDaemon
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.files import RootedFiles, open_root
+from weft.cni.files import RootedFiles
 from weft.cni.install import install
 from weft.cni.local import _Delegates, _open_descriptors
 from weft.cni.locks import ContainerLocks
+from weft.cni.openat import open_root
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
 from tests.support.cniframes import call, decode_done, descriptors, encode_call, exchange, read_done
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.files import open_settings
 from weft.cni.install import install
+from weft.cni.settings import open_settings
 from weft.wire import frames
 from weft.wire.frames import Call, Frame, Kind
 

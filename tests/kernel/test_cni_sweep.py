@@ -17,7 +17,7 @@ from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft import cli
 from weft.cni import locks, sweep, sweeper
-from weft.cni.files import open_root
+from weft.cni.openat import open_root
 from weft.cni.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
 from weft.wire.cnijson import JsonError

@@ -16,10 +16,11 @@ from typing import Any
 
 from tests.support.netns import SECONDS, Netns
 from weft.cni import plugins
-from weft.cni.files import RootedFiles, Settings, open_root, open_settings
+from weft.cni.files import RootedFiles
 from weft.cni.host import RETIRED, Done, Host, Ran, Request
-from weft.cni.local import settings_for
+from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
+from weft.cni.settings import Settings, open_settings, settings_for
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 

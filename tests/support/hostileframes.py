@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tests.support.cniframes import SECONDS, decode_done, encode_call
 from tests.support.hostilesite import Site
-from weft.cni.files import open_settings
+from weft.cni.settings import open_settings
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind
 

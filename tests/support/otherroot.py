@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cnihost import Site
-from weft.cni.files import RootedFiles, open_root
+from weft.cni.files import RootedFiles
 from weft.cni.host import Host
+from weft.cni.openat import open_root
 
 
 @dataclass

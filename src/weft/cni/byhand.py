@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Final
 
-from weft.cni.files import fs_magic
+from weft.cni.openat import fs_magic
 from weft.model.errors import ConfigError, Problem
 
 _ID_DIGITS: Final = 20

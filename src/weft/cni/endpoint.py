@@ -9,7 +9,8 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import Final, Self
 
-from weft.cni.files import RootedFiles, open_root
+from weft.cni.files import RootedFiles
+from weft.cni.openat import open_root
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 DEFAULT_PATH: Final = "/run/weft/cni.sock"

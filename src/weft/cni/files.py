@@ -1,8 +1,8 @@
-"""The only module in `cni/` that opens files: everything below a root descriptor, and nothing outside it.
+"""Files below a root descriptor, and nothing outside it. Implements `weft.cni.host.Files`.
 
 Paths of plugin configuration come from the caller's mount namespace, which is not the daemon's. They are opened
-relative to a descriptor of the caller's `/` by openat2(2), with RESOLVE_IN_ROOT (absolute symbolic links and `..`
-stay inside) and RESOLVE_NO_MAGICLINKS (a link in /proc cannot lead out). Implements `weft.cni.host.Files`.
+relative to a descriptor of the caller's `/`, by `weft.cni.openat`. No other module of `cni/` opens files, but for
+`weft.cni.settings`.
 
 It knows nothing of what the files mean. A root is a descriptor that somebody else owns and closes.
 """
@@ -13,83 +13,24 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from struct import Struct
 from typing import Final, TypeVar
 
+from weft.cni.openat import encoded, openat2
+
 T = TypeVar("T")
 
-# asm-generic/unistd.h: the same number on every architecture. linux/openat2.h: struct open_how and its flags.
-_SYS_OPENAT2: Final = 437
-_RESOLVE_NO_MAGICLINKS: Final = 0x02
-_RESOLVE_IN_ROOT: Final = 0x10
-# A name on the way was renamed while `..` was resolved: the kernel asks to try again.
-_ATTEMPTS: Final = 32
 # No configuration and no state of a plugin is near this size; it bounds what a wrong path can cost.
 _MAX_READ: Final = 16 << 20
 _CHUNK: Final = 1 << 16
-_MAX_SETTING: Final = 4096
-_NET_SETTINGS: Final = "/proc/sys/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
-_syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 _renameat2 = getattr(_libc, "renameat2", None)
 _RENAME_NOREPLACE: Final = 1
 _RENAME_EXCHANGE: Final = 2
 _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, pid (0 for this kind of lock)
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_HOW_SIZE: Final = ctypes.sizeof(_OpenHow)
-
-
-@cache
-def _how(flags: int, mode: int) -> _OpenHow:
-    """Return what openat2 is told; the few that there are serve for ever."""
-    return _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-
-
-def _encoded(path: str) -> bytes:
-    # As C strings the kernel would stop at NUL and open something else.
-    if "\0" in path:
-        raise OSError(errno.EINVAL, "a path with a NUL byte", path)
-    try:
-        return os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise OSError(errno.EINVAL, "a path that is no text", path) from error
-
-
-def _openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
-    how = ctypes.addressof(_how(flags, mode))
-    name = _encoded(path)
-    for _ in range(_ATTEMPTS):
-        fd = _syscall(_SYS_OPENAT2, root, name, how, _HOW_SIZE)
-        if fd >= 0:
-            return int(fd)
-        if ctypes.get_errno() != errno.EAGAIN:
-            break
-    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
-
-
-def fs_magic(path: str) -> int:
-    """Return the number of the file system that `path` is on (statfs(2), f_type)."""
-    name = _encoded(path)
-    # struct statfs is 120 bytes on 64-bit machines and starts with f_type, a long.
-    found = (ctypes.c_long * 64)()
-    if _libc.statfs(name, found) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
-    return found[0]
-
-
-def open_root(path: str) -> int:
-    """Return a descriptor of a directory, to be a root. The caller closes it."""
-    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 class RootedFiles:
@@ -99,11 +40,11 @@ class RootedFiles:
         self._root = root
 
     def _open(self, path: str, flags: int, mode: int = 0) -> int:
-        return _openat2(self._root, path, flags, mode)
+        return openat2(self._root, path, flags, mode)
 
     def _beside(self, path: str, act: Callable[[int, str], T]) -> T:
         """Act on the directory of `path` and its last part, on which links are not followed any more."""
-        _encoded(path)
+        encoded(path)
         directory, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -284,57 +225,6 @@ class ByteLocks:
         """Take a lock, exclusive unless `shared`; `BlockingIOError` if another has it and this is not to `wait`."""
         byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
-
-
-class Settings:
-    """The settings of one network namespace, through descriptors of the first-level directories of /proc/sys/net.
-
-    A descriptor of /proc/sys/net itself would not do: below it names resolve in the namespace of the thread that
-    uses it. Names start with `net/` (`net/ipv4/ip_forward`). Implements `weft.cni.host.Sysctls`.
-    """
-
-    def __init__(self, directories: Mapping[str, int]) -> None:
-        self._directories = directories
-
-    def read(self, name: str) -> str:
-        """Return the value without its newline. `OSError` if it is missing or refused."""
-        fd = self._open(name, os.O_RDONLY)
-        try:
-            return os.read(fd, _MAX_SETTING).decode().removesuffix("\n")
-        finally:
-            os.close(fd)
-
-    def write(self, name: str, value: str) -> None:
-        """Set the value. `OSError` if it is missing or refused."""
-        fd = self._open(name, os.O_WRONLY)
-        try:
-            os.write(fd, value.encode())
-        finally:
-            os.close(fd)
-
-    def same(self, name: str, fd: int) -> bool:
-        """Tell whether `fd` is our directory `name`: the same one of another namespace has another inode."""
-        ours = self._directories.get(name)
-        return ours is not None and os.path.sameopenfile(ours, fd)
-
-    def _open(self, name: str, flags: int) -> int:
-        net, _, rest = name.partition("/")
-        directory, _, path = rest.partition("/")
-        if net != "net" or directory not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        return _openat2(self._directories[directory], path, flags)
-
-
-def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
-    """Open first-level directories of /proc/sys/net, all if none are named, in the calling thread's namespace.
-
-    The caller closes them. One that is not there is left out.
-    """
-    opened: dict[str, int] = {}
-    for name in os.listdir(_NET_SETTINGS) if names is None else names:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            opened[name] = open_root(f"{_NET_SETTINGS}/{name}")
-    return opened
 
 
 def _rename(directory: int, old: str, new: str, how: int) -> int:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from weft.cni import plugins
-from weft.cni.files import fs_magic, open_root, open_settings
 from weft.cni.host import Done, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
+from weft.cni.openat import fs_magic, open_root
 from weft.cni.opened import OpenedHost, open_node
+from weft.cni.settings import open_settings, settings_for
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.netns import run_in
 from weft.kernel.rtnl import Rtnl
@@ -85,14 +86,6 @@ def _delete(retired: list[int]) -> None:
         for index in retired:
             with suppress(NetlinkError):
                 rtnl.delete_link(index)
-
-
-def settings_for(plugin: str) -> tuple[str, ...] | None:
-    """Return the directories of settings that a plugin may need, None for all.
-
-    Each costs a search among those of all namespaces of the machine, and so does each name of a list of them.
-    """
-    return None if plugin == "tuning" else ("ipv4", "ipv6")
 
 
 @dataclass(slots=True)

@@ -13,8 +13,10 @@ from fcntl import ioctl
 from typing import Final
 
 from weft.cni import locks
-from weft.cni.files import RootedFiles, Settings, open_root, open_settings
+from weft.cni.files import RootedFiles
 from weft.cni.host import Container, Ran, StoreViews
+from weft.cni.openat import open_root
+from weft.cni.settings import Settings, open_settings
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.wire import cni

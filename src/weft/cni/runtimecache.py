@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from weft.cni.files import RootedFiles, open_root
+from weft.cni.files import RootedFiles
+from weft.cni.openat import open_root
 from weft.wire import cnicache, cnichain
 from weft.wire.cni import CniError, failure
 from weft.wire.cnicache import Entry

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
 from weft.cni import portmapforms, sweep
-from weft.cni.files import open_root
 from weft.cni.host import ClientGone
+from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError

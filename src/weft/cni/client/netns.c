@@ -99,7 +99,7 @@ static void add_all_settings(struct descriptors *out)
 /* Adds directories of settings, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of whoever
  * uses it, so that the daemon would change the host's settings through it. These keep the namespace in which they were
  * opened. Only what the plugin can need: each name is searched for among those of all namespaces of the machine, and
- * to list them costs that for every name there is. The same choice is made in weft/cni/local.py. */
+ * to list them costs that for every name there is. The same choice is made in weft/cni/settings.py. */
 static void add_settings(struct descriptors *out, const char *plugin)
 {
     if (!strcmp(plugin, "tuning")) {
