@@ -1,4 +1,4 @@
-"""Settings of network namespaces, below /proc/sys/net. Implements `weft.cni.host.Sysctls`."""
+"""Settings of network namespaces, below /proc/sys/net, and which of them a plugin may need."""
 
 import errno
 import os

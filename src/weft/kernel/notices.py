@@ -152,8 +152,8 @@ class Reader:
         gone = message.kind == addr.RTM_DELADDR
         if info.ip.version == 4 or not info.ip.is_link_local:
             yield AddressMoved(info.ip, gone)
-        on = self._link(info.index)
-        if on is None or not self._watched(on):
+        on = self._watched_at(info.index)
+        if on is None:
             return
         if gone and info.ip.version == 4:
             yield Lost(on.name, on.index)  # ours too: the kernel took routes that we did not delete
@@ -185,8 +185,8 @@ class Reader:
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
         family, index = neigh.family_and_index(message.body)
-        on = self._links.get(index)
-        if on is None or isinstance(on, bytes) or not is_ours(on, self._devices):
+        on = self._watched_at(index)
+        if on is None or not is_ours(on, self._devices):
             return
         decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
         key, thing = decode(message.body, on.name)
@@ -214,6 +214,13 @@ class Reader:
         if isinstance(known, bytes):
             known = self._links[index] = link.parse_link(known)
         return known
+
+    def _watched_at(self, index: int) -> LinkInfo | None:
+        """Return the link if it is ours or an uplink; what is kept as it came is a VTEP in no case, and is not read."""
+        if isinstance(self._links.get(index), bytes) and self._names[index] not in self._uplinks:
+            return None
+        info = self._link(index)
+        return info if info is not None and self._watched(info) else None
 
     def _watched(self, info: LinkInfo) -> bool:
         return info.name in self._uplinks or is_ours(info, self._devices)
