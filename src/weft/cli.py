@@ -7,7 +7,6 @@ sub-command does belongs elsewhere; here stands only where to find it.
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise, takewhile
@@ -17,14 +16,14 @@ import click
 
 from weft import __version__
 from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.value import Value, fields_of
 
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Late:
+class Late(Value):
     """A sub-command that is imported when it is called: `place` is `module:name`, `about` its line of help."""
 
     place: str
@@ -151,7 +150,7 @@ def _complain_to_people(problem: Problem) -> None:
 def _complain_to_programs(problem: Problem) -> None:
     import json
 
-    click.echo(json.dumps(problem.fields()), err=True)
+    click.echo(json.dumps(fields_of(problem)), err=True)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network
 
 import pytest
@@ -12,6 +11,7 @@ from tests.support.store import First, attrs, netconf, soon, value
 from weft.cluster.etcd import listing as listing_module
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.model.errors import Unavailable
+from weft.model.value import replace
 
 ONE = {"first": "10.3.7.0", "last": "10.3.7.0"}  # room for one node
 

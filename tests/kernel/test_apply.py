@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -19,6 +18,7 @@ from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
+from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 
 MAC = Mac.parse("02:00:00:00:01:07")

@@ -4,13 +4,13 @@ import json
 import os
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.recording import Recording
 from weft.cni.runtime import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list
+from weft.model.value import replace
 
 CONF = RuntimeConf(container_id="some-container-id", netns="/netns", ifname="some-eth0", args=(("FOO", "BAR"),))
 TYPES = ("one", "two", "three")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from weft.cni import locks, sweep, sweeper
 from weft.cni.openat import open_root
 from weft.cni.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
+from weft.model.value import replace
 from weft.wire.cnijson import JsonError
 
 TINY = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/29\n" + REST

@@ -3,7 +3,6 @@
 import errno
 import socket
 import time
-from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -13,6 +12,7 @@ from weft.kernel.netlink import NetlinkError
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.reported import NextHop, RuleInfo
+from weft.model.value import replace
 
 MAC = Mac.parse("02:00:00:00:01:07")
 

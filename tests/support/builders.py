@@ -1,6 +1,5 @@
 """Values for tests: inputs and leases of a cluster whose node n has 192.168.0.n and subnet 10.5.n.0/24."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
@@ -10,6 +9,7 @@ from weft.desired.node import Wanted, shared
 from weft.model.lease import Lease
 from weft.model.net import Mac
 from weft.model.objects import Objects
+from weft.model.value import replace
 
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")

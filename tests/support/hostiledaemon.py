@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from weft.cni.host import Done, Host, Request
 from weft.cni.opened import open_node
 from weft.cni.retire import Retirement
 from weft.cni.server import serve
+from weft.model.value import replace
 
 _kept: list[object] = []
 

@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 from tests.support.cniframes import SECONDS, decode_done, encode_call
 from tests.support.hostilesite import Site
 from weft.cni.settings import open_settings
+from weft.model.value import replace
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind
 

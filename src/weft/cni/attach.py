@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 
 from weft.cni import delegate, interface, masq, record, veth
 from weft.cni.host import ClientGone, Container
@@ -11,11 +10,11 @@ from weft.cni.skel import Call
 from weft.model.attachment import Result
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo
+from weft.model.value import Value, replace
 from weft.wire.cni import CniError, failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Value):
     """The links of an attachment: the container's end, whose `link` is the host's, and the host's by name."""
 
     link: LinkInfo

@@ -6,7 +6,6 @@ bucket of its own. The buckets go with the veth; the device is found by our reco
 
 import errno
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Final
 
 from weft.cni import record
@@ -23,6 +22,7 @@ from weft.model.attachment import Attachment, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
 from weft.model.shaping import Bucket, Limit
+from weft.model.value import replace
 from weft.wire import bandwidthconf, cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object

@@ -5,7 +5,6 @@ stay. DEL answers once the attachment can carry nothing, and the links are delet
 """
 
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Final
 
 from weft.cni import attach, bridgecheck, bridgelink, dad, detach, interface, masq, spoofcheck, veth
@@ -18,6 +17,7 @@ from weft.desired import pod
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
+from weft.model.value import replace
 from weft.wire import bridgeconf, cniresult
 
 NAME: Final = "bridge"

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -18,6 +17,7 @@ from weft.cni import byhand, handback, installcommands, runtimecache, runtimecon
 from weft.cni.runtime import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
+from weft.model.value import fields_of, replace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -90,7 +90,7 @@ class _Site:
             raise ConfigError(Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=str(error))) from error
         for line in found.broken:
             problem = Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=f"skipped {line}")
-            click.echo(json.dumps(problem.fields()) if output == "json" else f"weft: {problem}", err=True)
+            click.echo(json.dumps(fields_of(problem)) if output == "json" else f"weft: {problem}", err=True)
         self.network: NetworkList = found.network
 
     @contextmanager

@@ -6,19 +6,18 @@ useless before its address is free for others, and our record of it is forgotten
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from weft.cni import delegate, interface, ipamrecord, masq, record, spoofcheck, veth
 from weft.cni.record import Record
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.reported import LinkInfo
+from weft.model.value import Value
 from weft.wire import bridgeconf, cni, cniresult
 from weft.wire.cni import CniError, failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(Value):
     """What the configuration says that an attachment has beside its links."""
 
     masquerade: bool

@@ -7,7 +7,6 @@ an address owns what stands for it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from weft.cni import record
@@ -15,6 +14,7 @@ from weft.cni.host import Host
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 
@@ -22,8 +22,7 @@ _SUBJECT: Final = "firewall"
 _OWNERS: Final = "/firewall-owners"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Value):
     """What was done for an attachment, in which boot, and with which backend. `zone` is firewalld's."""
 
     boot: str

@@ -1,7 +1,6 @@
 """`weft cni handback`: attached pods become upstream's, so that its plugins can end them (decisions.md §8)."""
 
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -9,6 +8,7 @@ import click
 from weft.cni import install, installcommands, local
 from weft.cni.inventory import Inventory
 from weft.model.errors import Problem, WeftError
+from weft.model.value import fields_of
 from weft.wire.cni import CniError
 
 
@@ -51,7 +51,7 @@ def handback_command(bin_dir: Path, state_dir: str, output: str) -> None:
     data = {
         "programs": done,
         "still_weft": kept,
-        "port_maps": [asdict(attachment) for attachment in rewritten],
+        "port_maps": [fields_of(attachment) for attachment in rewritten],
     }
     lines = [installcommands.names(done)] if done else []
     lines += [f"port maps of {each.container_id} {each.ifname} in {each.network}: upstream's" for each in rewritten]

@@ -11,13 +11,13 @@ All calls are synchronous. `weft.cni.plugins.run` is called in a worker thread, 
 import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.model.marks import ALIAS
 from weft.model.net import Ip
+from weft.model.value import Value, field
 
 # The alias of a link that is to be deleted: what a crash leaves is found by it.
 RETIRED: Final = f"{ALIAS}retired"
@@ -25,8 +25,7 @@ RETIRED: Final = f"{ALIAS}retired"
 TEMPORARY: Final = ".weft-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Value):
     """One call of a plugin. `command` is CNI_COMMAND (empty: not set); `env` holds the other `CNI_*` variables too.
 
     `stdin` is what the runtime wrote, unchanged; `stdin_error` says why it could not be read, else is empty.
@@ -39,8 +38,7 @@ class Request:
     stdin_error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Value):
     """What the plugin's process does at its end: exit status, and bytes for its two outputs."""
 
     exit: int
@@ -121,8 +119,7 @@ class Sysctls(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Value):
     """The container's network namespace, opened by whoever could: never by path in the daemon."""
 
     rtnl: Rtnl
@@ -130,8 +127,7 @@ class Container:
     netns_fd: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(Value):
     """What a delegate's process did."""
 
     exit: int
@@ -139,8 +135,7 @@ class Ran:
     stderr: bytes
 
 
-@dataclass(slots=True)
-class StoreView:
+class StoreView(Value, kw_only=False, frozen=False):
     """What a host-local directory held at `stamp`: who has each address (file contents), and the reverse."""
 
     stamp: tuple[int, int, int] = (0, 0, 0)

@@ -8,13 +8,13 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weft.cni import build, plugins
 from weft.cni.inventory import Inventory, lasting, put, remove
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 SETTINGS: Final = ".weft-python"
 _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
@@ -31,8 +31,7 @@ sys.exit(main(sys.argv[0].rpartition("/")[2]))
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class Installed(Value):
     """What `install` has put where. `client` is False for the Python script.
 
     `replaced` are the names under which there was another program, which is kept aside.

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weft.cni import runtimeexec
 from weft.cni.runtime import NetworkList, Programs, Runtime, load_all
 from weft.model.errors import Problem
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -18,8 +18,7 @@ _ABOUT: Final = re.compile(rb"^CNI \S+ plugin (?:version )?(.+)$", re.MULTILINE)
 _SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Value):
     """A plugin that a network needs. `path` is empty if it is not there, `version` if it does not say."""
 
     network: str
@@ -30,8 +29,7 @@ class Line:
     speaks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Value):
     """All plugins of all networks, and all that is wrong."""
 
     lines: tuple[Line, ...]

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,6 +12,7 @@ from weft.cni import conflist, install, runtimeconf
 from weft.cni.inventory import Inventory
 from weft.model.errors import ConfigError, WeftError
 from weft.model.table import table
+from weft.model.value import fields_of
 from weft.wire.subnetenv import parse_for_cni
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -103,8 +103,8 @@ def _check(bin_dir: Path, conf_dir: Path, output: str) -> None:
         for line in found.lines
     ]
     data = {
-        "plugins": [{**asdict(line), "file": str(line.file)} for line in found.lines],
-        "problems": [asdict(problem) for problem in found.problems],
+        "plugins": [{**fields_of(line), "file": str(line.file)} for line in found.lines],
+        "problems": [fields_of(problem) for problem in found.problems],
     }
     text = table(("NETWORK", "PLUGIN", "PATH", "VERSION", "SPEAKS"), rows) if rows else f"no network in {conf_dir}"
     report(output, data, text)

@@ -9,18 +9,17 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value, field
 
 _LIST: Final = ".weft-installed"
 _REPLACED: Final = ".weft-replaced"
 
 
-@dataclass(slots=True, kw_only=True)
-class Inventory:
+class Inventory(Value, frozen=False):
     """Our files, by name in `bin_dir` or by absolute path elsewhere, with the digests of what we have put there.
 
     A file may have several: what is about to be put there is noted before, and until then the old content is ours.

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from weft.cni import ipamrecord, record, store, sweep
 from weft.cni.host import Host
 from weft.desired.leaks import State, Verdict
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
+from weft.model.value import Value
 
 _UNKNOWN = Verdict(state=State.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(Value):
     """A reserved address. `ifname` is empty in the old format, `container_id` too in a torn file."""
 
     network: str

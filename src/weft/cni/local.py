@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from weft.cni import plugins
@@ -20,6 +19,7 @@ from weft.cni.settings import open_settings, settings_for
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.netns import run_in
 from weft.kernel.rtnl import Rtnl
+from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
 
@@ -88,8 +88,7 @@ def _delete(retired: list[int]) -> None:
                 rtnl.delete_link(index)
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Value, kw_only=False, frozen=False):
     descriptors: dict[str, int] = field(default_factory=dict)
     problem: str = ""
 

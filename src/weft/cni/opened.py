@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from fcntl import ioctl
 from typing import Final
 
@@ -19,6 +18,7 @@ from weft.cni.openat import open_root
 from weft.cni.settings import Settings, open_settings
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
+from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
 
@@ -37,8 +37,7 @@ Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
 NamespaceId = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Value):
     """What all requests on a node share. `state` is the directory `cni` below `--state-dir`."""
 
     namespace: NamespaceId

@@ -4,7 +4,6 @@ DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some run
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from weft.cni import portmapmaps, portmaprules, portmapshared, record
@@ -15,6 +14,7 @@ from weft.kernel.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.nftset import Element
 from weft.model.portmap import PortMap
+from weft.model.value import Value
 from weft.wire import portmapconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
@@ -26,8 +26,7 @@ MAPS: Final = "maps"
 _SUBJECT: Final = "portmap"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Value):
     """One way to have port maps on a host.
 
     `add` makes an attachment's ports work; `remove` undoes that, with None as all that is known of it; `missing`
@@ -48,8 +47,7 @@ FORMS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Value):
     """What is kept of an attachment: the form's name, and what was wanted."""
 
     form: str

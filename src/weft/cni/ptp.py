@@ -6,7 +6,6 @@ through it. What bridge promises about failed ADDs and about DEL holds here as w
 """
 
 from contextlib import ExitStack
-from dataclasses import replace
 from ipaddress import ip_interface
 from typing import Final
 
@@ -23,6 +22,7 @@ from weft.model.attachment import Cidr, Interface, Result
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Net
 from weft.model.reported import LinkInfo
+from weft.model.value import replace
 from weft.wire import cniresult, ptpconf
 from weft.wire.cni import failure
 

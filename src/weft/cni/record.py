@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -17,6 +16,7 @@ from weft.cni.host import Host
 from weft.cni.skel import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.marks import ALIAS
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 
@@ -24,8 +24,7 @@ from weft.wire.cnijson import JsonError, Object
 LINKS: Final = "attachments"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
     `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says

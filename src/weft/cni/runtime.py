@@ -11,12 +11,12 @@ at a time, and no ADD or DEL of a network beside its garbage collection.
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from weft.cni.runtimecache import Cache, Listing
 from weft.cni.runtimeconf import Found, load, load_all
 from weft.cni.runtimeexec import Programs
+from weft.model.value import Value, field
 from weft.wire import cnichain
 from weft.wire.cni import CniError, failure
 from weft.wire.cnicache import Entry
@@ -46,8 +46,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(Value):
     """What calls plugins and remembers attachments. `run` takes each step: `Programs`, for those of this machine."""
 
     run: Callable[[Step], Ran]

@@ -7,12 +7,12 @@ attachment doesn't either.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weft.cni.files import RootedFiles
 from weft.cni.openat import open_root
+from weft.model.value import Value
 from weft.wire import cnicache, cnichain
 from weft.wire.cni import CniError, failure
 from weft.wire.cnicache import Entry
@@ -25,16 +25,14 @@ DIRECTORY: Final = Path("/var/lib/cni")
 _TEMPORARY: Final = ".weft-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Value):
     """All entries, by the names of their files; `unreadable` says, a line each, what could not be looked at."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class Cache(Value):
     """The results below a directory, `/var/lib/cni` unless told."""
 
     directory: Path = DIRECTORY

@@ -5,10 +5,10 @@ was meant.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from weft.model.value import Value
 from weft.wire import cni, cnilist
 from weft.wire.cni import CniError
 from weft.wire.cnilist import NetworkList, PluginConf
@@ -19,8 +19,7 @@ _LISTS: Final = (".conflist",)
 _SINGLE: Final = (".conf", ".json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Value):
     """A network and its file. `broken` says, a line each, which files before it could not be read, and why."""
 
     network: NetworkList

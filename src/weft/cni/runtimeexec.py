@@ -7,9 +7,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
+from weft.model.value import Value
 from weft.wire.cni import failure
 from weft.wire.cnichain import Ran, Step
 
@@ -22,8 +22,7 @@ def _to_stderr(data: bytes) -> None:
         os.write(2, data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Programs:
+class Programs(Value):
     """The plugins of a machine: the directories where they are, and the whole environment that they inherit.
 
     `timeout` is in seconds and for one call. `stderr` takes what a plugin that succeeds has to say to people.

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from typing import Final
 
 from weft.cni.host import ClientGone, Done, Host, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
 from weft.cni.opened import Node, OpenedHost
 from weft.cni.turns import Turns
+from weft.model.value import Value, replace
 from weft.wire import cni, frames
 from weft.wire.cni import CniError
 from weft.wire.frames import Call, FrameError
@@ -30,8 +30,7 @@ _log = logging.getLogger(__name__)
 Plugins = Callable[[Request, Host], Done]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Value):
     """What all sessions share. `limit` is in seconds and counts our own work alone."""
 
     node: Node

@@ -5,12 +5,12 @@ error object here; no plugin prints or exits.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from weft import __version__
 from weft.cni.host import ClientGone, Container, Done, Host, Request
 from weft.model.attachment import Attachment, Result
+from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
@@ -19,8 +19,7 @@ from weft.wire.cnijson import JsonError
 _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class Plugin(Value):
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
     A verb that is None has nothing to do and succeeds. `about` is what a person who starts the program by hand is
@@ -37,8 +36,7 @@ class Plugin:
     about: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Value):
     """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
 
     `find` returns a plugin of ours by type, so that a delegate of ours runs here and not as a process. GC and STATUS

@@ -6,7 +6,6 @@ it. They are written through the container's own directories, so that none can r
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Final
 
 from weft.cni.host import Container
@@ -17,6 +16,7 @@ from weft.kernel.netlink import Message
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Result
 from weft.model.reported import LinkInfo
+from weft.model.value import replace
 from weft.wire import cniresult, tuningbackup, tuningconf
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError

@@ -3,14 +3,14 @@
 Names, defaults and meanings of the first part are flanneld's (flannel.md §1.2); the second part is our own.
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from weft.model.value import Value
 
 Kind = Literal["bool", "int", "text", "list"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Value):
     """One flag. `default` is written as a user would write it; `value` names the value in the help text.
 
     Whole numbers lie between `low` and `high`, both inclusive; Go's `int` has 64 bits.

@@ -6,11 +6,11 @@ stops at the first error, this module goes on, so that all errors are reported a
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from weft.config.flagtable import BY_NAME, Flag
 from weft.model.errors import Problem
+from weft.model.value import Value, field
 
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -44,8 +44,7 @@ def parse_int(text: str, *, low: int, high: int) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Value):
     """A value as the user wrote it, and where."""
 
     flag: Flag
@@ -53,8 +52,7 @@ class Given:
     where: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class Tokens(Value):
     """What a command line says: values in order, whether help was asked for, and what is not a flag of ours."""
 
     given: tuple[Given, ...]

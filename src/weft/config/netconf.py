@@ -5,20 +5,19 @@ the text and knows nothing of this machine: whether the network fits the node is
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Generic, TypeVar
 
 from weft.config.goflags import did_you_mean
 from weft.config.jsonfields import Fields, decode, shown
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
 IpT = TypeVar("IpT", IPv4Address, IPv6Address)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool(Generic[NetT, IpT]):
+class Pool(Value, Generic[NetT, IpT]):
     """The cluster network of one family and how nodes' subnets are cut from it.
 
     `first` and `last` are the lowest and highest subnet base that may be allocated, both inclusive.
@@ -30,8 +29,7 @@ class Pool(Generic[NetT, IpT]):
     last: IpT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VxlanOptions:
+class VxlanOptions(Value):
     """`Backend` of type vxlan (flannel.md §6.2). `port` 0 is the kernel's own (8472), `mtu` 0 the uplink's."""
 
     vni: int = 1
@@ -42,16 +40,14 @@ class VxlanOptions:
     direct_routing: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostGwOptions:
+class HostGwOptions(Value):
     """`Backend` of type host-gw has no options (flannel.md §6.3)."""
 
 
 BackendOptions = VxlanOptions | HostGwOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetConf:
+class NetConf(Value):
     """A checked network configuration. A family that is off is None."""
 
     v4: Pool[IPv4Network, IPv4Address] | None
@@ -75,8 +71,7 @@ _LEAST_MTU_V4: Final = 68 + 50
 _LEAST_MTU_V6: Final = 1280 + 70
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family(Generic[NetT, IpT]):
+class _Family(Value, Generic[NetT, IpT]):
     """One family's keys (with their `prefix`) and how its subnets are cut (flannel.md §2.3); lengths in bits."""
 
     prefix: str

@@ -3,15 +3,14 @@
 No defaults live here: the table in `weft.config.flagtable` has them. Nothing here reads argv or the environment.
 """
 
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from re import Pattern
 
 from weft.model.net import Ip
+from weft.model.value import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Value, kw_only=False):
     """A text that no log, repr or f-string shows; `reveal()` is the one way to it."""
 
     _text: str = field(repr=False)
@@ -24,8 +23,7 @@ class Secret:
         return repr(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Value):
     """Every flag of the daemon, by its name with `_` for `-`. An empty text means "not given".
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.

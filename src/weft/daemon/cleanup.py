@@ -5,7 +5,6 @@ Nothing is removed while a daemon keeps it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.daemon import instance
@@ -18,13 +17,13 @@ from weft.model.errors import Problem
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
 from weft.model.snapshot import Snapshot
+from weft.model.value import Value
 from weft.plan.diff import Delete, diff
 from weft.plan.explain import describe
 from weft.wire import subnetenv
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Value):
     """What is ours: rule sets and routes as steps that remove them, links by index, and the subnet file.
 
     `unseen` is what may be ours, and cannot be looked at here.
@@ -68,8 +67,7 @@ def _is_subnet_file(path: Path) -> bool:
     return found.subnet_v4 is not None or found.subnet_v6 is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Value):
     """A clean-up: what was `found`, what a second look still finds or the kernel refused, and what nobody could see."""
 
     found: Found

@@ -15,6 +15,7 @@ from weft.daemon.cleanup import clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import World
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import fields_of
 from weft.plan.diff import Put
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -43,7 +44,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
             {"do": "put" if isinstance(step, Put) else "delete", "kind": step.object.key[0], "text": line}
             for step, line in zip(shown.steps, shown.lines, strict=True)
         ]
-        _print({"notes": shown.notes, "problems": [each.fields() for each in shown.problems], "steps": steps})
+        _print({"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
         for note in shown.notes:
             click.echo(f"# {note}")
@@ -71,7 +72,7 @@ def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT00
     done = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
     proved = not (done.left or done.unseen)
     if output == "json":
-        problems = [each.fields() for each in done.unseen]
+        problems = [fields_of(each) for each in done.unseen]
         _print({"dry_run": dry_run, "found": done.found.lines, "left": done.left, "problems": problems})
     else:
         for line in done.found.lines:

@@ -6,13 +6,12 @@ A burst of marks while a round runs is the next round; the first mark of a quiet
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from weft.model.objects import Key
+from weft.model.value import Value, field
 
 
-@dataclass(slots=True)
-class Dirty:
+class Dirty(Value, kw_only=False, frozen=False):
     """The difference since the last round: `everything` asks for a full look at the kernel.
 
     `sweep` says that nobody asked for that look, the time between two of them was over.

@@ -3,20 +3,19 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from weft.daemon.files import write_atomically
 from weft.model.net import Mac
+from weft.model.value import Value
 
 log = logging.getLogger(__name__)
 
 _FILE = "identity.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Value):
     """The MAC of the VTEP of each family."""
 
     mac_v4: Mac

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from weft.daemon.memory import Memory
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.value import replace
 from weft.wire.etcd import Subnets
 
 log = logging.getLogger(__name__)

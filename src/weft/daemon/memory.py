@@ -7,7 +7,6 @@ leases. One file per instance, replaced as a whole: a JSON object, then a line p
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from weft.cluster.etcd.values import OwnLease
 from weft.daemon.files import Latest
 from weft.model.errors import PeerError
 from weft.model.lease import Lease
+from weft.model.value import Value
 from weft.wire.etcd import decode_lease, encode_attrs
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,7 @@ _FILE = "cluster.jsonl"
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, PeerError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Value):
     """The cluster as it was last known. `own` is None before the first lease."""
 
     net_conf: str

@@ -8,7 +8,6 @@ import asyncio
 import gc
 import logging
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
+from weft.model.value import replace
 from weft.wire.etcd import Subnets
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,6 @@ Reads the store and the kernel, writes neither, and takes no lease: a node witho
 that it would get if it were alone.
 """
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.config.netconf import NetConf
@@ -30,12 +29,12 @@ from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.objects import Object, Objects
 from weft.model.snapshot import Snapshot
+from weft.model.value import Value, replace
 from weft.plan.diff import Step, diff
 from weft.plan.explain import explain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Value):
     """A round that was not done. `notes` say what it rests on, `problems` what is wrong with it."""
 
     notes: tuple[str, ...]

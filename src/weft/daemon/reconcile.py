@@ -10,7 +10,6 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
@@ -24,6 +23,7 @@ from weft.desired.realm import Realm
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
 from weft.model.objects import Address, Key, Object, Objects, VxlanLink, link_of
+from weft.model.value import Value, field
 from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import describe
 
@@ -47,8 +47,7 @@ class Kernel(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class Tally:
+class Tally(Value, frozen=False):
     """What the loop has done, for health, logs and metrics."""
 
     rounds: int = 0

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from random import Random
@@ -34,6 +33,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from weft.config.options import Options
@@ -15,6 +14,7 @@ from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.status import Status
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 

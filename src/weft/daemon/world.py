@@ -1,11 +1,11 @@
 """What a node takes from outside, passed in by `main`: time, chance and where to report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(Value):
     """`now` is Unix time and `monotonic` a clock that only goes forward, in seconds; `random(n)` gives n bytes."""
 
     now: Callable[[], float]

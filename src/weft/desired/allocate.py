@@ -9,7 +9,6 @@ a node keeps its IPv4 subnet, and with it its pods' addresses, when IPv6 is swit
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
@@ -17,13 +16,13 @@ from weft.config.netconf import IpT, NetConf, NetT, Pool
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Net
+from weft.model.value import Value
 
 # Upstream looks at the first hundred free subnets, which keeps clusters dense at the low end.
 WINDOW: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Value):
     """What to take: `reuse` names a lease whose key stays as it is; `stale` are keys of ours that must go."""
 
     v4: IPv4Network | None
@@ -32,8 +31,7 @@ class Choice:
     stale: tuple[Lease, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
+class Present(Value):
     """What the store holds: leases, which of them are reservations, and subnets whose values nobody can read."""
 
     leases: Sequence[Lease]

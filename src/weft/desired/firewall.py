@@ -6,12 +6,12 @@ rules are written apart from its iptables rules and differ: flannel.md Q-51, Q-5
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from weft.desired.inputs import Inputs
 from weft.model.net import Net
 from weft.model.objects import Chain, KernelState, RuleSet
+from weft.model.value import Value
 
 POSTRTG: Final = "FLANNEL-POSTRTG"
 FWD: Final = "FLANNEL-FWD"
@@ -27,8 +27,7 @@ _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
 _NFT_WORD: Final = {4: "ip", 6: "ip6"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class _Row(Value):
     """One rule: a verdict for packets by source and destination; `not_…` is everything outside the prefix.
 
     `marked` asks for the bit by which kube-proxy says that it masquerades the packet itself.

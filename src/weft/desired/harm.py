@@ -5,17 +5,16 @@ ours or nobody's. Thousands of leases are judged at a start, so ranges are compa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Final
 
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Ip, Mac, Net
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ours:
+class Ours(Value):
     """What a peer's lease must keep clear of.
 
     `networks` are the cluster's networks, `subnets` our own leases, `addresses` every address of this node,

@@ -1,7 +1,6 @@
 """What a backend may look at, and what a backend is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
@@ -9,10 +8,10 @@ from weft.config.netconf import NetConf
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Mac, Net
 from weft.model.objects import KernelState
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uplink:
+class Uplink(Value):
     """The link that carries traffic between nodes, and our address of each family on it."""
 
     name: str
@@ -22,8 +21,7 @@ class Uplink:
     v6: IPv6Address | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Value):
     """What this machine is, as far as the network cares.
 
     `public_v4` and `public_v6` are what peers dial: the uplink's own address unless the user said otherwise.
@@ -36,8 +34,7 @@ class Facts:
     onlink: tuple[Net, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class Inputs(Value):
     """All that decides what this node's kernel should hold, but for the peers.
 
     `v4` and `v6` are our own subnets, None before the lease is known or where the family is off.

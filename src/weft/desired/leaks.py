@@ -1,8 +1,9 @@
 """When an attachment is leaked: on proof only (decisions.md §9). What follows from it is done elsewhere."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
+
+from weft.model.value import Value
 
 
 class State(Enum):
@@ -13,8 +14,7 @@ class State(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Value):
     """What one record of an attachment proves.
 
     `boot` is the boot id when it was made, `netns` the inode of the host's namespace; `veth` and `index` are the
@@ -27,8 +27,7 @@ class Trace:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Value):
     """What is proved, and for a leak by what, for people."""
 
     state: State

@@ -4,11 +4,11 @@ Decides, and touches nothing: `cni.bridge`, `cni.ptp` and `cni.interface` carry 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from ipaddress import ip_interface, ip_network
 from typing import Final
 
 from weft.model.attachment import BridgeConf, Cidr, IpConfig, Result, RouteConfig
+from weft.model.value import Value, replace
 
 # The container's interface is the third of the result: bridge, the host's end, the container's end.
 CONTAINER_INDEX: Final = 2
@@ -20,8 +20,7 @@ class Unfit(Exception):
     """A result that cannot be applied, or an address that is in the way: the text is for people, as upstream's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressChange:
+class AddressChange(Value):
     """What makes a link hold an address: what goes first, and whether there is anything to add."""
 
     remove: tuple[Cidr, ...] = ()

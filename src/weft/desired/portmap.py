@@ -13,7 +13,6 @@ delete from one takes the kernel 1.4 ms with 200 pods and 6.7 with 1,000, from a
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
@@ -21,6 +20,7 @@ from weft.model.attachment import Cidr, Result
 from weft.model.net import Ip
 from weft.model.nftset import Element, field
 from weft.model.portmap import PROTOCOLS, Mapping, PortMap
+from weft.model.value import Value
 
 FAMILIES: Final = (4, 6)
 TABLE: Final = ("inet", "weft-hostport")
@@ -43,8 +43,7 @@ _HOOKS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRule:
+class FrameRule(Value):
     """A rule of the frame. It is recognised by its comment."""
 
     chain: str

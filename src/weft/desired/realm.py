@@ -3,17 +3,16 @@
 A daemon's own are its devices, what sits on them, and the routes into its networks.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import Self
 
 from weft.desired.inputs import Backend, Inputs
 from weft.model.net import Net
 from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Realm:
+class Realm(Value):
     """`devices` by name, and the `networks` of the configuration now and of the one before."""
 
     devices: frozenset[str]

@@ -11,7 +11,6 @@ everybody.
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from ipaddress import ip_address
 from typing import TypeVar
@@ -20,6 +19,7 @@ from weft.desired.harm import Judge, Ours, macs_in
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Ip, Mac
+from weft.model.value import Value
 
 _Claim = bytes  # an address as on the wire, or a MAC
 _K = TypeVar("_K", bytes, tuple[int, int, int])
@@ -27,8 +27,7 @@ _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 _Age = tuple[int, str]  # the store's revision at which the lease came, and its id
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Value, kw_only=False):
     lease: Lease
     macs: tuple[Mac, ...]
     inside: tuple[Ip, ...]  # public addresses that somebody's subnet might cover: the tunnel into the tunnel

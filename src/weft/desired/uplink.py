@@ -6,7 +6,6 @@ here asks the kernel; the one answer that only the kernel has (`--iface-can-reac
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
@@ -16,14 +15,14 @@ from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Ip
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.snapshot import Snapshot
+from weft.model.value import Value
 
 # rtm_type of linux/rtnetlink.h.
 UNICAST: Final = 1
 LOCAL: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Value):
     """An interface, the addresses that finding it has settled, and why no other interface is the one."""
 
     link: LinkInfo
@@ -36,8 +35,7 @@ class NotFoundError(Exception):
     """A look-up had no result; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value):
     """What is known and wanted. `reach` is the kernel's route to `--iface-can-reach`, None if it has none."""
 
     options: Options

@@ -7,7 +7,6 @@ daemon's, and how often to repair is the daemon's alone.
 import asyncio
 import errno
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from weft.kernel import iptables, nft
@@ -17,6 +16,7 @@ from weft.kernel.nftraces import IPTABLES_NFT, traces
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
 from weft.model.objects import Key, RuleSet
+from weft.model.value import Value
 from weft.plan.diff import Put, Step
 
 _LEGACY: Final = f"{iptables.KIND}-legacy"
@@ -30,8 +30,7 @@ class _Rules(Protocol):
     async def replace(self, want: RuleSet | None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tooling:
+class Tooling(Value):
     """What the programs of one kind can do here.
 
     `notices`: changes are announced through nf_tables (`nfmonitor`); otherwise someone must look now and then.

@@ -7,7 +7,6 @@ nothing but rules of our chains and rules that jump to them. Knows nothing of wh
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.tools import Tools
 from weft.model.errors import Problem
 from weft.model.objects import Chain, RuleSet
+from weft.model.value import Value
 
 KIND: Final = "iptables"
 PROGRAMS: Final = {4: "iptables", 6: "ip6tables"}
@@ -32,8 +32,7 @@ _WAITS: Final = (1, 6, 2)  # iptables-restore --wait, and MASQUERADE --random-fu
 _LEGACY_NAMES: Final = {4: "/proc/thread-self/net/ip_tables_names", 6: "/proc/thread-self/net/ip6_tables_names"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class Version(Value):
     """What `iptables --version` says. `legacy` rules live outside nf_tables and give no notices."""
 
     numbers: tuple[int, ...]
@@ -51,8 +50,7 @@ class Version:
         return f"{'.'.join(map(str, self.numbers))} ({'legacy' if self.legacy else 'nf_tables'})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Value):
     """One table: the rules of our chains by name, and who jumps there, as (chain, rule) in order."""
 
     chains: Mapping[str, tuple[str, ...]]

@@ -6,7 +6,6 @@ Thin: the messages are made in `link`. What holds for `Rtnl` holds here.
 import errno
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, Self, Unpack
 
 from weft.kernel import link
@@ -14,6 +13,7 @@ from weft.kernel.link import LinkChanges
 from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.net import Ip, Mac
 from weft.model.reported import LinkInfo
+from weft.model.value import replace
 
 # The longest name of an interface in bytes (IFNAMSIZ without its NUL).
 LONGEST_NAME: Final = 15

@@ -12,7 +12,6 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Self
 
@@ -23,6 +22,7 @@ from weft.kernel.netlink import Reply, messages_in
 from weft.kernel.tools import OwnProcesses
 from weft.model.errors import Problem, Unavailable
 from weft.model.objects import Key
+from weft.model.value import Value
 
 NETLINK_NETFILTER: Final = 12
 _NFNLGRP_NFTABLES: Final = 7
@@ -60,8 +60,7 @@ _CHAINS: Final = {
 _OUR_TABLES: Final = frozenset(name.split()[1] for name in nft.TABLES.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Touched:
+class Touched(Value):
     """Someone else changed chains or tables of ours. `keys` are of rule sets, `by` are programs (`nft[4711]`).
 
     The numbers of processes are those of the outermost pid namespace.
@@ -71,8 +70,7 @@ class Touched:
     by: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resync:
+class Resync(Value):
     """Notices were lost: anything may have changed. `reason` is for people."""
 
     reason: str

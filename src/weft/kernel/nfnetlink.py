@@ -7,13 +7,13 @@ made elsewhere; here only what changes with every pod is written. Knows nothing 
 import errno
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Self
 
 from weft.kernel.attributes import Attributes, attribute, nest, parse, parse_list, text
 from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
 from weft.model.nftset import Element
+from weft.model.value import Value
 
 NETLINK_NETFILTER: Final = 12
 NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}
@@ -59,8 +59,7 @@ _BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
 _END: Final = Message(_BATCH_END, 0, _FRAME)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Value, kw_only=False):
     """A table by family (`inet`, `ip`, `ip6`) and name."""
 
     family: str

@@ -9,7 +9,6 @@ each. No picture of the network is kept beyond the links.
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
@@ -21,21 +20,20 @@ from weft.model.marks import MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip
 from weft.model.objects import Key, Object
 from weft.model.reported import LinkInfo
+from weft.model.value import Value, field
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 _VXLAN: Final = b"vxlan"  # IFLA_INFO_KIND
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Value, kw_only=False):
     """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours."""
 
     key: Key
     thing: Object | None
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Value, kw_only=False):
     """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address.
 
     Or its carrier went, or is back: then what could not be put back meanwhile can be.
@@ -45,15 +43,13 @@ class Lost:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class UplinkChanged:
+class UplinkChanged(Value, kw_only=False):
     """The link `dev`, its addresses or the foreign routes on it changed: facts may have to be computed again."""
 
     dev: str
 
 
-@dataclass(frozen=True, slots=True)
-class AddressMoved:
+class AddressMoved(Value, kw_only=False):
     """The address `ip` of this node came, or is `gone`, on whatever link.
 
     Said of all but IPv6 link-local addresses, which come and go with each pod.
@@ -63,8 +59,7 @@ class AddressMoved:
     gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resync:
+class Resync(Value, kw_only=False):
     """Notices were lost; everything has to be looked at again. `reason` is for people."""
 
     reason: str = field(default="", compare=False)

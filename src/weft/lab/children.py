@@ -9,13 +9,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.lab.inside import Inside, Room
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class Child(Value):
     """A process of ours. `ended` gets its exit status: negative for the signal that ended it."""
 
     pid: int
@@ -27,8 +26,7 @@ class Child:
             os.killpg(self.pid, number)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stdio:
+class Stdio(Value):
     """Descriptors for a child's standard streams."""
 
     stdin: int = subprocess.DEVNULL

@@ -5,11 +5,11 @@ What it does not know ends the list with the number of bytes left. It never fail
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from weft.model.net import Mac
+from weft.model.value import Value
 
 VXLAN_PORT: Final = 8472  # the kernel's own; IANA's is 4789
 
@@ -25,8 +25,7 @@ _ICMP: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Value):
     """One protocol's part of a frame: `text` says what is in its header, `fields` holds it by name."""
 
     name: str

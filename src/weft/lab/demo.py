@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
 from weft.model.errors import Problem, Unavailable
 from weft.model.table import table
+from weft.model.value import Value
 
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
@@ -56,8 +56,7 @@ def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) ->
         start.down(place)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scene:
+class _Scene(Value, kw_only=False):
     """A lab that is up, and the two pods of the story: one on node1, one on node2."""
 
     place: Place

@@ -9,10 +9,10 @@ import os
 from asyncio import get_running_loop
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from weft.lab import system
+from weft.model.value import Value
 
 T = TypeVar("T")
 
@@ -24,8 +24,7 @@ _FILES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(Value):
     """Descriptors of one set of namespaces. They keep the namespaces alive until `close`."""
 
     mnt: int

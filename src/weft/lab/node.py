@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +18,13 @@ from weft.lab.spec import Family, Node
 from weft.lab.watch import Arrivals
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
+from weft.model.value import Value
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
 _LEASE: Final = "subnet.env"
 
 
-@dataclass(slots=True, kw_only=True)
-class RunningNode:
+class RunningNode(Value, frozen=False):
     """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there."""
 
     spec: Node

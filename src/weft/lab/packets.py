@@ -4,8 +4,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Self
+
+from weft.model.value import Value
 
 SNAPLEN: Final = 1 << 18
 _OUTGOING: Final = 4  # linux/if_packet.h, PACKET_OUTGOING
@@ -13,8 +14,7 @@ SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h
 _TIMESPEC: Final = struct.Struct("@qq")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packet:
+class Packet(Value):
     """A frame seen on a link at a time since 1970. No frame is longer than SNAPLEN."""
 
     link: str

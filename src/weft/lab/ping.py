@@ -11,7 +11,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from typing import Final, Literal
@@ -24,6 +23,7 @@ from weft.lab.spec import Family
 from weft.lab.world import World
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
+from weft.model.value import Value, field
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
@@ -39,8 +39,7 @@ _ICMP_FILTER: Final = 1  # linux/icmp.h: a bit for each type that is not wanted
 _ICMP6_FILTER: Final = 1  # linux/icmpv6.h: the same, 256 bits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
+class _End(Value):
     """A node or a pod. `own` are all its addresses, `addresses` those that a probe to it may go to."""
 
     place: RunningNode | RunningPod
@@ -52,8 +51,7 @@ class _End:
         return self.place.spec.name
 
 
-@dataclass(slots=True, kw_only=True)
-class _Probe:
+class _Probe(Value, frozen=False):
     """A probe under way: what its target saw, and when the answer came."""
 
     source: str

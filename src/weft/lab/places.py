@@ -12,12 +12,12 @@ import stat
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weft.lab import system
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 _NETNS: Final = Path("/run/netns")
 # struct flock (fcntl.h): type, whence, start, length, process. A lock of the open file, unlike one of the process,
@@ -25,8 +25,7 @@ _NETNS: Final = Path("/run/netns")
 _FLOCK: Final = struct.Struct("@hhqqi4x")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value, kw_only=False):
     """The directory of one lab."""
 
     path: Path

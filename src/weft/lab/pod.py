@@ -3,7 +3,6 @@
 import secrets
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,13 +16,13 @@ from weft.lab.report import PodReport
 from weft.lab.runtime import NodeRuntime, Sandbox
 from weft.lab.spec import Pod
 from weft.model.attachment import Cidr
+from weft.model.value import Value
 
 # Every Debian has it, it weighs 1 MB, and as it is not the first process of its pid namespace signals end it.
 _PAUSE: Final = ("sleep", "infinity")
 
 
-@dataclass(slots=True, kw_only=True)
-class RunningPod:
+class RunningPod(Value, frozen=False):
     """A pod. `outcome` is what the last plugin answered to ADD, None while it is attached."""
 
     spec: Pod

@@ -13,6 +13,7 @@ import msgspec
 
 from weft.lab.spec import Lab
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.value import fields_of
 
 T = TypeVar("T")
 
@@ -117,9 +118,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
     @classmethod
     def of(cls, error: WeftError) -> "Failed":
-        fields = Problem.__dataclass_fields__
-        problems = [{name: getattr(problem, name) for name in fields} for problem in error.problems]
-        return cls(problems, user=isinstance(error, ConfigError))
+        return cls([fields_of(problem) for problem in error.problems], user=isinstance(error, ConfigError))
 
     def error(self) -> WeftError:
         """Return the error as it was on the other side."""

@@ -7,7 +7,6 @@ the node's `/var/lib/cni`, where `weft cni` finds them.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,6 +24,7 @@ from weft.cni.runtime import (
 )
 from weft.lab.filesystem import PLUGINS
 from weft.model.errors import Problem, Unavailable
+from weft.model.value import Value, replace
 from weft.wire.cni import failure
 
 T = TypeVar("T")
@@ -36,8 +36,7 @@ _LOOPBACK: Final = parse_list(b'{"name": "cni-loopback", "cniVersion": "0.3.1", 
 Run = Callable[[str, Mapping[str, str], bytes], Awaitable[Ran]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sandbox:
+class Sandbox(Value):
     """A container as plugins know it. `netns` is a path in the node."""
 
     id: str

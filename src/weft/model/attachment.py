@@ -3,11 +3,11 @@
 Values alone. JSON of every version is read and written in `wire`, what to make of them is decided in `desired`.
 """
 
-from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Final
 
 from weft.model.net import Ip, Net
+from weft.model.value import Value, field
 
 # An address with the length of its network's prefix; the host bits stay.
 Cidr = IPv4Interface | IPv6Interface
@@ -15,8 +15,7 @@ Cidr = IPv4Interface | IPv6Interface
 DEFAULT_BRIDGE: Final = "cni0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
+class Attachment(Value):
     """A container's interface in a network: what all requests about it have in common (cni.md §1.1)."""
 
     network: str
@@ -24,8 +23,7 @@ class Attachment:
     ifname: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class Interface(Value):
     """An interface that the attachment consists of; `sandbox` is CNI_NETNS, empty on the host's side."""
 
     name: str
@@ -36,8 +34,7 @@ class Interface:
     pci_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpConfig:
+class IpConfig(Value):
     """An address; `interface` is an index into the result's interfaces and may be missing or wrong."""
 
     address: Cidr
@@ -45,8 +42,7 @@ class IpConfig:
     interface: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteConfig:
+class RouteConfig(Value):
     """A route in the container. `table` and `scope` have a meaning as 0, `mtu`, `advmss` and `priority` have not."""
 
     dst: Cidr
@@ -58,8 +54,7 @@ class RouteConfig:
     scope: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dns:
+class Dns(Value):
     """The container's resolver settings."""
 
     nameservers: tuple[str, ...] = ()
@@ -72,8 +67,7 @@ class Dns:
         return bool(self.nameservers or self.domain or self.search or self.options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Value):
     """What an ADD has made."""
 
     interfaces: tuple[Interface, ...] = ()
@@ -82,8 +76,7 @@ class Result:
     dns: Dns = field(default_factory=Dns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(Value):
     """Addresses `first` to `last`, both included, of one subnet. `gateway` is never given to a container."""
 
     subnet: Net
@@ -105,8 +98,7 @@ class Range:
 RangeSet = tuple[Range, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpamConf:
+class IpamConf(Value):
     """What host-local is asked: one address from each of `sets`, `requested` ones if given."""
 
     sets: tuple[RangeSet, ...]
@@ -116,8 +108,7 @@ class IpamConf:
     requested: tuple[Ip, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeConf:
+class BridgeConf(Value):
     """What bridge is asked. `mtu` 0 is the kernel's default; `mac` and `ipam_type` may be empty.
 
     `masq_kind` is `iptables`, `nftables` or empty: whichever works. `vlan` is the port's own VLAN (0: none), `trunk`
@@ -147,8 +138,7 @@ class BridgeConf:
     dns: Dns = field(default_factory=Dns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtpConf:
+class PtpConf(Value):
     """What ptp is asked: a subset of bridge's keys, with the same meaning."""
 
     ip_masq: bool = False

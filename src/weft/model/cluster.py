@@ -1,20 +1,17 @@
 """What the store says: events that a lease store sends to the daemon, and what a store offers."""
 
-from dataclasses import dataclass
-
 from weft.model.lease import Lease
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed:
+class Malformed(Value):
     """An entry of the store that is not a lease: it costs its own peer and nobody else."""
 
     id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(Value):
     """Everything that the store holds, at one revision: what is not in it is gone."""
 
     leases: tuple[Lease, ...]
@@ -22,8 +19,7 @@ class Listed:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class Changed(Value):
     """What changed since the last event, in the store's order; the newest word for each id."""
 
     put: tuple[Lease, ...] = ()
@@ -32,8 +28,7 @@ class Changed:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class Lost(Value):
     """The store does not answer; what we know stays as it is. `reason` is for people."""
 
     reason: str

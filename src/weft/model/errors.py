@@ -1,11 +1,11 @@
 """Errors, one type per reaction, and problems, which say what was seen, what was expected and what to do."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Value):
     """One thing that is wrong, for people: `code` is permanent (docs/reference/problems.md).
 
     `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there.
@@ -23,10 +23,6 @@ class Problem:
             text += f"; expected {self.expected}"
         stop = "" if text.endswith(("?", ".")) else "."
         return f"{text}{stop} {self.hint}" if self.hint else text
-
-    def fields(self) -> dict[str, str]:
-        """The same for programs: all five by name, those that say nothing empty."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class WeftError(Exception):
@@ -49,8 +45,7 @@ class PeerError(WeftError):
     """A peer's data cannot be used: ignore that peer, serve all others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Value):
     """A step that the kernel refused: `errno` is positive, `message` the kernel's own words."""
 
     step: object

@@ -1,14 +1,13 @@
 """A node's lease: the subnets it owns, and what other nodes need to know to reach them."""
 
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 from weft.model.net import Net
+from weft.model.value import Value, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseAttrs:
+class LeaseAttrs(Value):
     """What a node publishes with its lease (flannel.md §4.2).
 
     `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
@@ -21,8 +20,7 @@ class LeaseAttrs:
     data_v6: Any = field(default=None, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(Value):
     """One node's lease as the store holds it.
 
     `id` names it for good in its store: the last part of the etcd key (`10.5.1.0-24`), or a node name.

@@ -1,10 +1,9 @@
 """An element of a set or map of nf_tables, as bytes, whatever it means."""
 
-from dataclasses import dataclass
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
+class Element(Value):
     """`key` and `data` are the concatenated fields, each padded to four bytes; a set's element has no data.
 
     `comment` is what `nft list` shows: at most 128 bytes with its end, so 127 of text.

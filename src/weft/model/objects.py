@@ -9,17 +9,16 @@ share it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
+from weft.model.value import Value, field
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VxlanLink:
+class VxlanLink(Value):
     """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port."""
 
     name: str
@@ -47,8 +46,7 @@ class VxlanLink:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Value):
     """An address of a link: scope global, no label, no broadcast."""
 
     dev: str
@@ -60,8 +58,7 @@ class Address:
         object.__setattr__(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Value):
     """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
 
     `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6).
@@ -82,8 +79,7 @@ class Route:
         object.__setattr__(self, "key", key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
+class Neighbour(Value):
     """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
 
     dev: str
@@ -95,8 +91,7 @@ class Neighbour:
         object.__setattr__(self, "key", ("neighbour", self.dev, self.ip.packed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FdbEntry:
+class FdbEntry(Value):
     """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
 
     dev: str
@@ -108,8 +103,7 @@ class FdbEntry:
         object.__setattr__(self, "key", ("fdb", self.dev, self.mac))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sysctl:
+class Sysctl(Value):
     """A setting below /proc/sys: `name` in slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
 
     name: str
@@ -120,8 +114,7 @@ class Sysctl:
         object.__setattr__(self, "key", ("sysctl", self.name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(Value):
     """One chain of a rule set: its rules in the tool's own words, one per entry.
 
     `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`).
@@ -137,8 +130,7 @@ class Chain:
     jump: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
+class RuleSet(Value):
     """All rules of ours of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
 
     kind: str

@@ -1,17 +1,16 @@
 """Ports of the host that lead to a container: what an attachment wants, whatever rules make it so (cni.md §5)."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
+from weft.model.value import Value
 
 # IANA's numbers of the protocols that have ports and that runtimes name.
 PROTOCOLS: Final = {"sctp": 132, "tcp": 6, "udp": 17}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
+class Mapping(Value):
     """One port of the host, of one address or (None) of all, and the container's that it leads to.
 
     `host_ip` 0.0.0.0 and :: stand for all addresses of their family alone.
@@ -28,8 +27,7 @@ class Mapping:
         return f"host port {self.host_port}/{self.protocol} of {self.host_ip}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortmapConf:
+class PortmapConf(Value):
     """What portmap is asked. `backend` is `iptables`, `nftables` or empty: nothing asks for one of them.
 
     The conditions are further words of a match, in the backend's own language. `mark_bit` None is upstream's
@@ -49,8 +47,7 @@ class PortmapConf:
         return self.conditions_v4 if family == 4 else self.conditions_v6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortMap:
+class PortMap(Value):
     """What one attachment wants: the configuration, and the container's address of each family, at most one each."""
 
     conf: PortmapConf

@@ -3,13 +3,11 @@
 `weft.model.objects` says what we manage. Plugins need these without those.
 """
 
-from dataclasses import dataclass
-
 from weft.model.net import Ip, Mac, Net
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VxlanInfo:
+class VxlanInfo(Value):
     """A VXLAN device's own settings. `parent` is an interface index, 0 for none; `remote` its default peer."""
 
     vni: int
@@ -22,15 +20,13 @@ class VxlanInfo:
     external: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeInfo:
+class BridgeInfo(Value):
     """A bridge's own settings."""
 
     vlan_filtering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunInfo:
+class TunInfo(Value):
     """A tun or tap device's own settings: `tap` carries Ethernet frames, `tun` IP packets."""
 
     tap: bool = False
@@ -39,16 +35,14 @@ class TunInfo:
     vnet_hdr: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortInfo:
+class PortInfo(Value):
     """What a bridge knows of one of its ports."""
 
     hairpin: bool = False
     isolated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortVlans:
+class PortVlans(Value):
     """The VLANs of a bridge's port by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
 
     index: int
@@ -57,8 +51,7 @@ class PortVlans:
     tagged: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkInfo:
+class LinkInfo(Value):
     """A network interface (linux/if_link.h).
 
     `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is
@@ -90,8 +83,7 @@ class LinkInfo:
     port: PortInfo | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressInfo:
+class AddressInfo(Value):
     """An address of an interface (linux/if_addr.h). `peer` is the other end's on point-to-point links.
 
     `scope` is 0 for global, 253 for link, 254 for host. `protocol` says who made it (IFA_PROTO, 0 unknown).
@@ -113,8 +105,7 @@ class AddressInfo:
     protocol: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextHop:
+class NextHop(Value):
     """One way out of a route. `weight` counts from 1."""
 
     index: int
@@ -123,8 +114,7 @@ class NextHop:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteInfo:
+class RouteInfo(Value):
     """A route (linux/rtnetlink.h). `kind` is rtm_type: 1 unicast, 6 blackhole.
 
     `via`, `index` and `onlink` are the only next hop's; a route with several has them in `hops` alone.
@@ -147,8 +137,7 @@ class RouteInfo:
     hops: tuple[NextHop, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourInfo:
+class NeighbourInfo(Value):
     """A neighbour entry (linux/neighbour.h). `state` is NUD_…: 0x80 permanent, 0x40 needs no ARP."""
 
     index: int
@@ -159,8 +148,7 @@ class NeighbourInfo:
     protocol: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FdbInfo:
+class FdbInfo(Value):
     """A forwarding entry of a VXLAN device or a bridge port. `remote` is the VTEP behind which `mac` lives.
 
     `port`, `vni` and `via` (an interface index) are 0 unless they differ from the device's own. `flags` is
@@ -179,8 +167,7 @@ class FdbInfo:
     vlan: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleInfo:
+class RuleInfo(Value):
     """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`."""
 
     family: int

@@ -1,18 +1,16 @@
 """Limits on a pod's traffic: as they are asked for (cni.md §6.2), and as the kernel keeps them."""
 
-from dataclasses import dataclass
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Value):
     """At most `rate` bits a second, and `burst` bits at once beyond it."""
 
     rate: int
     burst: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Value):
     """What bandwidth is asked. `ingress` is towards the container, `egress` away from it; None: as fast as it goes."""
 
     ingress: Limit | None = None
@@ -22,8 +20,7 @@ class Limits:
         return self.ingress is not None or self.egress is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(Value):
     """A token bucket (tc-tbf(8)). `rate` in bytes a second, `limit` of its queue in bytes, `buffer` in ticks."""
 
     rate: int

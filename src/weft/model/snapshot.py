@@ -1,15 +1,14 @@
 """What this machine's network looked like at one moment: links, addresses, routes, and what is ours."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from weft.model.net import Ip
 from weft.model.objects import Key, Object
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.value import Value, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Value):
     """One look at the machine. `routes` are the main table's, without ours; `ours` is what carries our mark."""
 
     links: tuple[LinkInfo, ...] = ()

@@ -1,13 +1,11 @@
 """Source-based routing: what sbr is asked, and what it makes of one address (cni.md §6.5)."""
 
-from dataclasses import dataclass, field
-
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
+from weft.model.value import Value, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SbrConf:
+class SbrConf(Value):
     """What sbr is asked. `table` None: a free one for each address; `gateways` are by family, 4 or 6."""
 
     table: int | None = None
@@ -15,8 +13,7 @@ class SbrConf:
     source_hints: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Value):
     """Packets from `address` are routed by `table`. `routes` are positions in the list of the interface's routes."""
 
     address: Cidr

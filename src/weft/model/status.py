@@ -1,13 +1,12 @@
 """What the daemon knows about itself, for health, the log, metrics and the CNI plugins."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.model.errors import Problem
+from weft.model.value import Value
 
 
-@dataclass(slots=True, kw_only=True)
-class Status:
+class Status(Value, frozen=False):
     """The daemon's own account. `waiting` says why it is not ready, None once it is.
 
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed

@@ -9,21 +9,19 @@ The rules of the order, all of them needed:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from weft.model.objects import Key, Object, Objects, VxlanLink, link_of
+from weft.model.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Value, kw_only=False):
     """Make the kernel hold `object`, replacing what has its key."""
 
     object: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Value, kw_only=False):
     """Take `object` out of the kernel; its absence is success."""
 
     object: Object

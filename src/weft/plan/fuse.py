@@ -4,10 +4,10 @@ A burst of repairs at once, then one every few seconds, then ever fewer while th
 argument, in seconds of any clock that only goes forward.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from weft.model.objects import Key
+from weft.model.value import Value
 
 BURST: Final = 20
 PAUSE: Final = 3.0
@@ -15,8 +15,7 @@ LONGEST_PAUSE: Final = 60.0
 QUIET: Final = 2 * LONGEST_PAUSE  # after this long without a repair the fight is over
 
 
-@dataclass(slots=True)
-class _Record:
+class _Record(Value, kw_only=False, frozen=False):
     repairs: int = 0
     last: float = 0.0
     pause: float = PAUSE

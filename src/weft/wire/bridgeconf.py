@@ -1,9 +1,9 @@
 """bridge's configuration (cni.md §3.1): its keys as values, and upstream's words for those that are wrong."""
 
-from dataclasses import replace
 from typing import Final
 
 from weft.model.attachment import DEFAULT_BRIDGE, BridgeConf
+from weft.model.value import replace
 from weft.wire import cnijson, confkey
 from weft.wire.cni import check_ifname, failure, parse_args
 from weft.wire.cnijson import JsonError, Object

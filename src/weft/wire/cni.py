@@ -6,9 +6,9 @@ Nothing here knows a plugin, a file or a kernel. Results are in `wire.cniresult`
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 
@@ -147,8 +147,7 @@ def check_ifname(name: str) -> None:
         raise CniError(BAD_ENVIRONMENT, "interface name contains / or : or whitespace characters")
 
 
-@dataclass(frozen=True, slots=True)
-class _Variable:
+class _Variable(Value, kw_only=False):
     name: str
     required: frozenset[str]
     check: Callable[[str], None] | None = None

@@ -7,9 +7,9 @@ to is what its content says. Where the files are is known in `weft.cni.runtimeca
 import base64
 import binascii
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError, failure
 from weft.wire.cnichain import RuntimeConf
@@ -20,8 +20,7 @@ KIND: Final = "cniCacheV1"
 _PAIR: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Value):
     """A remembered attachment. `config` is the network's text as it was, `result` that of its ADD, empty if none."""
 
     network: str

@@ -7,10 +7,10 @@ its nodes); nothing here does.
 
 import json
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from weft.model.attachment import Result
+from weft.model.value import Value, field
 from weft.wire import cni, cnijson, cnilist, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
@@ -22,8 +22,7 @@ _DUMMY: Final = {"CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy
 _NOBODY: Final = {"CNI_CONTAINERID": "", "CNI_NETNS": "", "CNI_IFNAME": "", "CNI_ARGS": ""}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConf:
+class RuntimeConf(Value):
     """What a runtime knows of one attachment. `capability_args` go to the plugins that have declared them."""
 
     container_id: str
@@ -42,8 +41,7 @@ class RuntimeConf:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """One program to run: the plugin's type, the CNI variables but CNI_PATH unless it is given, what it reads."""
 
     plugin: str
@@ -51,8 +49,7 @@ class Step:
     stdin: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(Value):
     """How a program ended. `ending` is for people, where the exit status does not tell: a signal."""
 
     exit: int
@@ -61,8 +58,7 @@ class Ran:
     ending: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Value):
     """A result: `obj` as the plugin printed it, with its `version`, and `result`, what it says."""
 
     obj: Object

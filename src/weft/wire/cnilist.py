@@ -6,9 +6,9 @@ read in `weft.cni.runtimeconf`; which plugin is called when is decided in `wire.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from weft.model.value import Value, replace
 from weft.wire import cni, cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
@@ -17,8 +17,7 @@ _KINDS: Final = {dict: "object", list: "list", str: "string", bool: "boolean", i
 _TRUTH: Final = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginConf:
+class PluginConf(Value):
     """One plugin of a network. `capabilities` are those it declares as true, `obj` is the whole as written."""
 
     type: str
@@ -37,8 +36,7 @@ class PluginConf:
         return self.type, *filter(None, named)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkList:
+class NetworkList(Value):
     """A network: its plugins in order. `version` may be empty or unknown, `raw` is the text that was parsed."""
 
     name: str

@@ -5,17 +5,16 @@ same ones. What a value must satisfy beyond its type is the parser's business.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cnijson import Object
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Key(Generic[T]):
+class Key(Value, Generic[T], kw_only=False):
     """A key: `place` names the object that it stands in, in Markdown; it is empty for the plugin's own.
 
     `kind`, `default` and `about` are for people. Calling it reads it from its object: `JsonError` for another type.

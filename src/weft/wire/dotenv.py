@@ -6,8 +6,9 @@ A line that is none of this costs that line alone.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from weft.model.value import Value
 
 _ASSIGNMENT: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*[=:]\s*(.*?)\s*", re.ASCII | re.DOTALL)
 _DOUBLE: Final = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
@@ -16,8 +17,7 @@ _VARIABLE: Final = re.compile(r"\\\$|\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variables:
+class Variables(Value):
     """What a file sets, the last of several values, and what in it could not be read."""
 
     values: Mapping[str, str]

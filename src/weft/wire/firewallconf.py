@@ -1,9 +1,9 @@
 """firewall's configuration (cni.md §6.3), checked so that every name in it can stand in a rule."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from weft.model.value import Value
 from weft.wire import confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import JsonError, Object
@@ -47,8 +47,7 @@ KEYS: Final = (_BACKEND, _FIREWALLD_ZONE, _CHAIN, _POLICY)
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:@/][A-Za-z0-9_.:@/-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirewallConf:
+class FirewallConf(Value):
     """What firewall is asked. `backend` is empty for whichever is there."""
 
     backend: str = ""

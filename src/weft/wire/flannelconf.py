@@ -1,9 +1,9 @@
 """The flannel plugin's configuration, and the delegate's that it makes of subnet.env (flannel.md §10.2, §10.4)."""
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
+from weft.model.value import Value
 from weft.wire import cnijson, confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
@@ -31,8 +31,7 @@ KEYS: Final = (_SUBNET_FILE, _DATA_DIR, _DELEGATE, _IPAM, _ROUTES)
 _SET_BY_FLANNEL: Final = ("name", "ipam")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlannelConf:
+class FlannelConf(Value):
     """What the plugin is asked. `runtime` is None when the runtime sent none."""
 
     name: str

@@ -17,10 +17,11 @@ those that a client does not send.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 from typing import Final
+
+from weft.model.value import Value, field
 
 VERSION: Final = 1
 # Its own version and the previous one: node and client are upgraded in any order.
@@ -65,8 +66,7 @@ class Kind(IntEnum):
     DONE = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Value):
     """One frame: its kind and its fields, not looked into."""
 
     kind: int
@@ -74,8 +74,7 @@ class Frame:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Value):
     """One call of a plugin. `netns_problem` is empty, or which step failed for CNI_NETNS and how (`statfs 2`)."""
 
     plugin: str
@@ -86,8 +85,7 @@ class Call:
     stdin_error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Value):
     """Run a delegate. `changes` maps a variable to its new value, or to None to remove it."""
 
     name: str
@@ -95,8 +93,7 @@ class Run:
     changes: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(Value):
     """What the delegate did; `exit` is None when CNI_PATH holds no such program."""
 
     exit: int | None
@@ -104,8 +101,7 @@ class Ran:
     stderr: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Value):
     """What the client does at its end."""
 
     exit: int

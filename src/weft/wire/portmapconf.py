@@ -1,10 +1,10 @@
 """portmap's configuration (cni.md §5.1) as values, and back: what is kept of an attachment has the same keys."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 from weft.model.attachment import Cidr
 from weft.model.portmap import PROTOCOLS, Mapping, PortMap, PortmapConf
+from weft.model.value import replace
 from weft.wire import cnijson, confkey
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object

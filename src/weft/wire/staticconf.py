@@ -6,11 +6,11 @@ the configuration's addresses, to which those of CNI_ARGS are added.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import Final
 
 from weft.model.attachment import Dns, IpConfig, RouteConfig
 from weft.model.net import Ip
+from weft.model.value import Value, replace
 from weft.wire import cnijson, confkey
 from weft.wire.cni import at_least, failure, parse_args
 from weft.wire.cnijson import JsonError, Object
@@ -42,8 +42,7 @@ ARGS: Final = {
 _LISTS_SINCE: Final = "0.3.0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaticConf:
+class StaticConf(Value):
     """What every container of the network gets."""
 
     addresses: tuple[IpConfig, ...]

@@ -6,13 +6,13 @@ plugin does (strict: an error that the kubelet will show). Opening files is not 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_network
 from typing import Final, TypeVar
 
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
+from weft.model.value import Value
 from weft.wire import dotenv
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
@@ -23,8 +23,7 @@ _MTU: Final = "FLANNEL_MTU"
 _IPMASQ: Final = "FLANNEL_IPMASQ"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubnetEnv:
+class SubnetEnv(Value):
     """What goes into the file. A family that is off has None twice; `mtu` is what a pod's packet may measure."""
 
     network_v4: IPv4Network | None
@@ -51,8 +50,7 @@ def render(env: SubnetEnv) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Previous:
+class Previous(Value):
     """What an earlier run left: the previous subnet, and the values whose masquerade rules are to be recycled."""
 
     network_v4: IPv4Network | None = None
@@ -62,8 +60,7 @@ class Previous:
     complaints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Networks:
+class Networks(Value):
     """The networks of one key's comma list, and what in the list was none."""
 
     networks: tuple[Net, ...]
@@ -117,8 +114,7 @@ def _cidr(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginEnv:
+class PluginEnv(Value):
     """What the flannel plugin takes from the file: networks for routes, subnets for ranges, IPv4's first."""
 
     networks: tuple[Net, ...]

@@ -5,11 +5,11 @@ Texts of errors are upstream's. A name of a setting becomes a path here, and non
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
 from weft.config.re2 import compile_re2
 from weft.model.net import Mac
+from weft.model.value import Value, fields_of, replace
 from weft.wire import cnijson, confkey
 from weft.wire.cni import failure, parse_args
 from weft.wire.cnijson import JsonError, Object
@@ -64,8 +64,7 @@ _SWAPPED: Final = str.maketrans("./", "/.")
 _REPEATED: Final = "duplicated sysctl keys are not allowed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTuning:
+class LinkTuning(Value):
     """Settings of a link; None: left alone, or not known."""
 
     mac: Mac | None = None
@@ -77,12 +76,11 @@ class LinkTuning:
     @property
     def given(self) -> dict[str, Any]:
         """The settings that are not None, by name."""
-        every = {one.name: getattr(self, one.name) for one in fields(self)}
+        every = fields_of(self)
         return {name: value for name, value in every.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningConf:
+class TuningConf(Value):
     """What tuning is asked. `sysctls` are name, as it was written, and value; `mac` is `link.mac` as it was written."""
 
     link: LinkTuning

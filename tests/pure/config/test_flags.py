@@ -1,6 +1,5 @@
 """What each flag and each variable means, what contradicts what, and what this build refuses."""
 
-from dataclasses import fields
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -212,7 +211,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
 
 @pytest.mark.spec("flannel.md §1.3/every-flag")
 def test_every_flag_has_a_variable_and_a_field():
-    assert {flag.field for flag in FLAGS} == {field.name for field in fields(Options)} - {"help", "warnings"}
+    assert {flag.field for flag in FLAGS} == set(Options.fields_) - {"help", "warnings"}
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     environ = {flag.variable: flag.default for flag in FLAGS if flag.default and flag.name != "version"}
     assert parse_flags([], environ) == DEFAULTS

@@ -1,11 +1,10 @@
 """What is known of the kernel: whose word is the newest."""
 
-from dataclasses import replace
-
 from tests.support import builders
 from weft.daemon.picture import Picture, differences
 from weft.desired.backends import vxlan
 from weft.model.objects import Key, Object, Route
+from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 
 WANTED = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])

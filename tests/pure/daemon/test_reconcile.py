@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from weft.desired.harm import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Route
+from weft.model.value import replace
 from weft.plan.diff import Step
 
 ALL = Dirty(everything=True, inputs=True)

@@ -1,6 +1,5 @@
 """Which subnet a node takes."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 import pytest
@@ -11,6 +10,7 @@ from weft.config.netconf import HostGwOptions, NetConf, Pool
 from weft.desired.allocate import Present, choose, fits, owned, room
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.value import replace
 
 ME = LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), public_ipv6=IPv6Address("fd01::4"))
 OTHER = LeaseAttrs(public_ip=IPv4Address("1.1.1.1"), public_ipv6=IPv6Address("fd01::1"))

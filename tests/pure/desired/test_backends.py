@@ -1,7 +1,6 @@
 """What each backend wants in the kernel, as tables, and as a packet that walks through computed nodes."""
 
 import itertools
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
@@ -11,6 +10,7 @@ from weft.desired.backends import BACKENDS, hostgw, vxlan
 from weft.model.errors import ConfigError, PeerError
 from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl, VxlanLink
+from weft.model.value import replace
 
 
 @pytest.mark.spec("flannel.md §6.2/device", "flannel.md §6.2/device-address", "flannel.md §6.2/accept-ra")

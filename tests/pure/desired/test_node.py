@@ -1,7 +1,5 @@
 """What a node wants as a whole: its back end's part, blackhole routes, and peers by name."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.support.builders import inputs, subnet_v4, subnet_v6
@@ -10,6 +8,7 @@ from weft.desired.node import Wanted, shared
 from weft.model.errors import Problem
 from weft.model.objects import Route
 from weft.model.status import Status
+from weft.model.value import replace
 
 
 @pytest.mark.spec("flannel.md §1.8/blackhole")

@@ -1,12 +1,12 @@
 """Gateways, routes and addresses of one attachment."""
 
-from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 
 import pytest
 
 from weft.desired import pod
 from weft.model.attachment import BridgeConf, Interface, IpConfig, Result, RouteConfig
+from weft.model.value import replace
 
 INTERFACES = (Interface(name="cni0"), Interface(name="veth0"), Interface(name="eth0", sandbox="/x"))
 IP = IpConfig(address=ip_interface("10.1.2.2/24"), gateway=ip_address("10.1.2.1"), interface=2)

@@ -1,6 +1,5 @@
 """What CHECK says, and what it passes over."""
 
-from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
@@ -10,6 +9,7 @@ from weft.desired.podcheck import Wrong
 from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.reported import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
+from weft.model.value import replace
 
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 ETH0 = Interface(name="eth0", mac=MAC, sandbox="/ns")

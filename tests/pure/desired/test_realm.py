@@ -1,6 +1,5 @@
 """Two daemons on one node keep apart what bears the same mark."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
@@ -9,6 +8,7 @@ from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.realm import Realm
 from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+from weft.model.value import replace
 
 MAC = builders.mac(2)
 OWN = builders.wanted(vxlan, builders.inputs(1, family="46"), [builders.lease(2, vxlan, family="46")])

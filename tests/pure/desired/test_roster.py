@@ -1,7 +1,6 @@
 """Leases are data from strangers: what is believed, what is refused, and what a change touches."""
 
 import time
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from itertools import pairwise
 
@@ -16,6 +15,7 @@ from weft.desired.roster import Roster
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.objects import Route
+from weft.model.value import replace
 
 OURS = Ours(
     networks=(builders.NETWORK_V4, builders.NETWORK_V6),

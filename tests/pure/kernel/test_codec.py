@@ -1,6 +1,5 @@
 """Objects to messages and back, no kernel at all: what the kernel lists is shaped like what we send."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
@@ -13,6 +12,7 @@ from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
 from weft.model.objects import Address, FdbEntry, Neighbour, Route, VxlanLink
 from weft.model.reported import LinkInfo, VxlanInfo
+from weft.model.value import replace
 
 NAMES = {5: "flannel.1", 2: "eth0"}
 MAC = Mac.parse("02:00:00:00:00:01")

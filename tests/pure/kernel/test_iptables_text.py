@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from ipaddress import IPv4Network
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.firewall import wanted
 from weft.kernel.iptables import Listing, Version, as_rule_set, parse, parse_version, render
+from weft.model.value import replace
 
 WANT = wanted("iptables", 4)
 NAT, FILTER = WANT.chains

@@ -1,6 +1,5 @@
 """The diff leads from any state to any state, in an order the kernel accepts."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 from hypothesis import given
@@ -10,6 +9,7 @@ from tests.support import builders
 from tests.support.replay import replay
 from weft.desired.backends import vxlan
 from weft.model.objects import Address, FdbEntry, Neighbour, Objects, Route, Sysctl, VxlanLink, link_of
+from weft.model.value import replace
 from weft.plan.diff import Delete, Put, diff
 
 LINK = VxlanLink(

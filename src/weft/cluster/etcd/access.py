@@ -1,18 +1,17 @@
 """How etcd is reached: endpoints, certificates, user, patience. Parses and checks; connects nowhere."""
 
 import ssl
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 CLIENT_PORT: Final = 2379
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Value):
     """Patience, in seconds.
 
     `connect` bounds making a connection, `call` one request. On a watch etcd is asked for a sign of life every
@@ -29,8 +28,7 @@ class Timing:
     renew_retry: float = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Value):
     """What the user said about reaching etcd. Files are paths of PEM files, empty for none."""
 
     endpoints: tuple[str, ...]
@@ -46,8 +44,7 @@ class Access:
         return bool(self.ca_file or self.cert_file or self.key_file)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Value):
     """One etcd client URL. `tls` is decided by its scheme alone."""
 
     url: str

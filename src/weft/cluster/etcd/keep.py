@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from weft.cluster.etcd.access import Timing
@@ -19,6 +18,7 @@ from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, WatchResponse
 from weft.cluster.etcd.values import Held, OwnEvent, OwnLease, Revoked, TakenOver
 from weft.model.errors import ConfigError, Unavailable
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ again under a new etcd lease every time.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from weft.cluster.etcd.client import Client, apart
@@ -34,6 +33,7 @@ from weft.config.netconf import NetConf
 from weft.desired.allocate import WINDOW, Choice, choose, owned, room
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.value import replace
 from weft.wire.etcd import Subnets, encode_attrs, lease_id
 
 log = logging.getLogger(__name__)

@@ -1,18 +1,17 @@
 """The values that pass between the etcd store's parts and the daemon."""
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from weft.model.cluster import Malformed
 from weft.model.lease import Lease
 from weft.model.net import Net
+from weft.model.value import Value
 
 # Seconds that an etcd lease lasts without renewal (flannel.md §4.3).
 LEASE_TTL: Final = 86400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnLease:
+class OwnLease(Value):
     """This node's own lease, as it was last seen in the store; worth keeping across restarts.
 
     `etcd_lease` is 0 and `expires` None for a reservation, a key without an etcd lease, which never expires.
@@ -38,8 +37,7 @@ class Entry(NamedTuple):
     mod_revision: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Value):
     """A point in an etcd's history. Another cluster, or time running backwards, is another history."""
 
     revision: int
@@ -51,8 +49,7 @@ class Mark:
         return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Value):
     """All of the store's leases at one revision. `blocked` are the subnets of keys with unreadable values."""
 
     mark: Mark
@@ -65,22 +62,19 @@ class Listing:
         return tuple(entry.lease for entry in self.entries)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Value):
     """The own lease is ours, as `own` says: seen at the start, renewed, or put anew."""
 
     own: OwnLease
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revoked:
+class Revoked(Value):
     """The own key is gone: deleted by someone, or expired while the store was out of reach."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenOver:
+class TakenOver(Value):
     """Another node wrote the own key: `lease` is what it holds now, None if that is unreadable."""
 
     lease: Lease | None

@@ -6,7 +6,6 @@ trying. A consumer that is slow gets fewer, larger events: the newest word for e
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from dataclasses import replace
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError, apart
@@ -17,6 +16,7 @@ from weft.cluster.etcd.values import Listing, Mark
 from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
+from weft.model.value import replace
 
 # The newest word for an id: a lease, a malformed entry, or None for gone.
 Word = Lease | Malformed | None
