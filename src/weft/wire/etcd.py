@@ -9,9 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NoReturn
 
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
@@ -26,11 +24,19 @@ _OCTETS: Final = {str(octet): octet for octet in range(256)}
 _FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data")
 _KNOWN: Final = frozenset(_FIELDS)
 _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
-# What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
 # What decodes may still be too deep to be compared. Lease data are two objects deep.
 _MOST_NESTED: Final = 64
+# What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
 _ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
-_DECODE: Final = msgspec.json.Decoder().decode
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+# Made once: `json.loads` looks for the encoding of each text anew. A faster decoder than the standard library's takes
+# longer to import than it saves with a thousand leases.
+_JSON: Final = json.JSONDecoder(parse_constant=_not_json)
 
 
 def config_key(prefix: str) -> str:
@@ -115,11 +121,13 @@ def _fields(value: bytes, where: str) -> dict[str, Any]:
     if value.count(b"[") + value.count(b"{") > _MOST_NESTED:
         raise _unusable(where, "the value is not a lease: it is nested too deeply", "backend data of an object or two")
     try:
-        fields = _DECODE(value)
+        fields = _JSON.decode(value.decode())
+        if b"\\u" in value:
+            json.dumps(fields, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and cannot be kept
         if isinstance(fields, dict) and not fields.keys() <= _KNOWN:
             # Rare, so slow: which of `publicIP` and `PublicIP` came last only the order of the text tells.
             fields = _canonical(json.loads(value, object_pairs_hook=_last_wins))
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _unusable(where, f"the value is not JSON: {error}") from None
     if fields is None:
         return {}
