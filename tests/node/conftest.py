@@ -1,12 +1,25 @@
 """An underlay for many tests, one of a test's own, and clusters on them."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import etcd
 from tests.support.weftd import Cluster, Underlay, clusters
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Have a failure say what the nodes were like: it may not happen again while somebody looks."""
+    report = yield
+    if report.failed and call.when == "call":
+        for name in {"cluster", "own_cluster"} & item.funcargs.keys():
+            for daemon in item.funcargs[name].daemons:
+                report.sections.append((f"node {daemon.number}", daemon.describe()))
+    return report
 
 
 @pytest.fixture(scope="session")

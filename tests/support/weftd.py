@@ -368,6 +368,12 @@ class Daemon:
         pod.configure(mtu=int(self.env["FLANNEL_MTU"]))
         return pod
 
+    def describe(self) -> str:
+        """All there is to know of the node, for the report of a test that failed."""
+        looks = "ip address; ip route; ip -6 route; ip nexthop; ip neigh; bridge fdb; bridge link"
+        inside = [namespace.run(f"set +e; {looks}", check=False) for namespace in (self.netns, *self.pods)]
+        return "\n--\n".join([f"node {self.number}: {self.log}", *inside])
+
     @property
     def subnets(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """The node's own subnets, IPv4 first."""
@@ -399,6 +405,7 @@ class Cluster:
         self.underlay = underlay
         self.etcd = underlay.etcd
         self.prefix = f"/t/{os.getpid()}/{next(_numbers)}"
+        self.daemons: list[Daemon] = []
         self._folder = folder
         self._stack = ExitStack()
 
@@ -410,15 +417,16 @@ class Cluster:
     def node(self, number: int, *, segment: int = 0, prefix: str = "") -> Daemon:
         """Make a node; its daemon is not started."""
         folder = self._folder / f"node{number}"
-        daemon = Daemon(self.underlay, folder, number, prefix=prefix or self.prefix, segment=segment)
-        self._stack.callback(daemon.close)
-        return daemon
+        return self._keep(Daemon(self.underlay, folder, number, prefix=prefix or self.prefix, segment=segment))
 
     def beside(self, node: Daemon, name: str, *, prefix: str = "") -> Daemon:
         """Another daemon on the same node, with files of its own."""
         folder = self._folder / f"node{node.number}-{name}"
-        daemon = Daemon(self.underlay, folder, node.number, prefix=prefix or self.prefix, beside=node)
+        return self._keep(Daemon(self.underlay, folder, node.number, prefix=prefix or self.prefix, beside=node))
+
+    def _keep(self, daemon: Daemon) -> Daemon:
         self._stack.callback(daemon.close)
+        self.daemons.append(daemon)
         return daemon
 
     def nodes(self, *numbers: int) -> list[Daemon]:
