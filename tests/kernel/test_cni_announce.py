@@ -1,6 +1,7 @@
 """A pod's addresses are announced when its port forwards: who remembers an earlier pod's MAC hears of the new one."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,66 @@ def test_host_and_pods_learn_at_once_that_an_address_has_a_new_owner(site, make_
     mac = answer.result["interfaces"][2]["mac"]
     for netns, device in remembering:
         eventually(lambda netns=netns, device=device: macs(netns, device, ip) == [mac])
+
+
+BRIDGE = {"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "cni0", "isDefaultGateway": True}
+V4 = {"subnet": "10.1.2.0/24"}
+V6 = {"subnet": "fd00:1::/64"}
+
+
+def network(site, *ranges, **changes):
+    ipam = {"type": "host-local", "dataDir": str(site.store), "ranges": [[one] for one in ranges]}
+    return {**BRIDGE, "ipam": ipam, **changes}
+
+
+def attached(site, pod, container, *ranges, **changes):
+    """Attach; returns the container's MAC as the result names it, which is what the kernel has."""
+    conf = network(site, *ranges or (V4,), **changes)
+    answer = site.call("bridge", "ADD", conf, container=pod, id_=container)
+    assert answer.exit == 0, answer
+    mac = answer.result["interfaces"][2]["mac"]
+    assert mac == pod.json("ip -j link show eth0")[0]["address"]
+    return mac
+
+
+def test_an_address_has_the_same_mac_whoever_gets_it(site, make_netns):
+    first, neighbour, second = make_netns(), make_netns(), make_netns()
+    assert attached(site, first, "c1") == "0a:58:0a:01:02:02"
+    assert attached(site, neighbour, "c2") == "0a:58:0a:01:02:03"
+    assert neighbour.run("ping -c 1 -W 5 10.1.2.2")
+    assert site.call("bridge", "DEL", network(site, V4), container=first, id_="c1").exit == 0
+    neighbour.run("ip neigh replace 10.1.2.2 lladdr 0a:58:0a:01:02:02 dev eth0 nud permanent")
+    assert attached(site, second, "c3", {**V4, "rangeEnd": "10.1.2.2"}) == "0a:58:0a:01:02:02"
+    assert neighbour.run("ping -c 1 -W 5 10.1.2.2")
+
+
+def test_a_pod_with_ipv4_alone_is_not_heard_when_it_comes(site, make_netns):
+    """A thousand pods would each have to hear it, half a dozen times."""
+    pod = make_netns()
+    mac = attached(site, pod, "c1")
+    time.sleep(1.5)
+    assert mac not in site.host.run("bridge fdb show br cni0"), "the bridge has learnt where it is"
+    assert pod.run("ip -6 address show dev eth0") == ""
+    pod.run("ping -c 1 -W 5 10.1.2.1; ip address add fd00:9::1/64 dev eth0")  # IPv6 is not off
+    assert mac in site.host.run("bridge fdb show br cni0")
+
+
+def test_a_pod_with_ipv6_has_a_link_local_address_and_its_port_has_none(site, make_netns):
+    pod = make_netns()
+    attached(site, pod, "c1", V4, V6)
+    eventually(lambda: "fe80::" in pod.run("ip -6 address show dev eth0"))
+    [port] = [link["ifname"] for link in site.host.json("ip -j link show master cni0")]
+    assert site.host.run(f"ip -6 address show dev {port}") == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"runtimeConfig": {"mac": "02:00:00:00:00:07"}}, id="asked-for"),
+        pytest.param({"isDefaultGateway": False}, id="not-the-gateway"),
+        pytest.param({"macspoofchk": True}, id="rules-name-it"),
+        pytest.param({"ipam": {"type": "static", "addresses": [{"address": "10.1.2.9/24"}]}}, id="other-ipam"),
+    ],
+)
+def test_a_mac_that_is_not_ours_to_give_stays(site, make_netns, changes):
+    assert not attached(site, make_netns(), "c1", **changes).startswith("0a:58:")

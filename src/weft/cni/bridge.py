@@ -5,10 +5,10 @@ stay. DEL answers once the attachment can carry nothing, and the links are delet
 """
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
-from weft.cni import attach, bridgecheck, bridgelink, dad, detach, interface, masq, spoofcheck, veth
-from weft.cni.attach import Pair
+from weft.cni import attach, bridgecheck, bridgelink, dad, detach, hostlocal, interface, masq, spoofcheck, veth
 from weft.cni.detach import Made
 from weft.cni.host import Container
 from weft.cni.interface import set_quietly
@@ -16,6 +16,7 @@ from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
+from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
 from weft.wire import bridgeconf, cniresult
@@ -40,16 +41,18 @@ def _add(call: Call) -> bytes:
         result = Result()
         if conf.ipam_type:
             result = pod.with_gateways(attach.allocate(call, undo, pair, conf.ipam_type), conf)
+        own_mac = _own_mac(conf, result)
+        link = replace(pair.link, mac=own_mac or pair.link.mac)
         result = replace(
             result,
             interfaces=(
                 Interface(name=conf.bridge),
                 Interface(name=pair.name),
-                veth.container_interface(call, pair.link),
+                veth.container_interface(call, link),
             ),
             dns=conf.dns if conf.dns.is_set else result.dns,
         )
-        end = _bring_up(call, conf, container, pair, result)
+        end = _bring_up(call, conf, container, link=link, result=result, own_mac=own_mac)
         if conf.is_gateway and result.ips:
             vlan_end = bridgelink.serve_as_gateway(call, conf, bridge, pod.gateway_addresses(result))
             if vlan_end is not None:
@@ -62,35 +65,49 @@ def _add(call: Call) -> bytes:
     return output
 
 
-def _bring_up(call: Call, conf: BridgeConf, container: Container, pair: Pair, result: Result) -> LinkInfo | None:
+def _own_mac(conf: BridgeConf, result: Result) -> Mac | None:
+    """Return the MAC that its address gives the container: if both are ours to give, and only this host sees it."""
+    if conf.mac or conf.spoof_check or not conf.is_gateway or conf.ipam_type != hostlocal.NAME:
+        return None
+    return pod.mac_of(result)
+
+
+def _bring_up(
+    call: Call, conf: BridgeConf, container: Container, *, link: LinkInfo, result: Result, own_mac: Mac | None
+) -> LinkInfo | None:
     """Give the container's end what the result says; return the host's end, which then forwards if it is to."""
-    link, rtnl = pair.link, call.host.rtnl
+    rtnl = call.host.rtnl
     if not result.ips:
         if conf.container_down:
             return rtnl.link(link.link)
         container.rtnl.set_link(link.index, up=True)
         return interface.wait_until_up(rtnl, link.link)
+    has_v6 = any(ip.address.version == 6 for ip in result.ips)
+    if conf.is_gateway and not has_v6:
+        interface.stay_quiet(container.sysctls, link.name)
     if conf.detect_duplicates:
         with dad.hastened(container, link.name):
-            interface.configure(call, container, link, result, settle=lambda: dad.wait(container.rtnl, link))
+            settle = partial(dad.wait, container.rtnl, link)
+            interface.configure(call, container, link, result, mac=own_mac, settle=settle)
     else:
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
-        interface.configure(call, container, link, result)
+        interface.configure(call, container, link, result, mac=own_mac)
     end = interface.wait_until_up(rtnl, link.link)
-    _announce(container, link, result)
+    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
+    if has_v6:
+        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
+    if has_v6 or own_mac is None:
+        _announce(container, link)
     return end
 
 
-def _announce(container: Container, link: LinkInfo, result: Result) -> None:
+def _announce(container: Container, link: LinkInfo) -> None:
     """Tell host and neighbours at once whose the addresses are now: they may remember an earlier pod's MAC.
 
     Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
     an address that is used again would not be reached until the others forget, half a minute later. (On a bridge with
     STP a port forwards much later; then this is lost too.)
     """
-    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
-    if any(ip.address.version == 6 for ip in result.ips):
-        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
     # The kernel announces when the MAC is set (NETDEV_CHANGEADDR), be it the same.
     container.rtnl.set_link(link.index, mac=link.mac)
 

@@ -56,6 +56,7 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
 def attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
     """Make the host's end of an attachment a port of the bridge, as the configuration wants it."""
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{name}/accept_ra", "0")
+    interface.stay_quiet(call.host.sysctls, name)  # a port has no use for an address of its own
     messages = [set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call.attachment))]
     if conf.hairpin or conf.isolated:
         messages.append(set_port(host_end, hairpin=conf.hairpin or None, isolated=conf.isolated or None))

@@ -17,6 +17,7 @@ from weft.kernel.route import add_route
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.marks import MAIN_TABLE
+from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 
@@ -49,12 +50,14 @@ def configure(
     link: LinkInfo,
     result: Result,
     *,
+    mac: Mac | None = None,
     settle: Callable[[], None] | None = None,
     before_routes: Sequence[Step] = (),
     after_routes: Sequence[Step] = (),
 ) -> None:
     """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`.
 
+    `mac` replaces the one that the kernel chose.
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
     """
     try:
@@ -70,7 +73,7 @@ def configure(
         )
         for one in addresses
     ]
-    steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
+    steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True, mac=mac)))
     routes = [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
     if settle is not None:
         take(container.rtnl, steps)
@@ -160,6 +163,14 @@ def set_quietly(sysctls: Sysctls, name: str, value: str) -> None:
     """Write a setting that may be missing (no IPv6) or refused: then what it would change is not there either."""
     with suppress(OSError):
         sysctls.write(name, value)
+
+
+def stay_quiet(sysctls: Sysctls, ifname: str) -> None:
+    """Have an interface that is not up yet do without a link-local IPv6 address, and so without telling of it.
+
+    Such an address is announced by half a dozen multicasts, which a bridge copies to each pod. Others can be added.
+    """
+    set_quietly(sysctls, f"net/ipv6/conf/{ifname}/addr_gen_mode", "1")  # IN6_ADDR_GEN_MODE_NONE (linux/if_link.h)
 
 
 def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:

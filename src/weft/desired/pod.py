@@ -8,12 +8,17 @@ from ipaddress import ip_interface, ip_network
 from typing import Final
 
 from weft.model.attachment import BridgeConf, Cidr, IpConfig, Result, RouteConfig
+from weft.model.net import Mac
 from weft.model.value import Value, replace
 
 # The container's interface is the third of the result: bridge, the host's end, the container's end.
 CONTAINER_INDEX: Final = 2
 
 _DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
+
+
+# Locally administered (IEEE 802); what comes after it is an IPv4 address.
+_MAC_PREFIX: Final = b"\x0a\x58"
 
 
 class Unfit(Exception):
@@ -47,6 +52,16 @@ def behind_gateways(result: Result, index: int) -> Result:
         if ip.gateway is None:
             raise Unfit(f"IPAM has named no gateway for {ip.address}")
     return replace(result, ips=tuple(replace(ip, interface=index) for ip in result.ips))
+
+
+def mac_of(result: Result) -> Mac | None:
+    """Return the MAC that goes with a pod's first IPv4 address, None without one.
+
+    An address that is given again has the MAC that neighbours remember, so that nothing has to be announced to them
+    (docs/decisions/0016).
+    """
+    packed = next((ip.address.ip.packed for ip in result.ips if ip.address.version == 4), None)
+    return None if packed is None else Mac(_MAC_PREFIX + packed)
 
 
 def _with_gateway(ip: IpConfig, conf: BridgeConf) -> IpConfig:

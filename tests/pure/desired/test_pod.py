@@ -93,3 +93,9 @@ def test_addresses_behind_gateways():
     assert [(ip.interface, ip.gateway) for ip in found.ips] == [(1, IP.gateway)]
     with pytest.raises(pod.Unfit, match=r"^IPAM has named no gateway for 10\.1\.2\.2/24$"):
         pod.behind_gateways(Result(ips=(replace(IP, gateway=None),)), 1)
+
+
+def test_the_mac_goes_with_the_first_ipv4_address():
+    v6 = replace(IP, address=ip_interface("fd00::2/64"), gateway=None)
+    assert str(pod.mac_of(Result(ips=(v6, IP)))) == "0a:58:0a:01:02:02"
+    assert pod.mac_of(Result(ips=(v6,))) is None
