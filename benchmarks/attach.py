@@ -1,6 +1,7 @@
 """Runs inside a node of a lab: attaches containers with two sets of plugins, prints samples as JSON.
 
-Milliseconds, but for `started`: processes and threads that one ADD started in the lab's pid namespace.
+Milliseconds, but for `started`: processes and threads that one ADD started in the lab's pid namespace. Floors are
+what nobody can do without: two programs that start, and the kernel's own work (`benchmarks.bare`).
 """
 
 import json
@@ -12,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from benchmarks.bare import Bare
 
 WARM_UP, ROUNDS, AT_ONCE, BURSTS = 3, 30, 50, 5
 CROWD, MANY = 200, 1000
@@ -42,7 +45,8 @@ def bridge(subnet: str) -> dict[str, Any]:
 class Chain:
     """A network configuration list and the directory of its plugins; container N maps host port 20000 + N."""
 
-    def __init__(self, name: str, folder: str, interface: dict[str, Any]) -> None:
+    def __init__(self, name: str, folder: str, interface: dict[str, Any], *, bridge: str) -> None:
+        self.bridge = bridge
         self._name = name
         self._folder = folder
         self._interface = interface
@@ -62,7 +66,7 @@ class Chain:
         return (time.perf_counter() - start) * 1e3
 
     def start_only(self, number: int, *, port: bool) -> float:  # noqa: ARG002 - called as ADD is
-        """Have both programs say their versions, which they do by themselves: the runner's floor, in milliseconds."""
+        """Have both programs say their versions, which they do by themselves; returns what their starts take, in ms."""
         start = time.perf_counter()
         for plugin in (self._interface, PORTMAP):
             self._run("VERSION", plugin, number, None, port=False)
@@ -114,22 +118,26 @@ def veths() -> int:
 
 
 def one_by_one(chain: Chain, *, port: bool, rounds: int = ROUNDS) -> Samples:
-    samples: Samples = {"add": [], "del": [], "floor": []}
+    samples: Samples = {"add": [], "del": [], "add_floor": [], "del_floor": []}
     before = veths()
     for index in range(WARM_UP + rounds):
         added, deleted = chain.add(index, port=port), chain.delete(index, port=port)
         while veths() > before:  # what DEL leaves for later is not the next ADD's to pay for
             time.sleep(0.001)
-        if index >= WARM_UP:
-            samples["add"].append(added)
-            samples["del"].append(deleted)
-            samples["floor"].append(chain.start_only(index, port=port))
+        if index < WARM_UP:
+            continue
+        samples["add"].append(added)
+        samples["del"].append(deleted)
+        started = chain.start_only(index, port=port)
+        with Bare(chain.bridge, container(index)) as bare:
+            samples["add_floor"].append(started + bare.attach())
+            samples["del_floor"].append(started + bare.detach())
     return samples
 
 
 def at_once(chain: Chain, *, port: bool) -> Samples:
     """Bursts of 50; `gone` is the time from the first DEL until the last link has gone and every address is free."""
-    samples: Samples = {"add": [], "del": [], "gone": [], "floor": []}
+    samples: Samples = {"add": [], "del": [], "gone": [], "add_floor": [], "del_floor": []}
     before = veths()
 
     def burst(call: Callable[..., float], pool: ThreadPoolExecutor) -> float:
@@ -145,7 +153,8 @@ def at_once(chain: Chain, *, port: bool) -> Samples:
             while veths() > before:
                 time.sleep(0.001)
             samples["gone"].append((time.perf_counter() - start) * 1e3)
-            samples["floor"].append(burst(chain.start_only, pool))
+            for floor in ("add_floor", "del_floor"):
+                samples[floor].append(burst(chain.start_only, pool))
     return samples
 
 
@@ -200,15 +209,20 @@ def many() -> Samples:
     )
     delegate = {"bridge": "cni2", "hairpinMode": True, "isDefaultGateway": True}
     wide = {"type": "flannel", "subnetFile": str(WIDE), "delegate": delegate}
-    chain = Chain("wide", "/opt/cni/bin", wide)
-    with containers(range(MANY)):
+    chain = Chain("wide", "/opt/cni/bin", wide, bridge="cni2")
+    floor = []
+    with containers(range(MANY + 1)):
         times = [chain.add(number, port=True) for number in range(MANY)]
-    return {"first": times[WARM_UP : WARM_UP + ROUNDS], "last": times[-ROUNDS:]}
+        for _ in range(ROUNDS):
+            started = chain.start_only(MANY, port=True)
+            with Bare(chain.bridge, container(MANY)) as bare:
+                floor.append(started + bare.attach())
+    return {"first": times[WARM_UP : WARM_UP + ROUNDS], "last": times[-ROUNDS:], "floor": floor}
 
 
 def main() -> None:
-    weft = Chain("cbr0", "/opt/cni/bin", FLANNEL)
-    debian = Chain("debian", "/usr/lib/cni", bridge("10.99.0.0/22"))
+    weft = Chain("cbr0", "/opt/cni/bin", FLANNEL, bridge="cni0")
+    debian = Chain("debian", "/usr/lib/cni", bridge("10.99.0.0/22"), bridge="cni1")
     said = {"weft": measure(weft), "debian": measure(debian), "alone": without_daemon(weft), "many": many()}
     print(json.dumps(said))
 
