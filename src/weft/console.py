@@ -4,6 +4,7 @@ Loading takes a tenth of a second, in which Ctrl-C would show a traceback of wha
 nothing is imported here that takes time.
 """
 
+import gc
 import os
 import signal
 from types import FrameType
@@ -22,6 +23,7 @@ def weft() -> None:
 def weftd() -> None:
     """Be the console script `weftd`, whose event loop takes the signals over."""
     _end_quietly()
+    gc.disable()  # what is loaded stays; the daemon turns the collector on when it is ready
     from weft.daemon.main import main
 
     main()

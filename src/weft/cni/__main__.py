@@ -1,5 +1,6 @@
 """What the client becomes when no daemon answers: `python -I -m weft.cni PLUGIN`, environment and stdin unchanged."""
 
+import gc
 import os
 import sys
 from typing import Final
@@ -9,6 +10,7 @@ _MAX_INPUT: Final = 1 << 20
 
 def main(plugin: str) -> int:
     """Serve one call of a plugin in this process; returns the exit status."""
+    gc.disable()  # the process ends before there is anything to collect
     from weft.cni import local
 
     command = os.environ.get("CNI_COMMAND", "")

@@ -51,7 +51,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:
         log.warning("FLAG-001 %s", warning)
-    # What start-up leaves is there to stay: the collector need not walk over it again and again.
+    # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
+    # it is off already, before anything was loaded.
     gc.disable()
     return asyncio.run(_serve(options, environ))
 

@@ -43,13 +43,10 @@ class RuleKeeper:
         self._wake.inputs()
 
     async def install(self) -> None:
-        """Make the kernel hold what is wanted."""
+        """Make the kernel hold what is wanted, where it does not yet: `apply` looks first."""
         self._wake.take()
-        present = await self._firewall.present(self._want.keys())
-        for key in self._want:
-            step = self._step(key, present.get(key))
-            if step is not None:
-                await self._act(step)
+        for wanted in list(self._want.values()):
+            await self._act(Put(wanted))
 
     async def run(self, monitor: Monitor | None, *, sweep: float) -> None:
         """Put back what others change: at once when a notice says so, if any are given, and every `sweep` seconds."""
