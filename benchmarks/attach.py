@@ -117,13 +117,22 @@ def veths() -> int:
     return sum(1 for line in Path("/proc/net/dev").open() if line.lstrip().startswith("veth"))
 
 
+def settle(links: int) -> None:
+    """Wait until only so many links are left: what DEL leaves for later is not the next ADD's to pay for.
+
+    A link goes from the list first; then the kernel works on its end, for some 10 ms in which others wait.
+    """
+    while veths() > links:
+        time.sleep(0.001)
+    time.sleep(0.05)
+
+
 def one_by_one(chain: Chain, *, port: bool, rounds: int = ROUNDS) -> Samples:
     samples: Samples = {"add": [], "del": [], "add_floor": [], "del_floor": []}
     before = veths()
     for index in range(WARM_UP + rounds):
         added, deleted = chain.add(index, port=port), chain.delete(index, port=port)
-        while veths() > before:  # what DEL leaves for later is not the next ADD's to pay for
-            time.sleep(0.001)
+        settle(before)
         if index < WARM_UP:
             continue
         samples["add"].append(added)
@@ -132,6 +141,7 @@ def one_by_one(chain: Chain, *, port: bool, rounds: int = ROUNDS) -> Samples:
         with Bare(chain.bridge, container(index)) as bare:
             samples["add_floor"].append(started + bare.attach())
             samples["del_floor"].append(started + bare.detach())
+        settle(before)
     return samples
 
 

@@ -44,7 +44,11 @@ class Bare:
         start = time.perf_counter()
         made = self._inside.add_veth(_NAME, peer=_HOST_END, peer_netns_fd=self._namespaces[0], mtu=1450)
         self._link, self._peer = made.index, made.link
-        _do(self._host, set_link(self._peer, up=True, master=self._bridge), set_port(self._peer, hairpin=True))
+        _do(
+            self._host,
+            set_link(self._peer, up=True, master=self._bridge),
+            set_port(self._peer, hairpin=True, isolated=None),
+        )
         _do(
             self._inside,
             add_address(self._link, _IP, _LENGTH, replace=False),

@@ -98,6 +98,11 @@ def test_a_pod_with_ipv4_alone_is_not_heard_when_it_comes(site, make_netns):
     assert mac in site.host.run("bridge fdb show br cni0")
 
 
+def test_a_link_that_is_too_narrow_for_ipv6_is_no_failure(site, make_netns):
+    """There is nothing to be quiet about, and the kernel says so (EAFNOSUPPORT)."""
+    attached(site, make_netns(), "c1", mtu=1000)
+
+
 def test_a_pod_with_ipv6_has_a_link_local_address_and_its_port_has_none(site, make_netns):
     pod = make_netns()
     attached(site, pod, "c1", V4, V6)

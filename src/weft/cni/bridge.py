@@ -11,9 +11,10 @@ from typing import Final
 from weft.cni import attach, bridgecheck, bridgelink, dad, detach, hostlocal, interface, masq, spoofcheck, veth
 from weft.cni.detach import Made
 from weft.cni.host import Container
-from weft.cni.interface import set_quietly
+from weft.cni.interface import Step, set_quietly
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod
+from weft.kernel.link import set_link, without_link_local
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.net import Mac
@@ -83,15 +84,16 @@ def _bring_up(
         container.rtnl.set_link(link.index, up=True)
         return interface.wait_until_up(rtnl, link.link)
     has_v6 = any(ip.address.version == 6 for ip in result.ips)
+    first = [Step(f'failed to set the MAC of "{link.name}"', set_link(link.index, mac=own_mac))] if own_mac else []
     if conf.is_gateway and not has_v6:
-        interface.stay_quiet(container.sysctls, link.name)
+        first.append(Step("", without_link_local(link.index)))
     if conf.detect_duplicates:
         with dad.hastened(container, link.name):
             settle = partial(dad.wait, container.rtnl, link)
-            interface.configure(call, container, link, result, mac=own_mac, settle=settle)
+            interface.configure(call, container, link, result, first=first, settle=settle)
     else:
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
-        interface.configure(call, container, link, result, mac=own_mac)
+        interface.configure(call, container, link, result, first=first)
     end = interface.wait_until_up(rtnl, link.link)
     set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
     if has_v6:

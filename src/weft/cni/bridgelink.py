@@ -4,10 +4,10 @@ import errno
 from typing import Final
 
 from weft.cni import bridgevlan, forwarding, interface, record
-from weft.cni.interface import reason, set_quietly
+from weft.cni.interface import Step, reason, set_quietly
 from weft.cni.skel import Call
 from weft.desired import pod
-from weft.kernel.link import set_link, set_port
+from weft.kernel.link import set_link, set_port, without_link_local
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf, Cidr
 from weft.model.marks import ALIAS
@@ -25,7 +25,8 @@ def ensure(call: Call, conf: BridgeConf) -> LinkInfo:
         raise not_a_bridge(conf.bridge)
     if conf.vlan_filtering and bridge.bridge is not None and not bridge.bridge.vlan_filtering:
         call.note(f"bridge: {conf.bridge} was made without VLAN filtering, so its VLANs separate nothing")
-    set_quietly(call.host.sysctls, f"net/ipv6/conf/{conf.bridge}/accept_ra", "0")
+    if not (bridge.up and bridge.alias == _ALIAS):  # else it has been done
+        set_quietly(call.host.sysctls, f"net/ipv6/conf/{conf.bridge}/accept_ra", "0")
     if not bridge.up or conf.promisc:
         call.host.rtnl.set_link(bridge.index, up=True, promisc=True if conf.promisc else None)
     return bridge
@@ -56,12 +57,14 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
 def attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
     """Make the host's end of an attachment a port of the bridge, as the configuration wants it."""
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{name}/accept_ra", "0")
-    interface.stay_quiet(call.host.sysctls, name)  # a port has no use for an address of its own
-    messages = [set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call.attachment))]
+    refused = f'failed to connect "{name}" to bridge {conf.bridge}'
+    steps = [
+        Step("", without_link_local(host_end)),  # a port has no use for an address of its own
+        Step(refused, set_link(host_end, up=True, master=bridge.index, alias=record.alias_of(call.attachment))),
+    ]
     if conf.hairpin or conf.isolated:
-        messages.append(set_port(host_end, hairpin=conf.hairpin or None, isolated=conf.isolated or None))
-    for error in call.host.rtnl.batch(messages).values():
-        raise failure(f'failed to connect "{name}" to bridge {conf.bridge}: {reason(error)}') from error
+        steps.append(Step(refused, set_port(host_end, hairpin=conf.hairpin or None, isolated=conf.isolated or None)))
+    interface.take(call.host.rtnl, steps)
     if conf.vlan or conf.trunk:
         bridgevlan.set_port(call, host_end, name, own=conf.vlan, trunk=conf.trunk, keep_default=conf.keep_default_vlan)
 

@@ -17,7 +17,6 @@ from weft.kernel.route import add_route
 from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.marks import MAIN_TABLE
-from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 
@@ -33,7 +32,7 @@ _PORT_PATIENCE_SECONDS: Final = 2.5
 
 
 class Step(NamedTuple):
-    """A message to the kernel, and what has failed if it is refused."""
+    """A message to the kernel, and what has failed if it is refused; empty if that does not matter."""
 
     failed: str
     message: Message
@@ -50,14 +49,14 @@ def configure(
     link: LinkInfo,
     result: Result,
     *,
-    mac: Mac | None = None,
+    first: Sequence[Step] = (),
     settle: Callable[[], None] | None = None,
     before_routes: Sequence[Step] = (),
     after_routes: Sequence[Step] = (),
 ) -> None:
     """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`.
 
-    `mac` replaces the one that the kernel chose.
+    `first` are steps to take before.
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
     """
     try:
@@ -67,13 +66,16 @@ def configure(
     if any(address.version == 6 for address in addresses):
         _allow_ipv6(call, container.sysctls, link.name)
     steps = [
-        Step(
-            f'failed to add IP addr {one} to "{link.name}"',
-            address_message(link.index, one, nodad=settle is None),
-        )
-        for one in addresses
+        *first,
+        *(
+            Step(
+                f'failed to add IP addr {one} to "{link.name}"',
+                address_message(link.index, one, nodad=settle is None),
+            )
+            for one in addresses
+        ),
     ]
-    steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True, mac=mac)))
+    steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
     routes = [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
     if settle is not None:
         take(container.rtnl, steps)
@@ -86,7 +88,8 @@ def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
     """Take the steps in one go: the kernel takes them in order, and nobody else has this socket."""
     refused = rtnl.batch([step.message for step in steps])
     for position, refusal in sorted(refused.items()):
-        raise failure(f"{steps[position].failed}: {reason(refusal)}") from refusal
+        if steps[position].failed:
+            raise failure(f"{steps[position].failed}: {reason(refusal)}") from refusal
 
 
 def addresses_on(rtnl: Rtnl, index: int, *, family: int = 0) -> tuple[Cidr, ...]:
@@ -163,14 +166,6 @@ def set_quietly(sysctls: Sysctls, name: str, value: str) -> None:
     """Write a setting that may be missing (no IPv6) or refused: then what it would change is not there either."""
     with suppress(OSError):
         sysctls.write(name, value)
-
-
-def stay_quiet(sysctls: Sysctls, ifname: str) -> None:
-    """Have an interface that is not up yet do without a link-local IPv6 address, and so without telling of it.
-
-    Such an address is announced by half a dozen multicasts, which a bridge copies to each pod. Others can be added.
-    """
-    set_quietly(sysctls, f"net/ipv6/conf/{ifname}/addr_gen_mode", "1")  # IN6_ADDR_GEN_MODE_NONE (linux/if_link.h)
 
 
 def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:

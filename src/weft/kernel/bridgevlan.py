@@ -9,11 +9,10 @@ from struct import Struct
 from typing import Final
 
 from weft.kernel.attributes import attribute, fixed, nest, parse, parse_list, u16, u32
-from weft.kernel.link import IFLA_EXT_MASK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK
+from weft.kernel.link import IFLA_AF_SPEC, IFLA_EXT_MASK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK
 from weft.kernel.netlink import Message
 from weft.model.reported import PortVlans
 
-IFLA_AF_SPEC: Final = 26
 IFLA_BRIDGE_FLAGS: Final = 0
 IFLA_BRIDGE_VLAN_INFO: Final = 2
 

@@ -22,6 +22,7 @@ IFLA_TXQLEN: Final = 13
 IFLA_OPERSTATE: Final = 16
 IFLA_LINKINFO: Final = 18
 IFLA_IFALIAS: Final = 20
+IFLA_AF_SPEC: Final = 26
 IFLA_NET_NS_FD: Final = 28
 IFLA_EXT_MASK: Final = 29
 IFLA_GROUP: Final = 27
@@ -60,6 +61,9 @@ IFF_ALLMULTI: Final = 0x200
 IFF_LOWER_UP: Final = 0x10000
 
 _IFF_TAP: Final = 2
+_AF_INET6: Final = 10
+_IFLA_INET6_ADDR_GEN_MODE: Final = 8
+_IN6_ADDR_GEN_MODE_NONE: Final = 1
 _RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
 _NO_NAMESPACE: Final = 0xFFFFFFFF
 _IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask of flags to change
@@ -225,6 +229,16 @@ def set_link(index: int, **changes: Unpack[LinkChanges]) -> Message:
         # Without its NUL: an attribute of length 0 is what removes the alias.
         body += attribute(IFLA_IFALIAS, alias.encode())
     return Message(RTM_SETLINK, 0, body)
+
+
+def without_link_local(index: int) -> Message:
+    """Have a link that is not up yet make itself no link-local IPv6 address; others can be added.
+
+    EAFNOSUPPORT where there is no IPv6, or none on this link.
+    """
+    mode = u8(_IFLA_INET6_ADDR_GEN_MODE, _IN6_ADDR_GEN_MODE_NONE)
+    spec = nest(IFLA_AF_SPEC, nest(_AF_INET6, mode))
+    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
 
 
 def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
