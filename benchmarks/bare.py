@@ -9,7 +9,7 @@ from typing import Self
 from weft.cni.interface import RTPROT_BOOT
 from weft.kernel import netns
 from weft.kernel.addr import add_address
-from weft.kernel.link import set_link, set_port
+from weft.kernel.link import set_link, set_port, without_link_local
 from weft.kernel.netlink import Message
 from weft.kernel.route import add_route
 from weft.kernel.rtnl import Rtnl
@@ -33,7 +33,8 @@ class Bare:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._host.delete_link(self._peer)
+        if self._peer:
+            self._host.delete_link(self._peer)
         self._host.close()
         self._inside.close()
         for fd in self._namespaces:
@@ -46,11 +47,13 @@ class Bare:
         self._link, self._peer = made.index, made.link
         _do(
             self._host,
+            without_link_local(self._peer),
             set_link(self._peer, up=True, master=self._bridge),
             set_port(self._peer, hairpin=True, isolated=None),
         )
         _do(
             self._inside,
+            without_link_local(self._link),
             add_address(self._link, _IP, _LENGTH, replace=False),
             set_link(self._link, up=True),
             add_route(

@@ -52,12 +52,12 @@ install_packages() {
 find_python() {
     local candidate
     for candidate in /usr/bin/python3 python3; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
             command -v "$candidate"
             return
         fi
     done
-    fail "needs Python 3.11 or newer as python3"
+    fail "needs Python 3.11, 3.12 or 3.13 as python3"
 }
 
 # The stamp of a step is the hash of all that decides its outcome.

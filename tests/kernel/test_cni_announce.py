@@ -92,10 +92,38 @@ def test_a_pod_with_ipv4_alone_is_not_heard_when_it_comes(site, make_netns):
     pod = make_netns()
     mac = attached(site, pod, "c1")
     time.sleep(1.5)
-    assert mac not in site.host.run("bridge fdb show br cni0"), "the bridge has learnt where it is"
+    [port] = site.host.json("ip -j -s link show master cni0")
+    assert port["stats64"]["rx"]["packets"] == 0
+    assert f"{mac} dev {port['ifname']} master cni0" in site.host.run("bridge fdb show br cni0"), "known all the same"
     assert pod.run("ip -6 address show dev eth0") == ""
-    pod.run("ping -c 1 -W 5 10.1.2.1; ip address add fd00:9::1/64 dev eth0")  # IPv6 is not off
-    assert mac in site.host.run("bridge fdb show br cni0")
+
+
+def test_ipv6_is_not_off_in_a_pod_that_was_given_none(site, make_netns):
+    one, two = make_netns(), make_netns()
+    for number, pod in enumerate((one, two), 1):
+        attached(site, pod, f"c{number}")
+        pod.run(f"ip address add fd00:9::{number}/64 dev eth0 nodad")
+    one.run("ping -c 1 -W 5 fd00:9::2")
+
+
+def test_who_remembers_another_mac_is_told(site, make_netns):
+    neighbour, pod = make_netns(), make_netns()
+    attached(site, neighbour, "c1")
+    for netns, device in ((site.host, "cni0"), (neighbour, "eth0")):
+        netns.run(f"ip neigh replace 10.1.2.3 lladdr {OLD_MAC} dev {device} nud stale")
+    mac = attached(site, pod, "c2")
+    for netns, device in ((site.host, "cni0"), (neighbour, "eth0")):
+        eventually(lambda netns=netns, device=device: macs(netns, device, "10.1.2.3") == [mac])
+
+
+def test_no_two_pods_have_one_mac(site, make_netns):
+    """Somebody may pin the MAC that he saw, but not the address that it came with."""
+    pinned, other = make_netns(), make_netns()
+    attached(site, pinned, "c1", runtimeConfig={"mac": "0a:58:0a:01:02:03"})
+    pinned.run("ping -c 1 -W 5 10.1.2.1")
+    assert attached(site, other, "c2") != "0a:58:0a:01:02:03"
+    assert other.run("ip -4 -o address show dev eth0").split()[3] == "10.1.2.3/24"
+    other.run("ping -c 1 -W 5 10.1.2.2")
 
 
 def test_a_link_that_is_too_narrow_for_ipv6_is_no_failure(site, make_netns):

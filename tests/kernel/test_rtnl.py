@@ -8,6 +8,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import SECONDS, Netns
+from tests.support.weftd import eventually
+from weft.kernel.neigh import learn_fdb
 from weft.kernel.netlink import NetlinkError
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
@@ -171,6 +173,27 @@ def test_the_route_to_an_address(netns: Netns, eth0: int) -> None:
     with pytest.raises(NetlinkError) as refused:
         netns.rtnl.route_to(ip_address("2001:db8::1"))
     assert refused.value.errno == errno.ENETUNREACH
+
+
+def test_one_neighbour_and_one_entry_of_a_bridge(netns: Netns) -> None:
+    netns.run(
+        """ip link add br0 type bridge; ip link set br0 up; ip link add one type veth peer name other
+        ip link set one master br0 up; ip link set other up
+        ip neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev br0
+        bridge fdb add 02:00:00:00:00:08 dev one master static"""
+    )
+    bridge, port = (netns.rtnl.link(name).index for name in ("br0", "one"))  # type: ignore[union-attr]
+    found = netns.rtnl.neighbour(bridge, ip_address("10.0.0.9"))
+    assert found is not None
+    assert str(found.mac) == "02:00:00:00:00:09"
+    assert netns.rtnl.neighbour(bridge, ip_address("10.0.0.8")) is None
+    entry = netns.rtnl.fdb_entry(bridge, Mac.parse("02:00:00:00:00:08"))
+    assert entry is not None
+    assert entry.index == port
+    assert netns.rtnl.fdb_entry(bridge, MAC) is None
+    eventually(lambda: not netns.rtnl.batch([learn_fdb(port, MAC)]))  # refused until the port forwards
+    [seen] = [each for each in netns.json("bridge -j fdb show br br0") if each["mac"] == str(MAC)]
+    assert (seen["ifname"], seen["flags"], seen["state"]) == ("one", [], "")
 
 
 def test_neighbours(netns: Netns, vtep: int, pyroute2) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import etcd
-from tests.support.weftd import Cluster, Underlay, clusters
+from tests.support.weftd import Cluster, Daemon, Underlay, clusters
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,8 +18,16 @@ def pytest_runtest_makereport(
     if report.failed and call.when == "call":
         for name in {"cluster", "own_cluster"} & item.funcargs.keys():
             for daemon in item.funcargs[name].daemons:
-                report.sections.append((f"node {daemon.number}", daemon.describe()))
+                report.sections.append((f"node {daemon.number}, {daemon.folder.name}", _describe(daemon)))
     return report
+
+
+def _describe(daemon: Daemon) -> str:
+    """What it is like, or why that cannot be told: the failure itself must not get lost."""
+    try:
+        return daemon.describe()
+    except Exception as error:  # noqa: BLE001
+        return repr(error)
 
 
 @pytest.fixture(scope="session")

@@ -278,6 +278,8 @@ class Daemon:
     @property
     def log(self) -> str:
         """What the latest run has logged so far."""
+        if not self.log_file.exists():
+            return ""
         with self.log_file.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from weft.cni import attach, bridgecheck, bridgelink, dad, detach, hostlocal, interface, masq, spoofcheck, veth
+from weft.cni import announce, attach, bridgecheck, bridgelink, dad, detach, interface, masq, spoofcheck, veth
 from weft.cni.detach import Made
 from weft.cni.host import Container
 from weft.cni.interface import Step, set_quietly
@@ -17,7 +17,6 @@ from weft.desired import pod
 from weft.kernel.link import set_link, without_link_local
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
-from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
 from weft.wire import bridgeconf, cniresult
@@ -42,8 +41,7 @@ def _add(call: Call) -> bytes:
         result = Result()
         if conf.ipam_type:
             result = pod.with_gateways(attach.allocate(call, undo, pair, conf.ipam_type), conf)
-        own_mac = _own_mac(conf, result)
-        link = replace(pair.link, mac=own_mac or pair.link.mac)
+        link = replace(pair.link, mac=announce.own_mac(call, conf, bridge, result) or pair.link.mac)
         result = replace(
             result,
             interfaces=(
@@ -53,7 +51,7 @@ def _add(call: Call) -> bytes:
             ),
             dns=conf.dns if conf.dns.is_set else result.dns,
         )
-        end = _bring_up(call, conf, container, link=link, result=result, own_mac=own_mac)
+        end = _bring_up(call, conf, container, bridge=bridge, link=link, result=result)
         if conf.is_gateway and result.ips:
             vlan_end = bridgelink.serve_as_gateway(call, conf, bridge, pod.gateway_addresses(result))
             if vlan_end is not None:
@@ -66,15 +64,8 @@ def _add(call: Call) -> bytes:
     return output
 
 
-def _own_mac(conf: BridgeConf, result: Result) -> Mac | None:
-    """Return the MAC that its address gives the container: if both are ours to give, and only this host sees it."""
-    if conf.mac or conf.spoof_check or not conf.is_gateway or conf.ipam_type != hostlocal.NAME:
-        return None
-    return pod.mac_of(result)
-
-
 def _bring_up(
-    call: Call, conf: BridgeConf, container: Container, *, link: LinkInfo, result: Result, own_mac: Mac | None
+    call: Call, conf: BridgeConf, container: Container, *, bridge: LinkInfo, link: LinkInfo, result: Result
 ) -> LinkInfo | None:
     """Give the container's end what the result says; return the host's end, which then forwards if it is to."""
     rtnl = call.host.rtnl
@@ -83,9 +74,8 @@ def _bring_up(
             return rtnl.link(link.link)
         container.rtnl.set_link(link.index, up=True)
         return interface.wait_until_up(rtnl, link.link)
-    has_v6 = any(ip.address.version == 6 for ip in result.ips)
-    first = [Step(f'failed to set the MAC of "{link.name}"', set_link(link.index, mac=own_mac))] if own_mac else []
-    if conf.is_gateway and not has_v6:
+    first = [Step(f'failed to set the MAC of "{link.name}"', set_link(link.index, mac=link.mac))]
+    if conf.is_gateway and not any(ip.address.version == 6 for ip in result.ips):
         first.append(Step("", without_link_local(link.index)))
     if conf.detect_duplicates:
         with dad.hastened(container, link.name):
@@ -95,23 +85,8 @@ def _bring_up(
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
         interface.configure(call, container, link, result, first=first)
     end = interface.wait_until_up(rtnl, link.link)
-    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
-    if has_v6:
-        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
-    if has_v6 or own_mac is None:
-        _announce(container, link)
+    announce.make_known(call, container, bridge, link, result)
     return end
-
-
-def _announce(container: Container, link: LinkInfo) -> None:
-    """Tell host and neighbours at once whose the addresses are now: they may remember an earlier pod's MAC.
-
-    Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
-    an address that is used again would not be reached until the others forget, half a minute later. (On a bridge with
-    STP a port forwards much later; then this is lost too.)
-    """
-    # The kernel announces when the MAC is set (NETDEV_CHANGEADDR), be it the same.
-    container.rtnl.set_link(link.index, mac=link.mac)
 
 
 def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None) -> Result:

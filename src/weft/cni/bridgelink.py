@@ -25,8 +25,8 @@ def ensure(call: Call, conf: BridgeConf) -> LinkInfo:
         raise not_a_bridge(conf.bridge)
     if conf.vlan_filtering and bridge.bridge is not None and not bridge.bridge.vlan_filtering:
         call.note(f"bridge: {conf.bridge} was made without VLAN filtering, so its VLANs separate nothing")
-    if not (bridge.up and bridge.alias == _ALIAS):  # else it has been done
-        set_quietly(call.host.sysctls, f"net/ipv6/conf/{conf.bridge}/accept_ra", "0")
+    # Each time, for somebody may have set it back: then a pod could give this host routes (CVE-2020-10749).
+    set_quietly(call.host.sysctls, f"net/ipv6/conf/{conf.bridge}/accept_ra", "0")
     if not bridge.up or conf.promisc:
         call.host.rtnl.set_link(bridge.index, up=True, promisc=True if conf.promisc else None)
     return bridge

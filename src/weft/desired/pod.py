@@ -55,13 +55,13 @@ def behind_gateways(result: Result, index: int) -> Result:
 
 
 def mac_of(result: Result) -> Mac | None:
-    """Return the MAC that goes with a pod's first IPv4 address, None without one.
+    """Return the MAC that goes with a pod's IPv4 address, None unless it has exactly one.
 
     An address that is given again has the MAC that neighbours remember, so that nothing has to be announced to them
-    (docs/decisions/0016).
+    (docs/decisions/0016). Of two, the second might come again with another first one, and so with another MAC.
     """
-    packed = next((ip.address.ip.packed for ip in result.ips if ip.address.version == 4), None)
-    return None if packed is None else Mac(_MAC_PREFIX + packed)
+    found = [ip.address.ip.packed for ip in result.ips if ip.address.version == 4]
+    return Mac(_MAC_PREFIX + found[0]) if len(found) == 1 else None
 
 
 def _with_gateway(ip: IpConfig, conf: BridgeConf) -> IpConfig:

@@ -26,8 +26,10 @@ NDA_IFINDEX: Final = 8
 NDA_MASTER: Final = 9
 NDA_PROTOCOL: Final = 12
 
+NUD_REACHABLE: Final = 0x02
 NUD_PERMANENT: Final = 0x80
 NTF_SELF: Final = 0x02
+NTF_MASTER: Final = 0x04
 NTF_EXT_LEARNED: Final = 0x10
 
 NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
@@ -79,6 +81,24 @@ def list_neighbours(family: int, index: int) -> tuple[int, bytes]:
 def list_fdb(index: int) -> tuple[int, bytes]:
     """The dump request for forwarding entries of one link, or of all with `index` 0: type and body."""
     return list_neighbours(socket.AF_BRIDGE, index)
+
+
+def get_neighbour(index: int, ip: Ip) -> Message:
+    """Ask for one neighbour of a link; ENOENT if there is none (Linux 5.0 and later, as the next)."""
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    return Message(RTM_GETNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+
+
+def get_fdb(bridge: int, mac: Mac) -> Message:
+    """Ask a bridge at which of its ports a MAC is; ENOENT if it does not know."""
+    body = NDMSG.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_GETNEIGH, 0, body + u32(NDA_MASTER, bridge))
+
+
+def learn_fdb(port: int, mac: Mac) -> Message:
+    """Have a bridge know, as if it had heard it, that a MAC is at a port. EPERM while the port does not forward."""
+    body = NDMSG.pack(socket.AF_BRIDGE, port, NUD_REACHABLE, NTF_MASTER, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body)
 
 
 def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool = True) -> Message:

@@ -13,7 +13,7 @@ from typing import Final
 
 from weft.kernel import addr, neigh, route, rule
 from weft.kernel.linkcalls import LinkCalls
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.netlink import Message, NetlinkError
 from weft.model.marks import MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip, Mac, Net
 from weft.model.reported import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
@@ -132,6 +132,16 @@ class Rtnl(LinkCalls):
         """The neighbours on one link, or on all, of both families."""
         return [neigh.parse_neighbour(body) for body in self.dump(*neigh.list_neighbours(0, index or 0))]
 
+    def neighbour(self, index: int, ip: Ip) -> NeighbourInfo | None:
+        """One neighbour of a link, None if there is none."""
+        found = self._if_there(neigh.get_neighbour(index, ip))
+        return None if found is None else neigh.parse_neighbour(found)
+
+    def fdb_entry(self, bridge: int, mac: Mac) -> FdbInfo | None:
+        """The bridge's forwarding entry for a MAC, None if it does not know it."""
+        found = self._if_there(neigh.get_fdb(bridge, mac))
+        return None if found is None else neigh.parse_fdb(found)
+
     def add_neighbour(self, index: int, ip: Ip, *, mac: Mac, replace: bool = True) -> None:
         """Add a permanent neighbour with our mark."""
         self._socket.request(neigh.add_neighbour(index, ip, mac, protocol=PROTOCOL, replace=replace))
@@ -139,6 +149,14 @@ class Rtnl(LinkCalls):
     def delete_neighbour(self, index: int, ip: Ip) -> None:
         """Delete a neighbour; ENOENT if it is not there."""
         self._socket.request(neigh.delete_neighbour(index, ip))
+
+    def _if_there(self, question: Message) -> bytes | None:
+        try:
+            return self._socket.ask(question)
+        except NetlinkError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
 
     def fdb(self, index: int | None = None) -> list[FdbInfo]:
         """The forwarding entries of one VXLAN device or bridge port, or of all."""

@@ -1,4 +1,4 @@
-"""Values: classes of named fields that are compared by them, as frozen dataclasses are, for a hundredth of the price.
+"""Values: classes of named fields that are compared by them, as frozen dataclasses are, for a fiftieth of the price.
 
 A dataclass compiles half a dozen methods when its module is imported, whether or not it is ever used: that was
 most of what a plugin without a daemon did, and a third of a daemon's start (docs/decisions/0015). Here `__init__` is
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, dataclass_transform
 
 _V = TypeVar("_V", bound="Value")
 _UNSET: Final = object()
+_MADE: Final = frozenset({"__init__", "__eq__", "__hash__"})
 
 
 class _Field:
@@ -54,8 +55,13 @@ class _ValueType(type):
         own = space.get("__annotations__", {})
         for key in own:
             said = space.pop(key, _UNSET)
-            fields[key] = said if isinstance(said, _Field) else _Field(said)
+            each = fields[key] = said if isinstance(said, _Field) else _Field(said)
+            if type(each.default).__hash__ is None:
+                raise TypeError(f"{name}.{key}: all values would share one {type(each.default).__name__}")
+        if not _MADE.isdisjoint(space):
+            raise TypeError(f"{name}: {', '.join(sorted(_MADE))} are made of the fields")
         space["__slots__"] = tuple(own)
+        space["__match_args__"] = () if kw_only else tuple(fields)
         space["__init__"] = _first
         space["__eq__"] = _equality(_getter(key for key, each in fields.items() if each.compare))
         space["__hash__"] = _hashing(_getter(key for key, each in fields.items() if each.hash)) if frozen else None

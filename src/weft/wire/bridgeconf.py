@@ -50,7 +50,10 @@ _CONTAINER_DOWN: Final = confkey.flag(
 )
 _ISOLATED: Final = confkey.flag("portIsolation", "Let the port reach the bridge, and no other isolated port.")
 _RUNTIME_MAC: Final = confkey.text(
-    "mac", "The interface's MAC (capability `mac`).", place="`runtimeConfig`", meaning="the kernel's choice"
+    "mac",
+    "The interface's MAC (capability `mac`).",
+    place="`runtimeConfig`",
+    meaning="made of `host-local`'s IPv4 address on a gateway, without `macspoofchk`; else the kernel's choice",
 )
 _ARGS_MAC: Final = confkey.text("mac", "The same, where the runtime says nothing.", place="`args.cni`")
 _ITEM: Final = "`vlanTrunk[]`"

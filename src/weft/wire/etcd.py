@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from math import isinf
 from typing import Any, Final, NoReturn
 
 from weft.model.errors import PeerError, Problem
@@ -30,13 +31,20 @@ _MOST_NESTED: Final = 64
 _ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
-def _not_json(constant: str) -> NoReturn:
+def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{_shown(text)} is out of range")
+    return number
 
 
 # Made once: `json.loads` looks for the encoding of each text anew. A faster decoder than the standard library's takes
 # longer to import than it saves with a thousand leases.
-_JSON: Final = json.JSONDecoder(parse_constant=_not_json)
+_JSON: Final = json.JSONDecoder(parse_constant=_no_number, parse_float=_number)
 
 
 def config_key(prefix: str) -> str:

@@ -95,7 +95,8 @@ def test_addresses_behind_gateways():
         pod.behind_gateways(Result(ips=(replace(IP, gateway=None),)), 1)
 
 
-def test_the_mac_goes_with_the_first_ipv4_address():
+def test_the_mac_goes_with_the_only_ipv4_address():
     v6 = replace(IP, address=ip_interface("fd00::2/64"), gateway=None)
     assert str(pod.mac_of(Result(ips=(v6, IP)))) == "0a:58:0a:01:02:02"
     assert pod.mac_of(Result(ips=(v6,))) is None
+    assert pod.mac_of(Result(ips=(IP, replace(IP, address=ip_interface("10.9.0.3/28"))))) is None

@@ -129,6 +129,26 @@ def test_what_may_change_has_no_hash():
         hash(counted)
 
 
+def test_what_dataclasses_refuse_or_would_do_otherwise_is_refused():
+    with pytest.raises(TypeError, match=r"Shared\.names: all values would share one list"):
+
+        class Shared(Value):
+            names: list[str] = []  # noqa: RUF012 - that is the point
+
+    with pytest.raises(TypeError, match="__eq__, __hash__, __init__ are made of the fields"):
+
+        class Own(Value):  # noqa: PLW1641
+            def __eq__(self, other: object) -> bool:
+                return True
+
+
+def test_only_fields_with_a_place_match_by_place():
+    match Placed(1, 2):
+        case Placed(first, second):
+            assert (first, second) == (1, 2)
+    assert Point.__match_args__ == ()
+
+
 def test_nothing_is_compiled_before_the_first_value(monkeypatch):
     made: list[str] = []
     initializer = value._initializer

@@ -261,6 +261,7 @@ def test_value_is_read_as_upstream_reads_it(value, attrs):
         ("", "not JSON"),
         ('{"PublicIP":"1.2.3.4"} x', "not JSON"),
         ('{"PublicIP":"1.2.3.4","BackendData":{"VNI":NaN}}', "not JSON: NaN is no number"),
+        ('{"PublicIP":"1.2.3.4","BackendData":{"VNI":1e999}}', "not JSON: '1e999' is out of range"),
         ('{"PublicIP":"1.2.3.4","BackendType":"\\ud800"}', "not JSON"),
         ('{"publicip":"1.2.3.4","BackendData":{"\\udfff":1}}', "not JSON"),
         ('{"PublicIP":"' + "9" * 5000 + '"}', "..."),
@@ -368,3 +369,7 @@ def test_a_key_of_a_million_digits_is_refused_at_once():
     with pytest.raises(PeerError, match="the key is no subnet"):
         parse_id("1" * 1_000_000)
     assert time.process_time() - start < 0.5
+
+
+def test_numbers_of_a_back_end_that_we_do_not_know_stay():
+    assert decode_attrs(b'{"PublicIP":"1.2.3.4","BackendData":{"weight":1.5,"id":7}}').data == {"weight": 1.5, "id": 7}
