@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
-from math import isinf
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
+from weft.wire.jsonnumbers import finite, no_constant
 
 Object = dict[str, Any]
 
@@ -38,18 +38,7 @@ def _ordered(pairs: list[tuple[str, Any]]) -> Object:
     return found
 
 
-def _no_constant(text: str) -> NoReturn:
-    raise JsonError(f"invalid value {text}")
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise JsonError(f"number {text[:20]} is too large")
-    return number
-
-
-_decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=_no_constant, parse_float=_number).decode
+_decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=no_constant, parse_float=finite).decode
 
 
 def load(data: bytes) -> Object:

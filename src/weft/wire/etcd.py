@@ -9,11 +9,11 @@ import re
 import sys
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from math import isinf
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
+from weft.wire.jsonnumbers import finite, no_constant
 
 Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
@@ -29,22 +29,9 @@ _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
 _MOST_NESTED: Final = 64
 # What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
 _ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
-
-
-def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise ValueError(f"{_shown(text)} is out of range")
-    return number
-
-
 # Made once: `json.loads` looks for the encoding of each text anew. A faster decoder than the standard library's takes
 # longer to import than it saves with a thousand leases.
-_JSON: Final = json.JSONDecoder(parse_constant=_no_number, parse_float=_number)
+_JSON: Final = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 def config_key(prefix: str) -> str:
