@@ -304,6 +304,10 @@ async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
         async with watching(store) as events:
             await soon(anext(events))
             own = await soon(store.acquire(netconf(), attrs()))
+            for member in members[1:]:
+                member.below(
+                    prefix
+                )  # such a read waits until it has what was written: who lags looks like a restored one
             members[0].kill()  # the one we are connected to
             await as_soon_as_led(lambda: members[2].put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.2")))
             seen = await until(events, puts("10.3.99.0-24"))
