@@ -36,13 +36,13 @@ def _path(part: str) -> Callable[[Arguments], bool]:
     return lambda args: part in args[0]
 
 
-def _first(kind: int) -> Callable[[Arguments], bool]:
-    return lambda args: args[0][0].kind == kind
+def _with(kind: int) -> Callable[[Arguments], bool]:
+    return lambda args: any(message.kind == kind for message in args[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A moment just after the call `at` of a plugin's host; `half`: when only the first of its messages is done.
+    """A moment just after the call `at` of a plugin's host; `half`: when only half of its messages are done.
 
     `fresh`: it comes only with a bridge that is not there yet. `late`: the answer may be there before.
     """
@@ -67,12 +67,12 @@ POINTS: Final = (
     Point(command="ADD", name="bridge made", at="rtnl.add_bridge", fresh=True),
     Point(command="ADD", name="veth made", at="container.rtnl.add_veth"),
     Point(command="ADD", name="record written", at="state.replace", test=_path("/attachments/")),
-    Point(command="ADD", name="on the bridge", at="rtnl.batch", test=_first(RTM_SETLINK)),
+    Point(command="ADD", name="on the bridge", at="rtnl.batch", test=_with(RTM_SETLINK)),
     Point(command="ADD", name="reservation made", at="files.write_new"),
     Point(command="ADD", name="last reserved written", at="files.rewrite"),
-    Point(command="ADD", name="address set", at="container.rtnl.batch", test=_first(RTM_NEWADDR), half=True),
-    Point(command="ADD", name="routes set", at="container.rtnl.batch", test=_first(RTM_NEWADDR)),
-    Point(command="ADD", name="bridge's address set", at="rtnl.batch", test=_first(RTM_NEWADDR), fresh=True),
+    Point(command="ADD", name="address set", at="container.rtnl.batch", test=_with(RTM_NEWADDR), half=True),
+    Point(command="ADD", name="routes set", at="container.rtnl.batch", test=_with(RTM_NEWADDR)),
+    Point(command="ADD", name="bridge's address set", at="rtnl.batch", test=_with(RTM_NEWADDR), fresh=True),
     Point(command="ADD", name="result made", at="result made"),
     Point(command="ADD", name="result sent", at="result sent", late=True),
     Point(command="DEL", name="request read", at="request"),
@@ -163,9 +163,10 @@ class Watched:
         def watched(*args: Any, **kwargs: Any) -> Any:
             hit = self._trap.of(self._point.command) is not None and self._point.test(args)
             if hit and self._point.half:
-                call(args[0][:1])
+                messages = args[0]
+                call(messages[: len(messages) // 2])
                 self._trap.spring()
-                return call(args[0][1:])
+                return call(messages[len(messages) // 2 :])
             result = call(*args, **kwargs)
             if hit:
                 self._trap.spring()

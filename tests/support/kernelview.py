@@ -48,6 +48,7 @@ def host(machine: Machine, name: str, bridge: str) -> Json:
     veth = next(link for link in _ip(machine, "-d", "link") if link["ifindex"] == end["link_index"])
     [device] = _ip(machine, "-d", "link", "show", bridge)
     [addresses] = _ip(machine, "address", "show", bridge)
+    del veth["inet6_addr_gen_mode"]  # ours makes itself no link-local address (docs/decisions/0016)
     return {
         "veth": _link(veth) | {"settings": _settings(machine, veth["ifname"])},
         "bridge": _link(device) | {"settings": _settings(machine, bridge)},
