@@ -203,7 +203,7 @@ def test_an_uplink_that_goes_and_comes_takes_nothing_along_for_good(cluster: Clu
     cluster.peers(range(50, 80), BackendType=backend["Backend"]["Type"])
     one, two = cluster.nodes(1, 2)
     here, there = one.pod(), two.pod()
-    assert reaches(here, there.ips[0])
+    assert reaches(here, there.ips[0], seconds=20)
     before = one.ip("route show proto 165")
     one.netns.run(f"ip link set eth0 down; sleep {seconds}; ip link set eth0 up")
     eventually(lambda: one.ip("route show proto 165") == before)
@@ -211,7 +211,7 @@ def test_an_uplink_that_goes_and_comes_takes_nothing_along_for_good(cluster: Clu
         "ip neighbour replace 172.31.0.254 lladdr 02:31:00:00:00:fe dev eth0 nud permanent"
         "; ip route replace default via 172.31.0.254"
     )
-    assert reaches(here, there.ips[0])
+    assert reaches(here, there.ips[0], seconds=20)
     assert len(one.lines(" (WARN|ERROR) ")) < 40, "not a line for each peer"
 
 

@@ -111,7 +111,8 @@ class Underlay:
             # Its own for good: a bridge takes its lowest port's, and changes it with the ports.
             self.switch.rtnl.set_link(bridge, mac=mac(254, segment))
         self.etcd = self.switch.call(lambda: NetnsEtcd(folder, binaries, self.switch))
-        self.etcd.start()
+        # What it holds need not outlive the machine, and its disk is the other tests' too.
+        self.etcd.start("--unsafe-no-fsync")
 
     def plug(self, node: Netns, number: int, segment: int) -> str:
         """Give a namespace its eth0; returns the name of the switch's port."""
@@ -372,7 +373,7 @@ class Daemon:
 
     def describe(self) -> str:
         """All there is to know of the node, for the report of a test that failed."""
-        looks = "ip address; ip route; ip -6 route; ip nexthop; ip neigh; bridge fdb; bridge link"
+        looks = "ip address; ip route; ip -6 route; ip nexthop; ip neigh; bridge fdb; bridge link; ss -tnoi"
         inside = [namespace.run(f"set +e; {looks}", check=False) for namespace in (self.netns, *self.pods)]
         return "\n--\n".join([f"node {self.number}: {self.log}", *inside])
 

@@ -41,8 +41,8 @@ async def follow(
     """
     request = WatchCreateRequest(key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True)
     async with client.stream(lambda link: link.watch.Watch) as stream:
-        await stream.send_message(WatchRequest(create_request=request))
         async with asyncio.timeout(timing.call) as alarm:
+            await stream.send_message(WatchRequest(create_request=request))
             asker = asyncio.create_task(_ask_for_life(stream, timing.ping))
             try:
                 await _read(client, stream, after, take, lambda: alarm.reschedule(_now() + timing.ping + timing.pong))
