@@ -375,7 +375,8 @@ class Daemon:
         """All there is to know of the node, for the report of a test that failed."""
         looks = "ip address; ip route; ip -6 route; ip nexthop; ip neigh; bridge fdb; bridge link; ss -tnoi"
         inside = [namespace.run(f"set +e; {looks}", check=False) for namespace in (self.netns, *self.pods)]
-        return "\n--\n".join([f"node {self.number}: {self.log}", *inside])
+        alive = self.get("/readyz")  # its event loop answers, or it does not
+        return "\n--\n".join([f"node {self.number}, {alive}: {self.log}", *inside])
 
     @property
     def subnets(self) -> tuple[IPv4Network | IPv6Network, ...]:
