@@ -65,16 +65,10 @@ def configure(
         raise failure(str(error)) from error
     if any(address.version == 6 for address in addresses):
         _allow_ipv6(call, container.sysctls, link.name)
-    steps = [
-        *first,
-        *(
-            Step(
-                f'failed to add IP addr {one} to "{link.name}"',
-                address_message(link.index, one, nodad=settle is None),
-            )
-            for one in addresses
-        ),
-    ]
+    steps = list(first)
+    for one in addresses:
+        message = address_message(link.index, one, nodad=settle is None)
+        steps.append(Step(f'failed to add IP addr {one} to "{link.name}"', message))
     steps.append(Step(f'failed to set "{link.name}" UP', set_link(link.index, up=True)))
     routes = [Step(_describe(route, link.name), _route(link.index, route)) for route in pod.routes_of(result)]
     if settle is not None:
