@@ -81,7 +81,7 @@ install_environment() {
     if ! done_before .venv/stamp-packages "$want"; then
         say "installing $(grep -c '^[a-z].*==' requirements/dev.txt) locked packages into .venv ($("$python" -V))"
         [ -x .venv/bin/python ] || $uv venv -q --python "$python" .venv
-        $uv pip sync -q --python .venv/bin/python --require-hashes requirements/dev.txt
+        $uv pip sync -q --compile-bytecode --python .venv/bin/python --require-hashes requirements/dev.txt
         rm -f .venv/stamp-weft # sync removes what the file does not list: weft itself
         echo "$want" >.venv/stamp-packages
     fi
@@ -91,6 +91,8 @@ install_environment() {
         $uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation --offline -e .
         echo "$want" >.venv/stamp-weft
     fi
+    # As pip does for what it installs. Where PYTHONDONTWRITEBYTECODE is set nobody else would, and each start compiled.
+    .venv/bin/python -m compileall -q src
 }
 
 build_client() {
