@@ -4,6 +4,7 @@ A burst of repairs at once, then one every few seconds, then ever fewer while th
 argument, in seconds of any clock that only goes forward.
 """
 
+from collections import OrderedDict
 from typing import Final
 
 from weft.model.objects import Key
@@ -26,12 +27,13 @@ class Fuse:
     """Counts repairs per object and says how long to wait before the next. What is quiet for long is forgotten."""
 
     def __init__(self) -> None:
-        self._records: dict[Key, _Record] = {}  # in the order of the last repair
+        # In the order of the last repair. Not a dict: to find its first key takes a step for each that went before.
+        self._records: OrderedDict[Key, _Record] = OrderedDict()
 
     def wait(self, key: Key, now: float) -> float:
         """Seconds until `key` may be repaired again; 0 counts as a repair made now."""
         self._forget_quiet(now)
-        record = self._records.get(key, _Record())
+        record = self._records.setdefault(key, _Record())
         if record.repairs >= BURST:
             quiet = now - record.last
             if quiet < record.pause:
@@ -39,8 +41,7 @@ class Fuse:
             record.pause = min(record.pause * 2, LONGEST_PAUSE)
         record.repairs += 1
         record.last = now
-        self._records.pop(key, None)
-        self._records[key] = record
+        self._records.move_to_end(key)
         return 0.0
 
     def announce(self, key: Key) -> bool:
