@@ -16,8 +16,9 @@ from typing import Any
 
 from benchmarks.bare import Bare
 
-WARM_UP, ROUNDS, AT_ONCE, BURSTS = 3, 30, 50, 5
-CROWD, MANY = 200, 1000
+WARM_UP, AT_ONCE, BURSTS = 3, 50, 5
+TURNS, A_TURN = 5, 10
+CROWD, MANY, LAST = 200, 1000, 30
 VERSION = "0.3.1"
 FIRST_PORT = 20000
 SOCKET = Path("/run/weft/cni.sock")
@@ -127,27 +128,29 @@ def settle(links: int) -> None:
     time.sleep(0.05)
 
 
-def one_by_one(chain: Chain, *, port: bool, rounds: int = ROUNDS) -> Samples:
+def one_by_one(chain: Chain, *, port: bool, turns: int = TURNS) -> Samples:
+    """Several ADDs, each as soon as the one before has ended, then as many DELs; and that in so many turns."""
     samples: Samples = {"add": [], "del": [], "add_floor": [], "del_floor": []}
     before = veths()
-    for index in range(WARM_UP + rounds):
-        added, deleted = chain.add(index, port=port), chain.delete(index, port=port)
+    for number in range(WARM_UP):
+        chain.add(number, port=port)
+        chain.delete(number, port=port)
+    for _ in range(turns):
         settle(before)
-        if index < WARM_UP:
-            continue
-        samples["add"].append(added)
-        samples["del"].append(deleted)
-        started = chain.start_only(index, port=port)
-        with Bare(chain.bridge, container(index)) as bare:
-            samples["add_floor"].append(started + bare.attach())
-            samples["del_floor"].append(started + bare.detach())
+        samples["add"] += [chain.add(number, port=port) for number in range(A_TURN)]
+        samples["del"] += [chain.delete(number, port=port) for number in range(A_TURN)]
         settle(before)
+        for number in range(A_TURN):
+            started = chain.start_only(number, port=port)
+            with Bare(chain.bridge, container(number)) as bare:
+                samples["add_floor"].append(started + bare.attach())
+                samples["del_floor"].append(started + bare.detach())
     return samples
 
 
 def at_once(chain: Chain, *, port: bool) -> Samples:
     """Bursts of 50; `gone` is the time from the first DEL until the last link has gone and every address is free."""
-    samples: Samples = {"add": [], "del": [], "gone": [], "floor": []}
+    samples: Samples = {"add": [], "del": [], "gone": [], "add_floor": []}
     before = veths()
 
     def burst(call: Callable[..., float], pool: ThreadPoolExecutor) -> float:
@@ -163,8 +166,8 @@ def at_once(chain: Chain, *, port: bool) -> Samples:
             while veths() > before:
                 time.sleep(0.001)
             samples["gone"].append((time.perf_counter() - start) * 1e3)
-            samples["floor"].append(burst(chain.start_only, pool))
-    return samples | {"add_floor": samples["floor"], "del_floor": samples["floor"]}
+            samples["add_floor"].append(burst(chain.start_only, pool))
+    return samples | {"del_floor": samples["add_floor"]}
 
 
 def started(chain: Chain) -> list[float]:
@@ -206,7 +209,7 @@ def without_daemon(chain: Chain) -> Samples:
     SOCKET.rename(hidden)
     try:
         with containers(range(WARM_UP + 10)):
-            return one_by_one(chain, port=True, rounds=10)
+            return one_by_one(chain, port=True, turns=1)
     finally:
         hidden.rename(SOCKET)
 
@@ -222,11 +225,11 @@ def many() -> Samples:
     floor = []
     with containers(range(MANY + 1)):
         times = [chain.add(number, port=True) for number in range(MANY)]
-        for _ in range(ROUNDS):
+        for _ in range(LAST):
             started = chain.start_only(MANY, port=True)
             with Bare(chain.bridge, container(MANY)) as bare:
                 floor.append(started + bare.attach())
-    return {"first": times[WARM_UP : WARM_UP + ROUNDS], "last": times[-ROUNDS:], "floor": floor}
+    return {"first": times[WARM_UP : WARM_UP + LAST], "last": times[-LAST:], "floor": floor}
 
 
 def main() -> None:

@@ -45,6 +45,8 @@ _DATAGRAM: Final = 1 << 16
 # Datagrams read before their notices are handed out, so that a flood does not hold up the event loop.
 _BURST: Final = 128
 _RETRY_SECONDS: Final = 1.0
+# After notices that concern nobody: while a pod comes or goes there are a dozen of them, and its request waits for us.
+_REST_SECONDS: Final = 0.005
 
 
 class Monitor:
@@ -97,21 +99,26 @@ class Monitor:
         self._socket.close()
 
     async def __aiter__(self) -> AsyncIterator[list[Notice]]:
+        while True:
+            if self._astray:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                await self._readable()
+            notices = self.read()
+            if notices:
+                yield notices
+            else:
+                await asyncio.sleep(_REST_SECONDS)
+
+    async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self._socket, readable.set)
+        number = self._socket.fileno()  # not the socket: to find that it is not registered, asyncio describes it
+        readable = loop.create_future()
+        loop.add_reader(number, _settle, readable)
         try:
-            while True:
-                if self._astray:
-                    await asyncio.sleep(_RETRY_SECONDS)
-                else:
-                    await readable.wait()
-                readable.clear()
-                notices = self.read()
-                if notices:
-                    yield notices
+            await readable
         finally:
-            loop.remove_reader(self._socket)
+            loop.remove_reader(number)
 
     def read(self) -> list[Notice]:
         """What is waiting, at most a burst of it; never blocks."""
@@ -163,6 +170,11 @@ class Monitor:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
+
+
+def _settle(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
 
 
 def _reason(error: OSError | Malformed) -> str:
