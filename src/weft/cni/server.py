@@ -30,9 +30,11 @@ LIMIT_SECONDS: Final = 30.0
 _REQUEST_SECONDS: Final = 5.0
 _WATCH_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10.0
-# They share one interpreter and the kernel's one rtnetlink lock: one computes, one is in the kernel, one gets ready.
-# With 8 of them 50 parallel ADDs cost a fifth more CPU time, spent on handing the interpreter over.
-_AT_ONCE: Final = 3
+# They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes a quarter
+# more CPU time, spent on handing the interpreter over at each system call.
+_PLACES: Final = 1
+# Whoever takes longer waits for something: for other hosts, for a program, or for a slow disk.
+_LONG_SECONDS: Final = 0.02
 # Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
 _MAX_DESCRIPTORS: Final = 32
 # Seven for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
@@ -52,7 +54,7 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
     _make_room()
     server = _Server(
         endpoint,
-        Service(node=node, locks=ContainerLocks(node.state), turns=Turns(at_once=_AT_ONCE), run=run, limit=limit),
+        Service(node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES), run=run, limit=limit),
     )
     server.start()
     try:
@@ -78,6 +80,7 @@ class _Server:
         self._loop = asyncio.get_running_loop()
         self._incoming: set[_Incoming] = set()
         self._sessions: set[Session] = set()
+        self._relief: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._service.locks.sweep()
@@ -106,6 +109,8 @@ class _Server:
             for session in tuple(self._sessions):
                 session.cut_off("weftd is stopping")
             await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS)
+        if self._relief is not None:
+            self._relief.cancel()
         turns.close()
         self._service.node.close()
 
@@ -135,7 +140,13 @@ class _Server:
         # What a delegate of a running request asks for must not wait for that request.
         if VARIABLE in call.env and self._service.locks.inside(call.env):
             key = None
-        self._service.turns.submit(key, lambda: self._run(session))
+        if self._service.turns.submit(key, lambda: self._run(session)) and self._relief is None:
+            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
+
+    def _relieve(self) -> None:
+        """Let requests that are ready not wait for those that wait themselves."""
+        waiting = self._service.turns.relieve(_LONG_SECONDS)
+        self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve) if waiting else None
 
     def _run(self, session: Session) -> None:
         """In a worker thread."""

@@ -1,59 +1,88 @@
 """Worker threads for synchronous work: jobs of one key in order, of different keys at once.
 
-Knows nothing of CNI. Threads are made when needed and kept. How many jobs run at a time is limited, because they
-share one interpreter and the kernel's one rtnetlink lock; a job that only waits for somebody else steps aside.
+Knows nothing of CNI. Threads are made when needed and kept. How many jobs have a place at a time is limited, because
+they share one interpreter and the kernel's one rtnetlink lock. A job that waits for somebody else gives its place up:
+it steps aside, or is taken to wait because it takes so long.
 """
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
+
+from weft.model.value import Value
 
 Job = Callable[[], None]
 
 _log = logging.getLogger(__name__)
 
 
+class _Run(Value, kw_only=False, frozen=False):
+    """A job that a thread has or will get; `since` when it had a place, by the clock of `time.monotonic`."""
+
+    key: str | None
+    job: Job
+    since: float = 0.0
+    has_place: bool = False
+
+
 class Turns:
     """Runs jobs. All methods may be called from any thread."""
 
-    def __init__(self, *, at_once: int) -> None:
-        self._at_once = at_once
+    def __init__(self, *, places: int) -> None:
+        self._places = places  # that are free
         self._changed = threading.Condition()
-        self._ready: deque[tuple[str | None, Job]] = deque()
-        self._lines: dict[str, deque[Job]] = {}
-        self._work: SimpleQueue[tuple[str | None, Job] | None] = SimpleQueue()
-        self._running = 0
+        self._ready: deque[_Run] = deque()
+        self._lines: dict[str, deque[_Run]] = {}
+        self._work: SimpleQueue[_Run | None] = SimpleQueue()
+        self._running: dict[int, _Run] = {}  # by thread
         self._unfinished = 0
         self._idle = 0
         self._threads = 0
 
-    def submit(self, key: str | None, job: Job) -> None:
-        """Have `job` run after all earlier ones with its key; without a key, as soon as there is room."""
+    def submit(self, key: str | None, job: Job) -> bool:
+        """Have `job` run after all earlier ones with its key; without a key, as soon as there is a place.
+
+        Returns whether jobs are ready that have none: somebody has to `relieve`.
+        """
+        run = _Run(key, job)
         with self._changed:
             self._unfinished += 1
             if key is not None:
                 line = self._lines.get(key)
                 if line is not None:
-                    line.append(job)
-                    return
+                    line.append(run)
+                    return bool(self._ready)
                 self._lines[key] = deque()
-            self._ready.append((key, job))
+            self._ready.append(run)
             self._start()
+            return bool(self._ready)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """For a running job: others may run in its place meanwhile, even those it waits for."""
+        run = self._running[threading.get_ident()]
         with self._changed:
-            self._running -= 1
+            self._leave(run)
             self._start()
         try:
             yield
         finally:
             with self._changed:
-                self._running += 1
+                self._enter(run)
+
+    def relieve(self, seconds: float) -> bool:
+        """Take their places from jobs that run for so long; returns whether jobs are ready that have none."""
+        with self._changed:
+            limit = time.monotonic() - seconds
+            for run in tuple(self._running.values()):
+                if run.since <= limit:
+                    self._leave(run)
+            self._start()
+            return bool(self._ready)
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no job is left; False if that took too long."""
@@ -66,11 +95,23 @@ class Turns:
             for _ in range(self._threads):
                 self._work.put(None)
 
+    # What follows is called with the lock held, but for `_serve`.
+
+    def _enter(self, run: _Run) -> None:
+        self._places -= 1
+        run.since, run.has_place = time.monotonic(), True
+
+    def _leave(self, run: _Run) -> None:
+        if run.has_place:
+            self._places += 1
+            run.has_place = False
+
     def _start(self) -> None:
-        """Give ready jobs to threads, as many as may run. Called with the lock held."""
-        while self._ready and self._running < self._at_once:
-            self._running += 1
-            self._work.put(self._ready.popleft())
+        """Give ready jobs to threads, as many as there are places."""
+        while self._ready and self._places > 0:
+            run = self._ready.popleft()
+            self._enter(run)
+            self._work.put(run)
             if self._idle:
                 self._idle -= 1
                 continue
@@ -78,26 +119,28 @@ class Turns:
             threading.Thread(target=self._serve, name=f"cni-{self._threads}", daemon=True).start()
 
     def _serve(self) -> None:
-        while (given := self._work.get()) is not None:
-            key, job = given
+        me = threading.get_ident()
+        while (run := self._work.get()) is not None:
+            self._running[me] = run
             try:
-                job()
+                run.job()
             except Exception:  # noqa: BLE001 - a thread serves the next job whatever this one did
                 _log.exception("a CNI request ended in a fault of ours")
-            del given, job  # what a job holds must not live until the next one comes
-            self._finished(key)
+            with self._changed:
+                del self._running[me]
+                self._finished(run)
+            del run  # what a job holds must not live until the next one comes
 
-    def _finished(self, key: str | None) -> None:
-        with self._changed:
-            self._unfinished -= 1
-            self._running -= 1
-            self._idle += 1
-            if key is not None:
-                line = self._lines[key]
-                if line:
-                    self._ready.append((key, line.popleft()))
-                else:
-                    del self._lines[key]
-            self._start()
-            if not self._unfinished:
-                self._changed.notify_all()
+    def _finished(self, run: _Run) -> None:
+        self._unfinished -= 1
+        self._idle += 1
+        self._leave(run)
+        if run.key is not None:
+            line = self._lines[run.key]
+            if line:
+                self._ready.append(line.popleft())
+            else:
+                del self._lines[run.key]
+        self._start()
+        if not self._unfinished:
+            self._changed.notify_all()
