@@ -13,8 +13,9 @@ import pytest
 
 from tests.support.cniclient import answering, compiled, done_frame, error, read_frame, run, run_frame, server
 from tests.support.netns import Netns
-from weft.cni import build
+from weft.cni import build, plugins
 from weft.cni.install import install
+from weft.cni.settings import is_outside, settings_for
 from weft.wire import cni, frames
 from weft.wire.frames import Frame
 
@@ -86,6 +87,17 @@ class TestDescriptors:
         assert {name: path for name, path in sent.items() if path.startswith("/proc/sys")} == {
             name: f"/proc/sys/net/{name}" for name in inside
         }
+
+    @pytest.mark.parametrize("plugin", plugins.NAMES)
+    def test_who_works_outside_is_given_the_namespace_alone(
+        self, program: Path, tmp_path: Path, netns: Netns, plugin: str
+    ):
+        sent = self.ask(shutil.copy2(program, tmp_path / plugin), tmp_path / "sock", netns.path)
+        assert sent["netns"] == f"net:[{os.fstat(netns.fd).st_ino}]"
+        if is_outside(plugin):
+            assert sorted(sent) == ["netns", "own", "root"]
+        else:
+            assert {"route", *(settings_for(plugin) or ("ipv4", "core"))} <= sent.keys()
 
     def test_without_a_namespace_there_are_none(self, program: Path, tmp_path: Path):
         assert sorted(self.ask(program, tmp_path / "sock", "")) == ["own", "root"]

@@ -218,6 +218,19 @@ class TestRefusals:
         with self.route_socket(netns, NETLINK_NETFILTER) as sock:
             assert "not of rtnetlink" in str(self.ask(daemon, netns.fd, route=sock.fileno())["msg"])
 
+    def test_an_older_client_that_sends_one_for_who_works_outside(self, daemon: CniDaemon, netns: Netns):
+        def inside() -> frames.Done | None:
+            with self.route_socket(netns) as sock, descriptors(netns.fd, route=sock.fileno()) as named:
+                env = {**ENV, "CNI_COMMAND": "ADD"}
+                data = call(env, named, plugin="portmap", stdin=b'{"do": "look"}')
+                return exchange(daemon.socket, data, fds=tuple(named.values()))
+
+        done = daemon.netns.call(inside)
+        assert done
+        answer = json.loads(done.stdout)
+        assert answer["same"] is False
+        assert answer["links"] is None, "it has no container to look into"
+
     def test_no_socket_at_all(self, daemon: CniDaemon, netns: Netns):
         assert "no socket" in str(self.ask(daemon, netns.fd)["msg"])
 

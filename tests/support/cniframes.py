@@ -56,10 +56,15 @@ def descriptors(container: int | None = None, **others: int) -> Iterator[dict[st
 
 
 def call(
-    env: Mapping[str, str], named: Mapping[str, int], *, stdin: bytes = b"{}", version: int = frames.VERSION
+    env: Mapping[str, str],
+    named: Mapping[str, int],
+    *,
+    plugin: str = "bridge",
+    stdin: bytes = b"{}",
+    version: int = frames.VERSION,
 ) -> bytes:
     """A frame that names these descriptors."""
-    return encode_call(frames.Call(plugin="bridge", stdin=stdin, env=env, descriptors=tuple(named)), version=version)
+    return encode_call(frames.Call(plugin=plugin, stdin=stdin, env=env, descriptors=tuple(named)), version=version)
 
 
 def encode_call(call: frames.Call, *, version: int = frames.VERSION) -> bytes:

@@ -20,7 +20,7 @@ from weft.cni.files import RootedFiles
 from weft.cni.host import RETIRED, Done, Host, Ran, Request
 from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
-from weft.cni.settings import Settings, open_settings, settings_for
+from weft.cni.settings import Settings, is_outside, open_settings, settings_for
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 
@@ -225,12 +225,22 @@ class Site:
                 keep(name, fd)
         elif env["CNI_NETNS"]:
             problem = "statfs 2"
-        return OpenedHost(self.node, descriptors=descriptors, env=env, netns_problem=problem, delegate=_delegate(env))
+        return OpenedHost(
+            self.node,
+            plugin=plugin,
+            descriptors=descriptors,
+            env=env,
+            netns_problem=problem,
+            delegate=_delegate(env),
+        )
 
 
 def _descriptors(plugin: str) -> dict[str, int]:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     netns = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    if is_outside(plugin):
+        sock.close()
+        return {"netns": netns}
     return {"netns": netns, "route": sock.detach(), **open_settings(settings_for(plugin))}
 
 

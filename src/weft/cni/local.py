@@ -15,7 +15,7 @@ from weft.cni.host import Done, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
 from weft.cni.openat import fs_magic, open_root
 from weft.cni.opened import OpenedHost, open_node
-from weft.cni.settings import open_settings, settings_for
+from weft.cni.settings import is_outside, open_settings, settings_for
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.netns import run_in
 from weft.kernel.rtnl import Rtnl
@@ -53,6 +53,7 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
                 closing(
                     OpenedHost(
                         node,
+                        plugin=plugin,
                         descriptors=found.descriptors,
                         env=variables,
                         netns_problem=found.problem,
@@ -111,6 +112,8 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
     if netns is None:
         return found
     keep("netns", netns)
+    if is_outside(plugin):
+        return found
     try:
         inner = run_in(netns, inside)
     except OSError as error:

@@ -15,7 +15,7 @@ from weft.cni import locks
 from weft.cni.files import RootedFiles
 from weft.cni.host import Container, Ran, StoreViews
 from weft.cni.openat import open_root
-from weft.cni.settings import Settings, open_settings
+from weft.cni.settings import Settings, is_outside, open_settings
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.model.value import Value, field
@@ -122,6 +122,7 @@ class OpenedHost:
         self,
         node: Node,
         *,
+        plugin: str,
         descriptors: Mapping[str, int],
         env: Mapping[str, str],
         netns_problem: str,
@@ -140,6 +141,7 @@ class OpenedHost:
         self.netns_fd = descriptors["own"]
         self.files = RootedFiles(descriptors["root"])
         self.same_namespace = False
+        self._entered = False  # the container's namespace, by the client
         self._descriptors = descriptors
         self._settings: dict[str, int] = {}
         self._container: Container | None = None
@@ -149,16 +151,18 @@ class OpenedHost:
             # ADD would go by the one and DEL by the other.
             if netns_problem:
                 raise CniError(cni.INTERNAL, "the client has sent a network namespace, and why there is none")
-            self._check_container(descriptors)
+            namespace = namespace_of(descriptors["netns"])
+            self.same_namespace = namespace == node.namespace
+            self._entered = not is_outside(plugin)
+            if self._entered:
+                self._check_inside(namespace, descriptors)
 
-    def _check_container(self, descriptors: Mapping[str, int]) -> None:
-        namespace = namespace_of(descriptors["netns"])
+    def _check_inside(self, namespace: NamespaceId, descriptors: Mapping[str, int]) -> None:
         if "route" not in descriptors:
             raise CniError(cni.INTERNAL, "the client has sent no socket of the container's network namespace")
         if namespace_of_socket(descriptors["route"]) != namespace:
             raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
         _check_route(descriptors["route"])
-        self.same_namespace = namespace == self._node.namespace
         self._settings = {name: fd for name, fd in descriptors.items() if name not in _NO_SETTINGS}
         for name, fd in self._settings.items():
             _check_settings(name, fd)
@@ -167,8 +171,8 @@ class OpenedHost:
 
     @property
     def container(self) -> Container | None:
-        """The container's namespace; made on first use, because a plugin may have nothing to do in there."""
-        if self._container is None and "netns" in self._descriptors:
+        """The container's namespace; made on first use, because a verb may have nothing to do in there."""
+        if self._container is None and self._entered:
             self._container = Container(
                 rtnl=_rtnl_on(self._descriptors["route"]),
                 sysctls=Settings(self._settings),

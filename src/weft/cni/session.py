@@ -102,6 +102,7 @@ class Session:
         with closing(
             OpenedHost(
                 self._service.node,
+                plugin=request.plugin,
                 descriptors=self._descriptors,
                 env=request.env,
                 netns_problem=self._call.netns_problem,

@@ -10,6 +10,8 @@ from weft.cni.openat import open_root, openat2
 
 _MAX_SETTING: Final = 4096
 _NET_SETTINGS: Final = "/proc/sys/net"
+# They have nothing to do in the container's namespace, which is named to them and not entered.
+_OUTSIDE: Final = frozenset({"firewall", "host-local", "portmap", "static"})
 
 
 class Settings:
@@ -61,6 +63,11 @@ def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
         with suppress(FileNotFoundError, NotADirectoryError):
             opened[name] = open_root(f"{_NET_SETTINGS}/{name}")
     return opened
+
+
+def is_outside(plugin: str) -> bool:
+    """Tell whether a plugin works in the host's namespace alone; the client decides so too (outside, netns.c)."""
+    return plugin in _OUTSIDE
 
 
 def settings_for(plugin: str) -> tuple[str, ...] | None:

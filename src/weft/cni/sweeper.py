@@ -38,7 +38,9 @@ def node_host(node: Node) -> Iterator[OpenedHost]:
     root = os.dup(node.roots[0]) if node.roots else open_root("/")
     try:
         descriptors = {"own": own, "root": root}
-        with closing(OpenedHost(node, descriptors=descriptors, env={}, netns_problem="", delegate=_nobody)) as host:
+        with closing(
+            OpenedHost(node, plugin="", descriptors=descriptors, env={}, netns_problem="", delegate=_nobody)
+        ) as host:
             yield host
     finally:
         os.close(root)

@@ -28,6 +28,18 @@ struct entry {
     char name[];
 };
 
+/* They work in the host's namespace alone: the container's is named to them and not entered. The same choice is made
+ * in weft/cni/settings.py. */
+static const char *const outside[] = {"firewall", "host-local", "portmap", "static", NULL};
+
+static int is_outside(const char *plugin)
+{
+    for (const char *const *one = outside; *one; one++)
+        if (!strcmp(plugin, *one))
+            return 1;
+    return 0;
+}
+
 static void add(struct descriptors *out, const char *name, int fd)
 {
     size_t used = strlen(out->names), room = sizeof out->names - used;
@@ -129,6 +141,10 @@ void collect(struct descriptors *out, const char *plugin, const char *netns)
     inside = open_netns(out, netns);
     if (inside < 0)
         return;
+    if (is_outside(plugin)) {
+        add(out, "netns", inside);
+        return;
+    }
     if (setns(inside, CLONE_NEWNET) < 0) {
         problem(out, "setns");
         return;
