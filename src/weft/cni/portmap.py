@@ -104,12 +104,10 @@ def _allow_localhost(call: Call, pod: Ip) -> None:
     """Let packets from 127.0.0.1 leave through the device that leads to the pod, where upstream allows it too."""
     host = call.host
     try:
-        link = host.rtnl.link(host.rtnl.route_to(pod).index)
+        name = host.rtnl.name_of(host.rtnl.route_to(pod).index)
     except NetlinkError:
         return  # no way there
-    if link is None:
-        return
-    setting = f"net/ipv4/conf/{link.name}/route_localnet"
+    setting = f"net/ipv4/conf/{name}/route_localnet"
     try:
         if host.sysctls.read(setting) != "1":
             host.sysctls.write(setting, "1")

@@ -82,6 +82,10 @@ class LinkCalls:
                 return None
             raise
 
+    def name_of(self, index: int) -> str:
+        """The name of a link, where nothing else of it is wanted. ENODEV if there is none."""
+        return link.index_and_name(self.ask(link.get_link(index)))[1]
+
     def add_bridge(
         self,
         name: str,
