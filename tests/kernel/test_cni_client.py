@@ -1,5 +1,6 @@
 """The client in C alone: what it answers itself, what it becomes without a daemon, and what it refuses from one."""
 
+import errno
 import os
 import shutil
 import socket
@@ -98,6 +99,27 @@ class TestDescriptors:
             assert sorted(sent) == ["netns", "own", "root"]
         else:
             assert {"route", *(settings_for(plugin) or ("ipv4", "core"))} <= sent.keys()
+
+    @pytest.mark.parametrize("plugin", ["bridge", "portmap"])
+    def test_what_is_no_network_namespace_is_not_sent(self, program: Path, tmp_path: Path, plugin: str):
+        sent: list[frames.Call] = []
+
+        def serve(connection: socket.socket) -> None:
+            data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 64)
+            frame = frames.Reader().feed(data)
+            assert frame
+            sent.append(frames.decode_call(frame))
+            for fd in fds:
+                os.close(fd)
+            connection.sendall(done_frame(b"0", b"", b""))
+
+        copy = shutil.copy2(program, tmp_path / plugin)
+        with server(tmp_path / "sock", serve) as env:
+            for path in ("/proc", "/proc/self/ns/mnt"):
+                assert run(copy, b"{}", CNI_NETNS=path, **env).returncode == 0
+        assert [(call.descriptors, call.netns_problem) for call in sent] == [
+            (("own", "root"), f"setns {errno.EINVAL}")
+        ] * 2
 
     def test_without_a_namespace_there_are_none(self, program: Path, tmp_path: Path):
         assert sorted(self.ask(program, tmp_path / "sock", "")) == ["own", "root"]

@@ -103,6 +103,8 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
         found.descriptors[name] = fd
 
     def inside() -> dict[str, int]:
+        if is_outside(plugin):
+            return {}
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         return {"route": sock.detach(), **open_settings(settings_for(plugin))}
 
@@ -112,8 +114,6 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
     if netns is None:
         return found
     keep("netns", netns)
-    if is_outside(plugin):
-        return found
     try:
         inner = run_in(netns, inside)
     except OSError as error:

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -12,8 +13,9 @@
 
 #include "weft.h"
 
-/* linux/magic.h and linux/netlink.h, which musl's compiler wrapper does not see. */
+/* linux/magic.h, linux/nsfs.h and linux/netlink.h, which musl's compiler wrapper does not see. */
 #define NSFS_MAGIC 0x6e736673
+#define NS_GET_NSTYPE 0xb703
 #define PROC_SUPER_MAGIC 0x9fa0
 #define NETLINK_ROUTE 0
 
@@ -122,6 +124,17 @@ static void add_settings(struct descriptors *out, const char *plugin)
     add_directory(out, "ipv6");
 }
 
+/* Adds the namespace of a plugin that does not enter it, unless it could not be entered. */
+static void name_only(struct descriptors *out, int netns)
+{
+    if (ioctl(netns, NS_GET_NSTYPE) == CLONE_NEWNET) {
+        add(out, "netns", netns);
+        return;
+    }
+    errno = EINVAL;
+    problem(out, "setns");
+}
+
 static void collect_inside(struct descriptors *out, const char *plugin, int netns)
 {
     add(out, "netns", netns);
@@ -142,7 +155,7 @@ void collect(struct descriptors *out, const char *plugin, const char *netns)
     if (inside < 0)
         return;
     if (is_outside(plugin)) {
-        add(out, "netns", inside);
+        name_only(out, inside);
         return;
     }
     if (setns(inside, CLONE_NEWNET) < 0) {
