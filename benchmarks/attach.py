@@ -129,8 +129,11 @@ def settle(links: int) -> None:
 
 
 def one_by_one(chain: Chain, *, port: bool, turns: int = TURNS) -> Samples:
-    """Several ADDs, each as soon as the one before has ended, then as many DELs; and that in so many turns."""
-    samples: Samples = {"add": [], "del": [], "add_floor": [], "del_floor": []}
+    """Several ADDs, each as soon as the one before has ended, then as many DELs; and that in so many turns.
+
+    `gone` is the time of a turn's DELs until the last link has gone, for each of them.
+    """
+    samples: Samples = {"add": [], "del": [], "gone": [], "add_floor": [], "del_floor": []}
     before = veths()
     for number in range(WARM_UP):
         chain.add(number, port=port)
@@ -138,7 +141,11 @@ def one_by_one(chain: Chain, *, port: bool, turns: int = TURNS) -> Samples:
     for _ in range(turns):
         settle(before)
         samples["add"] += [chain.add(number, port=port) for number in range(A_TURN)]
+        start = time.perf_counter()
         samples["del"] += [chain.delete(number, port=port) for number in range(A_TURN)]
+        while veths() > before:
+            time.sleep(0.001)
+        samples["gone"].append((time.perf_counter() - start) * 1e3 / A_TURN)
         settle(before)
         for number in range(A_TURN):
             started = chain.start_only(number, port=port)

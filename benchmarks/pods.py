@@ -65,6 +65,9 @@ def measure() -> list[Figure]:
             for place, verb in enumerate(("add", "del"))
         ),
         Figure(
+            what="DEL, one hostPort, without a daemon, until its link is gone", unit="ms", ours=said["alone"]["gone"]
+        ),
+        Figure(
             what="the last of 1,000 ADDs on a node",
             unit="ms",
             ours=said["many"]["last"],
