@@ -30,11 +30,13 @@ LIMIT_SECONDS: Final = 30.0
 _REQUEST_SECONDS: Final = 5.0
 _WATCH_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10.0
-# They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes a quarter
-# more CPU time, spent on handing the interpreter over at each system call.
+# They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes half as much
+# CPU time again, spent on handing the interpreter over at each system call.
 _PLACES: Final = 1
-# Whoever takes longer waits for something: for other hosts, for a program, or for a slow disk.
+# Whoever takes longer is taken to wait: for other hosts, for a program, for a slow disk. No request takes half of it.
 _LONG_SECONDS: Final = 0.02
+# So many may wait like that. All of them may run a program, and compete for what it needs.
+_MOST: Final = 16
 # Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
 _MAX_DESCRIPTORS: Final = 32
 # Seven for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
@@ -54,7 +56,9 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
     _make_room()
     server = _Server(
         endpoint,
-        Service(node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES), run=run, limit=limit),
+        Service(
+            node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES, most=_MOST), run=run, limit=limit
+        ),
     )
     server.start()
     try:
@@ -145,8 +149,9 @@ class _Server:
 
     def _relieve(self) -> None:
         """Let requests that are ready not wait for those that wait themselves."""
-        waiting = self._service.turns.relieve(_LONG_SECONDS)
-        self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve) if waiting else None
+        self._relief = None
+        if self._service.turns.relieve(_LONG_SECONDS):
+            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
 
     def _run(self, session: Session) -> None:
         """In a worker thread."""

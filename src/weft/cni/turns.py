@@ -32,13 +32,16 @@ class _Run(Value, kw_only=False, frozen=False):
 class Turns:
     """Runs jobs. All methods may be called from any thread."""
 
-    def __init__(self, *, places: int) -> None:
+    def __init__(self, *, places: int, most: int) -> None:
+        """Let as many jobs run as there are `places`, and never more than `most` with those that gave theirs up."""
         self._places = places  # that are free
+        self._most = most
         self._changed = threading.Condition()
         self._ready: deque[_Run] = deque()
         self._lines: dict[str, deque[_Run]] = {}
         self._work: SimpleQueue[_Run | None] = SimpleQueue()
         self._running: dict[int, _Run] = {}  # by thread
+        self._waiting = 0  # for a place, or for an earlier job of the same key
         self._unfinished = 0
         self._idle = 0
         self._threads = 0
@@ -46,20 +49,20 @@ class Turns:
     def submit(self, key: str | None, job: Job) -> bool:
         """Have `job` run after all earlier ones with its key; without a key, as soon as there is a place.
 
-        Returns whether jobs are ready that have none: somebody has to `relieve`.
+        Returns whether jobs wait: then somebody has to `relieve`.
         """
         run = _Run(key, job)
         with self._changed:
             self._unfinished += 1
-            if key is not None:
-                line = self._lines.get(key)
-                if line is not None:
-                    line.append(run)
-                    return bool(self._ready)
-                self._lines[key] = deque()
-            self._ready.append(run)
-            self._start()
-            return bool(self._ready)
+            self._waiting += 1
+            if key is not None and key in self._lines:
+                self._lines[key].append(run)
+            else:
+                if key is not None:
+                    self._lines[key] = deque()
+                self._ready.append(run)
+                self._start()
+            return self._waiting > 0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -75,14 +78,14 @@ class Turns:
                 self._enter(run)
 
     def relieve(self, seconds: float) -> bool:
-        """Take their places from jobs that run for so long; returns whether jobs are ready that have none."""
+        """Take their places from jobs that run for so long; returns whether jobs wait still."""
         with self._changed:
             limit = time.monotonic() - seconds
-            for run in tuple(self._running.values()):
-                if run.since <= limit:
+            for run in self._running.values():
+                if run.since <= limit and len(self._running) < self._most:
                     self._leave(run)
             self._start()
-            return bool(self._ready)
+            return self._waiting > 0
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no job is left; False if that took too long."""
@@ -109,19 +112,21 @@ class Turns:
     def _start(self) -> None:
         """Give ready jobs to threads, as many as there are places."""
         while self._ready and self._places > 0:
-            run = self._ready.popleft()
-            self._enter(run)
-            self._work.put(run)
             if self._idle:
                 self._idle -= 1
-                continue
-            self._threads += 1
-            threading.Thread(target=self._serve, name=f"cni-{self._threads}", daemon=True).start()
+            else:
+                threading.Thread(target=self._serve, name=f"cni-{self._threads + 1}", daemon=True).start()
+                self._threads += 1
+            run = self._ready.popleft()
+            self._waiting -= 1
+            self._enter(run)
+            self._work.put(run)
 
     def _serve(self) -> None:
         me = threading.get_ident()
         while (run := self._work.get()) is not None:
-            self._running[me] = run
+            with self._changed:
+                self._running[me] = run
             try:
                 run.job()
             except Exception:  # noqa: BLE001 - a thread serves the next job whatever this one did

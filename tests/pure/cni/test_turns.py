@@ -43,7 +43,7 @@ class Work:
 
 @pytest.fixture
 def turns() -> Iterator[Turns]:
-    made = Turns(places=1)
+    made = Turns(places=1, most=3)
     yield made
     assert made.wait_idle(SECONDS)
     made.close()
@@ -99,6 +99,34 @@ def test_who_takes_long_gives_its_place_to_another_and_only_one(turns: Turns, wo
     work.end("b")
     work.await_begun("a", "b", "c")
     work.end("c")
+
+
+def test_who_stands_in_line_behind_one_that_ends_does_not_wait_for_another(turns: Turns, work: Work):
+    """It becomes ready when nobody submits anything: whoever relieves must not have stopped before."""
+    work.submit("a", "one")
+    work.await_begun("a")
+    assert work.submit("b", "one")
+    assert turns.relieve(0)
+    work.submit("c", "other")
+    work.await_begun("a", "c")
+    work.end("a")
+    while "b" not in work.begun:
+        turns.relieve(0)
+    work.await_begun("a", "c", "b")
+    work.end("b")
+    work.end("c")
+
+
+def test_no_more_than_the_most_wait_like_that(turns: Turns, work: Work):
+    for number, name in enumerate("abc"):
+        work.submit(name)
+        work.await_begun(*"abc"[: number + 1])
+        turns.relieve(0)
+    assert work.submit("d")
+    assert turns.relieve(0)
+    work.await_begun("a", "b", "c")
+    for name in "abcd":
+        work.end(name)
 
 
 def test_who_comes_back_from_aside_has_a_place_again(turns: Turns, work: Work):
