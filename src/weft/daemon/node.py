@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
+_NOTICE_REST_SECONDS: Final = 0.005
 
 
 class Node:
@@ -106,7 +107,13 @@ class Node:
         )
         ports = frozenset({kernel.rtnl.port})
         # A socket of its own: the loop's may be busy in a thread.
-        monitor = Monitor.open(held.enter_context(Rtnl.open()), devices=devices, uplinks=network.uplinks, ports=ports)
+        monitor = Monitor.open(
+            held.enter_context(Rtnl.open()),
+            devices=devices,
+            uplinks=network.uplinks,
+            ports=ports,
+            rest=_NOTICE_REST_SECONDS,
+        )
         held.callback(monitor.close)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         async with aclosing(leasing.watch()) as events:

@@ -45,14 +45,13 @@ _DATAGRAM: Final = 1 << 16
 # Datagrams read before their notices are handed out, so that a flood does not hold up the event loop.
 _BURST: Final = 128
 _RETRY_SECONDS: Final = 1.0
-# After notices that concern nobody: while a pod comes or goes there are a dozen of them, and its request waits for us.
-_REST_SECONDS: Final = 0.005
 
 
 class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
-    `devices`, `uplinks` and `ports` are the `Reader`'s.
+    `devices`, `uplinks` and `ports` are the `Reader`'s. When all that was waiting concerned nobody, `rest` seconds are
+    let pass before the next look: while a pod comes or goes that is a dozen times, and its request needs the processor.
     """
 
     def __init__(
@@ -63,12 +62,15 @@ class Monitor:
         devices: AbstractSet[str],
         uplinks: AbstractSet[str],
         ports: AbstractSet[int],
+        rest: float = 0.0,
     ) -> None:
         """Take over `sock`, in the namespace of `rtnl`, through which links are listed."""
         self._rtnl = rtnl
         self._reader = Reader(devices=devices, uplinks=uplinks, ports=ports)
         self._socket = sock
         self._buffer = bytearray(_DATAGRAM)
+        self._rest = rest
+        self._drained = True  # by the last read
         self._astray = False  # the links have changed, and could not be listed since
         sock.setblocking(False)  # noqa: FBT003  that is how socket has it
         if sock.getsockname()[0] == 0:
@@ -81,7 +83,15 @@ class Monitor:
         self._reader.learn(rtnl.links())
 
     @classmethod
-    def open(cls, rtnl: Rtnl, *, devices: AbstractSet[str], uplinks: AbstractSet[str], ports: AbstractSet[int]) -> Self:
+    def open(
+        cls,
+        rtnl: Rtnl,
+        *,
+        devices: AbstractSet[str],
+        uplinks: AbstractSet[str],
+        ports: AbstractSet[int],
+        rest: float = 0.0,
+    ) -> Self:
         """Open a monitor in the calling thread's namespace, which must be that of `rtnl`."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
@@ -89,7 +99,7 @@ class Monitor:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
             except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-            return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports)
+            return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports, rest=rest)
         except BaseException:
             sock.close()
             raise
@@ -107,8 +117,8 @@ class Monitor:
             notices = self.read()
             if notices:
                 yield notices
-            else:
-                await asyncio.sleep(_REST_SECONDS)
+            elif self._drained and not self._astray:
+                await asyncio.sleep(self._rest)
 
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,12 +135,14 @@ class Monitor:
         if self._astray:
             return self._start_over("the links can be listed again")
         notices: list[Notice] = []
+        self._drained = False
         for _ in range(_BURST):
             try:
                 size, sender = self._socket.recvfrom_into(self._buffer)
                 if sender[0] == 0:
                     notices += self._notices(bytes(memoryview(self._buffer)[:size]))
             except BlockingIOError:
+                self._drained = True
                 break
             except (OSError, Malformed) as error:
                 return self._start_over(_reason(error))
