@@ -1,5 +1,6 @@
 """Without a daemon: the real client becomes Python, and the same plugins do the same work in their own process."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnidaemon import CniDaemon
+from tests.support.cnidaemon import CniDaemon, wait_for
 from tests.support.netns import Netns
-from weft.cni import build
+from weft.cni import build, local
 from weft.cni.files import RootedFiles
 from weft.cni.install import install
 from weft.cni.local import _Delegates, _open_descriptors
@@ -80,11 +81,43 @@ def test_a_pod_is_attached_and_detached(node: Node, make_netns):
     assert node.netns.run("ping -c1 -W2 10.9.0.2")
     assert pod.run("ping -c1 -W2 10.9.0.1")
     assert node.call("DEL", pod.path) is None
-    # Nobody comes to delete the links later, so they are gone by now.
-    assert [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == []
     assert pod.rtnl.link("eth0") is None
+    # No daemon comes to delete the links: a process that the plugin has left does.
+    wait_for(lambda: [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
     assert node.call("DEL", pod.path) is None
     assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
+
+
+def test_whoever_deletes_the_links_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It has no descriptor of the plugin's, so that whoever reads the answer comes to its end."""
+    read, write = os.pipe()
+    go, done = tmp_path / "go", tmp_path / "done"
+
+    def delete(retired: list[int]) -> None:
+        wait_for(go.exists)
+        held = [each.name for each in Path("/proc/self/fd").iterdir()]
+        done.write_text(f"{retired} {Path.cwd()} {held}")
+
+    monkeypatch.setattr(local, "_delete_now", delete)
+    local._delete([7, 8])
+    os.close(write)
+    assert os.read(read, 1) == b"", "the end, while the child still works"
+    os.close(read)
+    go.touch()
+    wait_for(lambda: done.exists() and done.read_text().endswith("]"))
+    assert done.read_text() == "[7, 8] / ['0']", "no more than the one that lists them"
+    os.wait()
+
+
+def test_without_room_for_a_process_the_links_go_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    deleted: list[int] = []
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(local, "_delete_now", deleted.extend)
+    local._delete([7])
+    assert deleted == [7]
 
 
 def test_a_second_add_fails_and_a_del_without_namespace_frees(node: Node, tmp_path: Path, make_netns):

@@ -31,6 +31,7 @@ _PROCFS: Final = 0x9FA0
 _BUSY_RETRIES: Final = 5
 _BUSY_SECONDS: Final = 1.0
 _ETXTBSY: Final = 26
+_MOST_DESCRIPTORS: Final = 1 << 20
 
 
 def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, state_dir: str) -> Done:
@@ -94,9 +95,9 @@ def _delete(retired: list[int]) -> None:
         return
     try:
         os.setsid()
-        # Whoever reads the answer waits until nobody can write to it any more.
-        for stream in (0, 1, 2):
-            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+        os.chdir("/")
+        # Whoever reads the answer, or locked something for us, waits until nobody has the descriptor any more.
+        os.closerange(0, _MOST_DESCRIPTORS)
         _delete_now(retired)
     finally:
         os._exit(0)
@@ -133,11 +134,12 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
     netns = _open_netns(path, found) if path else None
     if netns is None:
         return found
-    keep("netns", netns)
+    name = "netns-only" if is_outside(plugin) else "netns"
+    keep(name, netns)
     try:
         inner = run_in(netns, inside)
     except OSError as error:
-        found.descriptors.pop("netns")
+        found.descriptors.pop(name)
         found.problem = f"setns {error.errno}"
         return found
     for name, fd in inner.items():
