@@ -94,10 +94,12 @@ class TestDescriptors:
         self, program: Path, tmp_path: Path, netns: Netns, plugin: str
     ):
         sent = self.ask(shutil.copy2(program, tmp_path / plugin), tmp_path / "sock", netns.path)
-        assert sent["netns"] == f"net:[{os.fstat(netns.fd).st_ino}]"
+        namespace = f"net:[{os.fstat(netns.fd).st_ino}]"
         if is_outside(plugin):
-            assert sorted(sent) == ["netns", "own", "root"]
+            assert sent["netns-only"] == namespace
+            assert sorted(sent) == ["netns-only", "own", "root"]
         else:
+            assert sent["netns"] == namespace
             assert {"route", *(settings_for(plugin) or ("ipv4", "core"))} <= sent.keys()
 
     @pytest.mark.parametrize("plugin", ["bridge", "portmap"])

@@ -240,7 +240,7 @@ def _descriptors(plugin: str) -> dict[str, int]:
     netns = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     if is_outside(plugin):
         sock.close()
-        return {"netns": netns}
+        return {"netns-only": netns}
     return {"netns": netns, "route": sock.detach(), **open_settings(settings_for(plugin))}
 
 

@@ -76,8 +76,10 @@ def _spoil(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> N
     for change in chance.sample((_missing, _surplus, _swapped, _other, _renamed, _nothing), k=chance.choice((1, 1, 2))):
         change(chance, site, hostile, opened)
     names = tuple(name for name, _ in hostile.named)
-    if "netns" not in names or is_outside(hostile.call.plugin):
+    if "netns" not in names:
         hostile.fails = False  # then the others are not used
+    if is_outside(hostile.call.plugin):  # nor here, but for these
+        hostile.fails = not {"own", "root"} <= set(names)
     call = replace(
         hostile.call,
         descriptors=names,

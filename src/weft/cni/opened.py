@@ -23,7 +23,7 @@ from weft.wire import cni
 from weft.wire.cni import CniError
 
 # Descriptors that are no directory of settings: those have their own name (`weft.wire.frames`).
-_NO_SETTINGS: Final = frozenset({"own", "netns", "root", "route"})
+_NO_SETTINGS: Final = frozenset({"own", "netns", "netns-only", "root", "route"})
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
 # asm-generic/socket.h: Python names neither.
 _SO_PROTOCOL: Final = 38
@@ -141,21 +141,22 @@ class OpenedHost:
         self.netns_fd = descriptors["own"]
         self.files = RootedFiles(descriptors["root"])
         self.same_namespace = False
-        self._entered = False  # the container's namespace, by the client
+        self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors
         self._settings: dict[str, int] = {}
         self._container: Container | None = None
         if namespace_of(self.netns_fd) != node.namespace:
             raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
-        if "netns" in descriptors:
+        netns = descriptors.get("netns", descriptors.get("netns-only"))
+        if netns is not None:
             # ADD would go by the one and DEL by the other.
             if netns_problem:
                 raise CniError(cni.INTERNAL, "the client has sent a network namespace, and why there is none")
-            namespace = namespace_of(descriptors["netns"])
+            namespace = namespace_of(netns)
             self.same_namespace = namespace == node.namespace
-            self._entered = not is_outside(plugin)
-            if self._entered:
+            if not is_outside(plugin):  # whatever else an older client sends for it
                 self._check_inside(namespace, descriptors)
+                self._entered = netns
 
     def _check_inside(self, namespace: NamespaceId, descriptors: Mapping[str, int]) -> None:
         if "route" not in descriptors:
@@ -172,11 +173,11 @@ class OpenedHost:
     @property
     def container(self) -> Container | None:
         """The container's namespace; made on first use, because a verb may have nothing to do in there."""
-        if self._container is None and self._entered:
+        if self._container is None and self._entered is not None:
             self._container = Container(
                 rtnl=_rtnl_on(self._descriptors["route"]),
                 sysctls=Settings(self._settings),
-                netns_fd=self._descriptors["netns"],
+                netns_fd=self._entered,
             )
         return self._container
 

@@ -10,7 +10,7 @@ from weft.cni.openat import open_root, openat2
 
 _MAX_SETTING: Final = 4096
 _NET_SETTINGS: Final = "/proc/sys/net"
-# They have nothing to do in the container's namespace, which is named to them and not entered.
+# They have nothing to do in the container's namespace: it is named to them, and nothing of it is opened.
 _OUTSIDE: Final = frozenset({"firewall", "host-local", "portmap", "static"})
 
 

@@ -128,7 +128,7 @@ static void add_settings(struct descriptors *out, const char *plugin)
 static void name_only(struct descriptors *out, int netns)
 {
     if (ioctl(netns, NS_GET_NSTYPE) == CLONE_NEWNET) {
-        add(out, "netns", netns);
+        add(out, "netns-only", netns);
         return;
     }
     errno = EINVAL;
