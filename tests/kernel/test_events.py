@@ -292,6 +292,21 @@ def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> Non
         monitor.close()
 
 
+async def test_what_concerns_nobody_is_left_to_gather(
+    watched: Watched, make_later: Callable[[str], None], monkeypatch
+) -> None:
+    monkeypatch.setattr(watched.monitor, "_rest", 0.5)
+    reads: list[list[Notice]] = []
+    read = watched.monitor.read
+    monkeypatch.setattr(watched.monitor, "read", lambda: reads.append(read()) or reads[-1])
+    make_later("for i in $(seq 10); do ip link add pod$i type veth peer name peer$i; done; ip route del 10.1.2.0/24")
+    async with asyncio.timeout(5):
+        async for notices in watched.monitor:
+            assert notices == [Seen(PEER[3].key, None)]
+            break
+    assert len(reads) <= 3, "not one for each link"
+
+
 @pytest.mark.parametrize("refusal", [NetlinkError(errno.EINTR, "kept changing"), Malformed("planted")])
 async def test_links_that_cannot_be_listed_after_an_overflow_end_nothing(
     watched: Watched, make_later: Callable[[str], None], monkeypatch, caplog, refusal: Exception
