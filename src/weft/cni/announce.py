@@ -27,7 +27,6 @@ def make_known(call: Call, container: Container, bridge: LinkInfo, link: LinkInf
     an address that is used again would not be reached until the others forget, up to a minute later. (On a bridge with
     STP a port forwards much later; then this is lost too.)
     """
-    set_quietly(container.sysctls, f"net/ipv4/conf/{link.name}/arp_notify", "1")
     has_v6 = any(ip.address.version == 6 for ip in result.ips)
     if has_v6:
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")

@@ -14,7 +14,7 @@ from weft.cni.host import Container
 from weft.cni.interface import Step, set_quietly
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod
-from weft.kernel.link import set_link, without_link_local
+from weft.kernel.link import announcing, set_link, without_link_local
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
@@ -75,15 +75,19 @@ def _bring_up(
         container.rtnl.set_link(link.index, up=True)
         return interface.wait_until_up(rtnl, link.link)
     first = [Step(f'failed to set the MAC of "{link.name}"', set_link(link.index, mac=link.mac))]
-    if conf.is_gateway and not any(ip.address.version == 6 for ip in result.ips):
+    # Last, not first: what is announced before the port forwards is lost (`announce.make_known`).
+    last = [Step(f'failed to have "{link.name}" announced', announcing(link.index))]
+    silent = conf.is_gateway and not any(ip.address.version == 6 for ip in result.ips)
+    if silent:
         first.append(Step("", without_link_local(link.index)))
     if conf.detect_duplicates:
         with dad.hastened(container, link.name):
             settle = partial(dad.wait, container.rtnl, link)
-            interface.configure(call, container, link, result, first=first, settle=settle)
+            interface.configure(call, container, link, result, first=first, settle=settle, after_routes=last)
     else:
-        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
-        interface.configure(call, container, link, result, first=first)
+        if not silent:
+            set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
+        interface.configure(call, container, link, result, first=first, after_routes=last)
     end = interface.wait_until_up(rtnl, link.link)
     announce.make_known(call, container, bridge, link, result)
     return end

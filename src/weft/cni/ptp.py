@@ -16,7 +16,7 @@ from weft.cni.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.skel import Call, Plugin, about
 from weft.desired import pod, podcheck
 from weft.desired.podcheck import Wrong
-from weft.kernel.link import set_link
+from weft.kernel.link import announcing, set_link
 from weft.kernel.route import add_route, delete_route
 from weft.model.attachment import Cidr, Interface, Result
 from weft.model.marks import MAIN_TABLE
@@ -52,13 +52,13 @@ def _add(call: Call) -> bytes:
             dns=conf.dns if conf.dns.is_set else result.dns,
         )
         _set_up_host_end(call, pair, result)
-        # The kernel announces the addresses when the link comes up (gratuitous ARP).
-        set_quietly(container.sysctls, f"net/ipv4/conf/{call.ifname}/arp_notify", "1")
         interface.configure(
             call,
             container,
             pair.link,
             result,
+            # The kernel announces the addresses when the link comes up (gratuitous ARP).
+            first=[Step(f'failed to have "{call.ifname}" announced', announcing(pair.link.index))],
             before_routes=_ways_to_gateways(pair, result),
             after_routes=_ways_through_gateways(pair, result),
         )

@@ -71,8 +71,8 @@ def is_outside(plugin: str) -> bool:
 
 
 def settings_for(plugin: str) -> tuple[str, ...] | None:
-    """Return the directories of settings that a plugin may need, None for all.
+    """Return the directories of settings of the container that a plugin may need, None for all.
 
     Each costs a search among those of all namespaces of the machine, and so does each name of a list of them.
     """
-    return None if plugin == "tuning" else ("ipv4", "ipv6")
+    return None if plugin == "tuning" else ("ipv6",)

@@ -61,6 +61,9 @@ IFF_ALLMULTI: Final = 0x200
 IFF_LOWER_UP: Final = 0x10000
 
 _IFF_TAP: Final = 2
+_AF_INET: Final = 2
+_IFLA_INET_CONF: Final = 1
+_IPV4_DEVCONF_ARP_NOTIFY: Final = 22  # linux/ip.h
 _AF_INET6: Final = 10
 _IFLA_INET6_ADDR_GEN_MODE: Final = 8
 _IN6_ADDR_GEN_MODE_NONE: Final = 1
@@ -238,6 +241,12 @@ def without_link_local(index: int) -> Message:
     """
     mode = u8(_IFLA_INET6_ADDR_GEN_MODE, _IN6_ADDR_GEN_MODE_NONE)
     spec = nest(IFLA_AF_SPEC, nest(_AF_INET6, mode))
+    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
+
+
+def announcing(index: int) -> Message:
+    """Have a link announce its IPv4 addresses when it comes up, or is given a MAC, be it the same (arp_notify)."""
+    spec = nest(IFLA_AF_SPEC, nest(_AF_INET, nest(_IFLA_INET_CONF, u32(_IPV4_DEVCONF_ARP_NOTIFY, 1))))
     return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
 
 

@@ -12,7 +12,7 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
 Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
 namespaces of the client and of the container), `root` (the client's /), `route` (a NETLINK_ROUTE socket of the
 container's namespace), and by their own names the first-level directories of its /proc/sys/net that the plugin may
-need: `ipv4` and `ipv6`, for `tuning` all. A daemon passes over directories that it does not know, and does without
+need: `ipv6`, for `tuning` all. A daemon passes over directories that it does not know, and does without
 those that a client does not send. For a plugin that works in the host's namespace alone there is `netns-only` in place
 of all that is the container's: a name of its own, because older daemons want a socket beside `netns`.
 """

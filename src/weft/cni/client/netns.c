@@ -120,7 +120,6 @@ static void add_settings(struct descriptors *out, const char *plugin)
         add_all_settings(out);
         return;
     }
-    add_directory(out, "ipv4");
     add_directory(out, "ipv6");
 }
 
