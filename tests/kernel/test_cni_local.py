@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 
 from tests.support.cnidaemon import CniDaemon, wait_for
 from tests.support.netns import Netns
-from weft.cni import build, local
+from weft.cni import afterwards, build
 from weft.cni.files import RootedFiles
 from weft.cni.install import install
 from weft.cni.local import _Delegates, _open_descriptors
 from weft.cni.locks import ContainerLocks
 from weft.cni.openat import open_root
+from weft.kernel.nfnetlink import NfSocket
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +98,34 @@ def test_whoever_deletes_the_links_holds_up_nobody(monkeypatch: pytest.MonkeyPat
     def delete(retired: list[int]) -> None:
         wait_for(go.exists)
         held = [each.name for each in Path("/proc/self/fd").iterdir()]
-        done.write_text(f"{retired} {Path.cwd()} {held}")
+        done.write_text(f"{retired} in {Path.cwd()} with {len(held)} descriptors")
 
-    monkeypatch.setattr(local, "_delete_now", delete)
-    local._delete([7, 8])
+    monkeypatch.setattr(afterwards, "delete", delete)
+    afterwards.leave([7, 8], [])
     os.close(write)
     assert os.read(read, 1) == b"", "the end, while the child still works"
     os.close(read)
     go.touch()
-    wait_for(lambda: done.exists() and done.read_text().endswith("]"))
-    assert done.read_text() == "[7, 8] / ['0']", "no more than the one that lists them"
+    wait_for(lambda: done.exists() and done.read_text().endswith("descriptors"))
+    # No more than the one that lists them, and the one by which it hears of the plugin's end.
+    assert done.read_text() == "[7, 8] in / with 2 descriptors"
+    os.wait()
+
+
+def test_a_socket_that_deleted_is_closed_last_by_whoever_waits_for_it(netns: Netns, monkeypatch: pytest.MonkeyPatch):
+    """The kernel frees what was deleted before the last one who has the socket has closed it."""
+    sockets = [netns.call(NfSocket.open) for _ in range(2)]
+    sockets[1].slow_to_close = True
+    numbers = [sock.fileno() for sock in sockets]
+    start = afterwards._start
+
+    def started(links: Sequence[int], slow: Sequence[NfSocket]) -> int:
+        assert slow == [sockets[1]]
+        return start(links, slow)
+
+    monkeypatch.setattr(afterwards, "_start", started)
+    afterwards.leave([], sockets)
+    assert not any(Path(f"/proc/self/fd/{number}").exists() for number in numbers)
     os.wait()
 
 
@@ -115,8 +135,8 @@ def test_without_room_for_a_process_the_links_go_all_the_same(monkeypatch: pytes
 
     deleted: list[int] = []
     monkeypatch.setattr(os, "fork", fork)
-    monkeypatch.setattr(local, "_delete_now", deleted.extend)
-    local._delete([7])
+    monkeypatch.setattr(afterwards, "delete", deleted.extend)
+    afterwards.leave([7], [])
     assert deleted == [7]
 
 

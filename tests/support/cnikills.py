@@ -16,16 +16,17 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cni import local, plugins, retire, session
+from weft.cni import afterwards, plugins, retire, session
 from weft.cni.host import Container, Done, Host, Request
 from weft.kernel.addr import RTM_NEWADDR
 from weft.kernel.link import RTM_SETLINK
+from weft.kernel.nfnetlink import NfSocket
 
 DAEMON, LOCAL, CLIENT = "daemon", "local", "client"
 VICTIMS: Final = (DAEMON, LOCAL, CLIENT)
@@ -257,15 +258,15 @@ def in_process(trap: Trap, plugin: str) -> int:
     """Do what the client becomes when no daemon answers."""
     from weft.cni.__main__ import main
 
-    delete = local._delete
+    leave = afterwards.leave
 
-    def watched_delete(retired: list[int]) -> None:
-        if retired:
+    def watched_leave(links: Sequence[int], sockets: Sequence[NfSocket]) -> None:
+        if links:
             trap.reached("DEL", "links about to go")
-        delete(retired)
+        leave(links, sockets)
 
     plugins.run = watched_run(trap, plugins.run)
-    local._delete = watched_delete
+    afterwards.leave = watched_leave
     status = main(plugin)
     if plugin == "flannel":
         trap.reached(os.environ["CNI_COMMAND"], "result sent")

@@ -6,19 +6,18 @@ never leaves its own. Starting is most of what a call costs, so nothing is impor
 
 import os
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
-from weft.cni import plugins
+from weft.cni import afterwards, plugins
 from weft.cni.host import Done, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
 from weft.cni.openat import fs_magic, open_root
-from weft.cni.opened import OpenedHost, open_node
+from weft.cni.opened import Node, OpenedHost, open_node
 from weft.cni.settings import is_outside, open_settings, settings_for
-from weft.kernel.netlink import NetlinkError
 from weft.kernel.netns import run_in
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.nfnetlink import NfSocket
 from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -31,7 +30,6 @@ _PROCFS: Final = 0x9FA0
 _BUSY_RETRIES: Final = 5
 _BUSY_SECONDS: Final = 1.0
 _ETXTBSY: Final = 26
-_MOST_DESCRIPTORS: Final = 1 << 20
 
 
 def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, state_dir: str) -> Done:
@@ -45,10 +43,16 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
         stdin_error=stdin_error,
     )
     retired: list[int] = []
+    sockets: list[NfSocket] = []
     try:
         _check_text(variables)
         node = open_node(state_dir, retire=retired.append, lease_problem=lambda: _NO_DAEMON)
-        with closing(node), ContainerLocks(node.state).hold(variables) as turn, ExitStack() as opened:
+        with (
+            closing(node),
+            _spared(node, sockets),
+            ContainerLocks(node.state).hold(variables) as turn,
+            ExitStack() as opened,
+        ):
             found = _open_descriptors(plugin, variables.get("CNI_NETNS", ""), opened)
             host = opened.enter_context(
                 closing(
@@ -68,7 +72,17 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
     except OSError as error:
         return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, f"weftd does not answer, and without it: {error}").render())
     finally:
-        _delete(retired)
+        afterwards.leave(retired, sockets)
+
+
+@contextmanager
+def _spared(node: Node, sockets: list[NfSocket]) -> Iterator[None]:
+    """Take the sockets that the node would close."""
+    try:
+        yield
+    finally:
+        sockets += node.idle_netfilter
+        node.idle_netfilter.clear()
 
 
 def _check_text(variables: Mapping[str, str]) -> None:
@@ -78,36 +92,6 @@ def _check_text(variables: Mapping[str, str]) -> None:
             f"{name}={value}".encode()
         except UnicodeEncodeError as error:
             raise CniError(cni.BAD_ENVIRONMENT, f"the environment variable {name} is not UTF-8") from error
-
-
-def _delete(retired: list[int]) -> None:
-    """Have the links deleted by a process of its own: that takes 20 ms each, and the caller need not wait for it.
-
-    Should it die, the next daemon finds them: they are marked.
-    """
-    if not retired:
-        return
-    try:
-        if os.fork():
-            return
-    except OSError:  # no room for one more
-        _delete_now(retired)
-        return
-    try:
-        os.setsid()
-        os.chdir("/")
-        # Whoever reads the answer, or locked something for us, waits until nobody has the descriptor any more.
-        os.closerange(0, _MOST_DESCRIPTORS)
-        _delete_now(retired)
-    finally:
-        os._exit(0)
-
-
-def _delete_now(retired: list[int]) -> None:
-    with suppress(OSError), Rtnl.open() as rtnl:
-        for index in retired:
-            with suppress(NetlinkError):
-                rtnl.delete_link(index)
 
 
 class _Found(Value, kw_only=False, frozen=False):
