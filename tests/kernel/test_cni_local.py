@@ -112,20 +112,25 @@ def test_whoever_deletes_the_links_holds_up_nobody(monkeypatch: pytest.MonkeyPat
     os.wait()
 
 
-def test_a_socket_that_deleted_is_closed_last_by_whoever_waits_for_it(netns: Netns, monkeypatch: pytest.MonkeyPatch):
+def test_a_socket_that_deleted_is_closed_last_by_whoever_waits_for_it(
+    netns: Netns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     """The kernel frees what was deleted before the last one who has the socket has closed it."""
-    sockets = [netns.call(NfSocket.open) for _ in range(2)]
-    sockets[1].slow_to_close = True
-    numbers = [sock.fileno() for sock in sockets]
-    start = afterwards._start
+    _, slow = sockets = [netns.call(NfSocket.open) for _ in range(2)]
+    slow.slow_to_close = True
+    numbers, done = [sock.fileno() for sock in sockets], tmp_path / "done"
 
-    def started(links: Sequence[int], slow: Sequence[NfSocket]) -> int:
-        assert slow == [sockets[1]]
-        return start(links, slow)
+    def delete(_: Sequence[int]) -> None:
+        wait_for(go.exists)
+        done.write_text(" ".join(str(Path(f"/proc/self/fd/{number}").exists()) for number in numbers))
 
-    monkeypatch.setattr(afterwards, "_start", started)
+    go = tmp_path / "go"
+    monkeypatch.setattr(afterwards, "delete", delete)
     afterwards.leave([], sockets)
     assert not any(Path(f"/proc/self/fd/{number}").exists() for number in numbers)
+    go.touch()
+    wait_for(lambda: done.exists() and done.read_text())
+    assert done.read_text() == "False True", "it has the slow one still, when here it is closed"
     os.wait()
 
 

@@ -7,13 +7,10 @@ grace period. Should that process die, the next daemon finds the links: they are
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Final
 
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
-
-_MOST_DESCRIPTORS: Final = 1 << 20
 
 
 def leave(links: Sequence[int], sockets: Sequence[NfSocket]) -> None:
@@ -45,7 +42,13 @@ def _start(links: Sequence[int], sockets: Sequence[NfSocket]) -> int:
     Only whoever closes a socket last waits, and that is to be the other one.
     """
     reader, writer = os.pipe()
-    if os.fork():
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
+    if child:
         os.close(reader)
         return writer
     try:
@@ -60,7 +63,9 @@ def _start(links: Sequence[int], sockets: Sequence[NfSocket]) -> int:
 
 
 def _close_all(*, but: Collection[int]) -> None:
-    start = 0
-    for kept in (*sorted(but), _MOST_DESCRIPTORS):
-        os.closerange(start, kept)
-        start = kept + 1
+    # Not a range: without close_range(2), before Linux 5.9, that would be a million calls.
+    with suppress(OSError):
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number not in but:
+                with suppress(OSError):  # the one that listed them
+                    os.close(number)

@@ -35,7 +35,8 @@ _STOP_SECONDS: Final = 10.0
 _PLACES: Final = 1
 # Whoever takes longer is taken to wait: for other hosts, for a program, for a slow disk. No request takes half of it.
 _LONG_SECONDS: Final = 0.02
-# So many may wait like that. All of them may run a program, and compete for what it needs.
+# So many may wait like that, because all of them may run a program, and compete for what it needs. Should as many hang,
+# others wait for the first of them.
 _MOST: Final = 16
 # Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
 _MAX_DESCRIPTORS: Final = 32

@@ -27,13 +27,14 @@ class _Run(Value, kw_only=False, frozen=False):
     job: Job
     since: float = 0.0
     has_place: bool = False
+    relieved: bool = False
 
 
 class Turns:
     """Runs jobs. All methods may be called from any thread."""
 
     def __init__(self, *, places: int, most: int) -> None:
-        """Let as many jobs run as there are `places`, and never more than `most` with those that gave theirs up."""
+        """Let as many jobs run as there are `places`; from no more than `most` at a time theirs is taken."""
         self._places = places  # that are free
         self._most = most
         self._changed = threading.Condition()
@@ -81,9 +82,12 @@ class Turns:
         """Take their places from jobs that run for so long; returns whether jobs wait still."""
         with self._changed:
             limit = time.monotonic() - seconds
+            taken = sum(run.relieved for run in self._running.values())
             for run in self._running.values():
-                if run.since <= limit and len(self._running) < self._most:
+                if run.has_place and run.since <= limit and taken < self._most:
                     self._leave(run)
+                    run.relieved = True
+                    taken += 1
             self._start()
             return self._waiting > 0
 
@@ -102,7 +106,7 @@ class Turns:
 
     def _enter(self, run: _Run) -> None:
         self._places -= 1
-        run.since, run.has_place = time.monotonic(), True
+        run.since, run.has_place, run.relieved = time.monotonic(), True, False
 
     def _leave(self, run: _Run) -> None:
         if run.has_place:
@@ -114,13 +118,21 @@ class Turns:
         while self._ready and self._places > 0:
             if self._idle:
                 self._idle -= 1
-            else:
-                threading.Thread(target=self._serve, name=f"cni-{self._threads + 1}", daemon=True).start()
-                self._threads += 1
+            elif not self._start_thread():
+                return  # whoever waits is looked after when somebody is relieved, or ends
             run = self._ready.popleft()
             self._waiting -= 1
             self._enter(run)
             self._work.put(run)
+
+    def _start_thread(self) -> bool:
+        try:
+            threading.Thread(target=self._serve, name=f"cni-{self._threads + 1}", daemon=True).start()
+        except RuntimeError as error:  # the limit of processes
+            _log.warning("a CNI request has to wait: %s", error)
+            return False
+        self._threads += 1
+        return True
 
     def _serve(self) -> None:
         me = threading.get_ident()

@@ -112,7 +112,7 @@ class NfSocket:
         """
         if not messages:
             return {}
-        self.slow_to_close = True
+        self.slow_to_close |= any(message.kind == _DELSETELEM for message in messages)
         refused = self._socket.transaction((_BEGIN, *messages, _END))
         if 0 in refused:
             raise refused[0]

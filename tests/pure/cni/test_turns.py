@@ -43,7 +43,7 @@ class Work:
 
 @pytest.fixture
 def turns() -> Iterator[Turns]:
-    made = Turns(places=1, most=3)
+    made = Turns(places=1, most=2)
     yield made
     assert made.wait_idle(SECONDS)
     made.close()
@@ -117,7 +117,11 @@ def test_who_stands_in_line_behind_one_that_ends_does_not_wait_for_another(turns
     work.end("c")
 
 
-def test_no_more_than_the_most_wait_like_that(turns: Turns, work: Work):
+def test_no_more_than_the_most_wait_like_that_beside_those_aside(turns: Turns, work: Work):
+    for name in ("x", "y", "z"):
+        work.submit(name, aside=True)
+    work.await_begun("x", "y", "z")
+    work.begun.clear()
     for number, name in enumerate("abc"):
         work.submit(name)
         work.await_begun(*"abc"[: number + 1])
@@ -125,8 +129,20 @@ def test_no_more_than_the_most_wait_like_that(turns: Turns, work: Work):
     assert work.submit("d")
     assert turns.relieve(0)
     work.await_begun("a", "b", "c")
-    for name in "abcd":
+    for name in "abcdxyz":
         work.end(name)
+
+
+def test_without_a_thread_for_it_a_job_waits(turns: Turns, work: Work, monkeypatch: pytest.MonkeyPatch):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert work.submit("a"), "somebody has to look after it"
+    assert not turns.relieve(SECONDS)
+    work.await_begun("a")
+    work.end("a")
 
 
 def test_who_comes_back_from_aside_has_a_place_again(turns: Turns, work: Work):
