@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,11 @@ class Runtime:
 
     @property
     def owners(self) -> set[str]:
-        files = (self.folder / "nets" / "cbr0").glob("10.*")
-        return {path.read_text().split()[0] for path in files}
+        found = set()
+        for path in (self.folder / "nets" / "cbr0").glob("10.*"):
+            with suppress(FileNotFoundError):  # freed since it was listed
+                found.add(path.read_text().split()[0])
+        return found
 
 
 def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:
