@@ -239,14 +239,16 @@ def without_link_local(index: int) -> Message:
 
     EAFNOSUPPORT where there is no IPv6, or none on this link.
     """
-    mode = u8(_IFLA_INET6_ADDR_GEN_MODE, _IN6_ADDR_GEN_MODE_NONE)
-    spec = nest(IFLA_AF_SPEC, nest(_AF_INET6, mode))
-    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
+    return _set_of_family(index, _AF_INET6, u8(_IFLA_INET6_ADDR_GEN_MODE, _IN6_ADDR_GEN_MODE_NONE))
 
 
 def announcing(index: int) -> Message:
     """Have a link announce its IPv4 addresses when it comes up, or is given a MAC, be it the same (arp_notify)."""
-    spec = nest(IFLA_AF_SPEC, nest(_AF_INET, nest(_IFLA_INET_CONF, u32(_IPV4_DEVCONF_ARP_NOTIFY, 1))))
+    return _set_of_family(index, _AF_INET, nest(_IFLA_INET_CONF, u32(_IPV4_DEVCONF_ARP_NOTIFY, 1)))
+
+
+def _set_of_family(index: int, family: int, setting: bytes) -> Message:
+    spec = nest(IFLA_AF_SPEC, nest(family, setting))
     return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
 
 
