@@ -151,7 +151,7 @@ def test_bridge_with_its_rarer_keys_leaves_nothing(site, pod):
 def test_ptp_leaves_nothing(site, pod, after):
     conf = config(site, type="ptp", ipMasq=True, ipMasqBackend="nftables")
     calls, failed = fail_everywhere(site, pod, "ptp", conf, after=after)
-    assert calls > 20
+    assert calls > 24
     assert {"container.rtnl.add_veth", "files.write_new", "container.rtnl.batch", "rtnl.batch"} <= failed
 
 
