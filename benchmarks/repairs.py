@@ -51,46 +51,43 @@ def whole(peers: int) -> list[Damage]:
 def measure() -> list[Figure]:
     figures = []
     with World(peers=FEW) as world:
-        for damage, samples, _ in repair(world, [*single(world), *whole(FEW)]):
+        for damage, samples in repair(world, [*single(world), *whole(FEW)]):
             what = f"{damage.what}, {FEW} peers, until back"
             figures.append(Figure(what=what, unit="ms", ours=samples, target=50, upstream="never"))
     with World(backend="host-gw", peers=FEW) as world:
-        [(damage, samples, _)] = repair(world, single(world)[:1])
+        [(damage, samples)] = repair(world, single(world)[:1])
         what = f"{damage.what}, host-gw, {FEW} peers, until back"
         figures.append(Figure(what=what, unit="ms", ours=samples, target=50, upstream="8–10 s"))
     batch = [floor("vxlan", MANY) * 1e3 for _ in range(ROUNDS)]
     with World(peers=MANY) as world:
-        for damage, samples, breaking in repair(world, whole(MANY)):
-            what = f"{damage.what}, {MANY} peers"
-            figures += [
+        for damage, samples in repair(world, whole(MANY)):
+            figures.append(
                 Figure(
-                    what=f"{what}, until all is back",
+                    what=f"{damage.what}, {MANY} peers, until all is back",
                     unit="ms",
                     ours=samples,
                     ratio=1.5,
                     peer="batch",
                     theirs=batch,
                     upstream="never",
-                ),
-                Figure(what=f"{what}, until the kernel is through with that", unit="ms", ours=breaking),
-            ]
+                )
+            )
     return figures
 
 
-def repair(world: World, damages: list[Damage]) -> list[tuple[Damage, list[float], list[float]]]:
-    """Milliseconds from each damage until all is back, ROUNDS times, and those that the damage itself took."""
+def repair(world: World, damages: list[Damage]) -> list[tuple[Damage, list[float]]]:
+    """Milliseconds from each damage until all is back, ROUNDS times."""
     results = []
     with Notices(world.netns) as notices:
         world.weftd()
         world.ready()
         for damage in damages:
-            samples, breaking = [], []
+            samples = []
             for _ in range(ROUNDS):
                 time.sleep(REST)
                 notices.reset()
                 start = time.perf_counter()
                 world.netns.run(damage.command)
-                breaking.append((time.perf_counter() - start) * 1e3)
                 samples.append((notices.wait(damage.back) - start) * 1e3)
-            results.append((damage, samples, breaking))
+            results.append((damage, samples))
     return results

@@ -6,7 +6,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from ipaddress import IPv4Address, ip_address, ip_network
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.weftd import eventually
 from weft.kernel import events, link
 from weft.kernel.apply import apply
 from weft.kernel.attributes import Malformed
-from weft.kernel.codec import VTEP_ALIAS, nexthop_number
+from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.events import Monitor
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
@@ -146,18 +145,10 @@ def test_a_link_set_down_takes_ipv4_routes_without_a_notice(watched: Watched) ->
     assert VTEP not in seen
 
 
-def test_an_address_removed_leaves_routes_that_go_by_next_hop_objects(watched: Watched) -> None:
+def test_the_last_address_removed_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
     notices = watched.after("ip addr del 10.1.1.0/32 dev flannel.1")
     assert Lost("flannel.1", watched.index) in notices
     assert Seen(ADDRESSES[0].key, None) in notices
-    assert Seen(PEER[3].key, None) not in notices
-    assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [4, 6]
-
-
-def test_a_next_hop_object_that_is_deleted_takes_its_route_along_without_a_notice(watched: Watched) -> None:
-    number = nexthop_number(PEER[3])
-    notices = watched.after(f"ip nexthop del id {number}")
-    assert Lost("flannel.1", watched.index) in notices
     assert Seen(PEER[3].key, None) not in notices
     assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
 
@@ -258,21 +249,15 @@ def test_routes_lost_with_the_uplink(watched: Watched) -> None:
     assert Lost("eth0", eth0.index) in watched.after("ip link set eth0 down")
 
 
-def test_routes_lost_with_the_carrier_of_the_uplink(netns: Netns) -> None:
-    """The kernel drops next-hop objects then, and the routes that name them, without a notice for either."""
+def test_the_carrier_of_the_uplink_takes_no_routes_along(netns: Netns) -> None:
     netns.run("ip link add eth0 type veth peer name far0; ip link set far0 up; ip link set eth0 up")
     netns.run("ip addr add 10.0.0.1/24 dev eth0")
-    eth0 = netns.rtnl.link("eth0")
-    assert eth0 is not None
-    made = netns.call(lambda: Monitor.open(netns.rtnl, devices=set(), uplinks={"eth0"}, ports={netns.rtnl.port}))
-    with closing(made) as monitor:
-        route = Route(dst=ip_network("10.1.3.0/24"), via=ip_address("10.0.0.9"), dev="eth0")
-        assert apply(netns.rtnl, [Put(route)]) == []
-        for state in ("down", "up"):
-            monitor.read()
-            netns.run(f"ip link set far0 {state}")
-            eventually(lambda: Lost("eth0", eth0.index) in monitor.read())  # the kernel says so some time later
-            assert netns.rtnl.routes(protocol=PROTOCOL) == []
+    routes = [Route(dst=ip_network(f"10.1.{number}.0/24"), via=ip_address("10.0.0.9"), dev="eth0") for number in (3, 4)]
+    assert apply(netns.rtnl, [Put(routes[0])]) == []
+    netns.run("ip link set far0 down")
+    eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later
+    assert apply(netns.rtnl, [Put(routes[1])]) == []
+    assert [info.dst for info in netns.rtnl.routes(protocol=PROTOCOL)] == [route.dst for route in routes]
 
 
 def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:

@@ -116,7 +116,6 @@ def test_the_other_node_of_a_changed_pair_needs_no_restart(cluster: Cluster):
 
 @pytest.mark.parametrize("backend", [HOST_GW, DIRECT], ids=["host-gw", "direct"])
 def test_routes_outlive_a_cable_that_is_pulled_for_a_moment(cluster: Cluster, backend):
-    """The kernel drops next-hop objects with the carrier, and their routes with them, without a notice."""
     cluster.configure(backend)
     cluster.peer(50, BackendType=backend["Backend"]["Type"])
     node = cluster.node(1).start()
@@ -159,7 +158,7 @@ def test_another_uplink_is_watched_like_the_first(cluster: Cluster):
     cluster.configure(HOST_GW)
     cluster.peer(50, BackendType="host-gw")
     node = cluster.node(1)
-    node.run("ip link add eth1 type veth peer name far1; ip link set far1 up; ip link set eth1 up")
+    node.netns.run("ip link add eth1 type veth peer name far1; ip link set far1 up; ip link set eth1 up")
     node.start("--iface=eth0", "--iface=eth1")
     node.ip("address add 172.31.0.61/24 dev eth1")
     node.ip(f"address del {node.public_v4}/24 dev eth0")
@@ -179,20 +178,20 @@ def test_an_address_that_comes_to_another_link_is_kept_from_the_leases_of_others
     served = f"10.5.{number}.0/24 "
     node.sees("ip route", served)
     address = "10.5.50.7/32" if number == 50 else "fd05:0:0:51::7/128"
-    node.run(
+    node.netns.run(
         f"ip link add other0 type veth peer name other1; ip link set other0 up; ip address add {address} dev other0"
     )
     node.says(f"ADDR-002 lease 10.5.{number}.0-24.* overlaps this node's address")
     eventually(lambda: served not in node.ip("route"))
     assert f"10.5.{101 - number}.0/24 " in node.ip("route")
-    node.run("ip link del other0")
+    node.netns.run("ip link del other0")
     node.sees("ip route", served)
 
 
 def test_a_lease_that_takes_an_address_which_came_later_is_refused(cluster: Cluster):
     cluster.configure(VXLAN)
     [node] = cluster.nodes(1)
-    node.run(
+    node.netns.run(
         "ip link add other0 type veth peer name other1; ip link set other0 up"
         "; ip address add 172.31.0.77/32 dev other0; ip address add 10.5.60.1/24 dev other0"
     )

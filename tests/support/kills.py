@@ -96,9 +96,7 @@ class Killer:
 
     def wiped(self, *, state: bool = False) -> None:
         """Take all from the kernel and the subnet file, as a reboot does; with `state` the disk is lost as well."""
-        self.node.netns.run(
-            "ip link del flannel.1 2>/dev/null || true; nft flush ruleset; ip nexthop flush 2>/dev/null || true"
-        )
+        self.node.netns.run("ip link del flannel.1 2>/dev/null || true; nft flush ruleset")
         self.node.subnet_file.unlink(missing_ok=True)
         if state:
             shutil.rmtree(self.node.state_dir, ignore_errors=True)

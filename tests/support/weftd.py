@@ -342,18 +342,14 @@ class Daemon:
         [path] = self.state_dir.glob("*/identity.json")
         return dict(json.loads(path.read_text()))
 
-    def run(self, command: str) -> str:
-        """What a command prints on the node, without the numbers of next-hop objects."""
-        return re.sub(r" nhid \d+", "", self.netns.run(command))
-
     def ip(self, command: str) -> str:
         """What `ip …` prints on the node."""
-        return self.run(f"ip {command}")
+        return self.netns.run(f"ip {command}")
 
     def sees(self, command: str, pattern: str, *, seconds: float = 5.0) -> str:
         """Wait until what a command prints on the node matches; returns what it printed."""
         deadline = time.monotonic() + seconds
-        while not re.search(pattern, text := self.run(command), re.MULTILINE):
+        while not re.search(pattern, text := self.netns.run(command), re.MULTILINE):
             assert time.monotonic() < deadline, f"{command!r} does not show {pattern!r}:\n{text}\n{self.log}"
             time.sleep(0.005)
         return text
@@ -373,7 +369,7 @@ class Daemon:
 
     def describe(self) -> str:
         """All there is to know of the node, for the report of a test that failed."""
-        looks = "ip address; ip route; ip -6 route; ip nexthop; ip neigh; bridge fdb; bridge link; ss -tnoi"
+        looks = "ip address; ip route; ip -6 route; ip neigh; bridge fdb; bridge link; ss -tnoi"
         inside = [namespace.run(f"set +e; {looks}", check=False) for namespace in (self.netns, *self.pods)]
         alive = self.get("/readyz")  # its event loop answers, or it does not
         return "\n--\n".join([f"node {self.number}, {alive}: {self.log}", *inside])

@@ -68,8 +68,7 @@ class _Work:
                 self._failed(step, errno.ENODEV, f"there is no link {link_of(thing)}")
             return
         encode = codec.encode if isinstance(step, Put) else codec.encode_removal
-        for message in encode(thing, index):
-            self._pending.append((step, thing, message))
+        self._pending.append((step, thing, encode(thing, index)))
 
     def flush(self) -> None:
         """Send what is pending, and once more, another way, what needs that."""
@@ -111,8 +110,8 @@ class _Work:
         messages: list[tuple[Step, Plain, Message]] = []
         for step, thing in again:
             index = self._index_for(thing) or 0
-            messages += [(Delete(thing), thing, each) for each in codec.encode_removal(thing, index, anyones=True)]
-            messages += [(step, thing, each) for each in codec.encode(thing, index)]
+            messages.append((Delete(thing), thing, codec.encode_removal(thing, index, anyones=True)))
+            messages.append((step, thing, codec.encode(thing, index)))
         for start in range(0, len(messages), CHUNK):
             for (step, _, _), error in self._batch(messages[start : start + CHUNK]):
                 if isinstance(step, Put):
@@ -149,9 +148,7 @@ class _Work:
         self._failed(step, error.errno or errno.EIO, error.strerror or "")
 
     def _failed(self, step: Step, number: int, message: str) -> None:
-        # A step may be two messages, the second refused because the first was: the first says why.
-        if not self.failures or self.failures[-1].step is not step:
-            self.failures.append(Failure(step=step, errno=number, message=message))
+        self.failures.append(Failure(step=step, errno=number, message=message))
 
 
 def _needs_room(thing: Plain, error: NetlinkError) -> bool:

@@ -9,15 +9,15 @@ mended) or VNI -1 (it must be made anew).
 
 import socket
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from struct import Struct
 from typing import Final
 
-from weft.kernel import addr, neigh, nexthop, route
+from weft.kernel import addr, neigh, route
 from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
-from weft.model.marks import ALIAS, MAIN_TABLE, PROTOCOL
-from weft.model.net import Mac
+from weft.model.marks import ALIAS, PROTOCOL
+from weft.model.net import Mac, Net
 from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route, VxlanLink
 from weft.model.reported import AddressInfo, LinkInfo
 
@@ -27,14 +27,13 @@ Plain = Address | Route | Neighbour | FdbEntry
 
 _NOWHERE: Final = IPv4Address(0)
 _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
+_COMES_WITH_IPV6: Final = frozenset((route.RTA_CACHEINFO, route.RTA_PREF))
 # What the kernel says of a route as we make it; anything more was added by someone.
-_PLAIN_ROUTE: Final = (
-    frozenset((route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE))
-    | {route.RTA_NH_ID}
-    | {route.RTA_CACHEINFO, route.RTA_PREF}
-)  # come with every IPv6 route
+_PLAIN_ROUTE: Final = _COMES_WITH_IPV6 | frozenset(
+    (route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE)
+)
 # struct rtmsg, then length, type and value of each attribute.
-_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HHI HH4s HHI")
+_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")
 _USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
 # struct ndmsg, then NDA_LLADDR, NDA_DST and NDA_CACHEINFO (drivers/net/vxlan/vxlan_core.c: vxlan_fdb_info).
 _USUAL_FDB: Final = Struct("=B3xIHBB HH6s2x HH4s HH16x")
@@ -45,76 +44,58 @@ _USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route
 _USUAL_REST: Final = [36, route.RTA_CACHEINFO, 5, route.RTA_PREF]
 
 
-def encode(thing: Plain, index: int) -> tuple[Message, ...]:
-    """The messages that make the kernel hold `thing` on the link with `index`, replacing what has its key."""
+def encode(thing: Plain, index: int) -> Message:
+    """The message that makes the kernel hold `thing` on the link with `index`, replacing what has its key."""
     match thing:
         case Route():
             return _encode_route(thing, index)
         case Neighbour():
-            return (neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL),)
+            return neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL)
         case FdbEntry():
-            return (neigh.add_fdb(index, thing.mac, thing.remote),)
+            return neigh.add_fdb(index, thing.mac, thing.remote)
         case Address():
-            return (addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True),)
+            return addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True)
 
 
-def _encode_route(thing: Route, index: int) -> tuple[Message, ...]:
-    number = nexthop_number(thing)
-    if number and isinstance(thing.via, IPv4Address):
-        flag = route.RTNH_F_ONLINK if thing.onlink else 0
-        hop = nexthop.put_nexthop(number, via=thing.via, index=index, onlink_flag=flag)
-        by_hop = route.add_route_by_nexthop(
-            thing.dst, number, table=thing.table, priority=thing.priority, protocol=PROTOCOL
-        )
-        return hop, by_hop
-    plain = route.add_route(
+def _encode_route(thing: Route, index: int) -> Message:
+    return route.add_route(
         thing.dst,
         via=thing.via,
         index=index,
         onlink=thing.onlink,
         kind=route.RTN_BLACKHOLE if thing.blackhole else route.RTN_UNICAST,
         table=thing.table,
+        scope=_scope(thing.dst) if thing.via is not None else None,
         priority=thing.priority,
         protocol=PROTOCOL,
         mode="replace",
     )
-    return (plain,)
 
 
-def nexthop_number(thing: Route) -> int:
-    """The id of a route's next-hop object, 0 for a route that has none.
+def _scope(dst: Net) -> int:
+    """A scope for a route with a gateway, any of those that mean to the kernel what global does.
 
-    It is the base of the destination with a one behind the prefix, so that it stands for that destination alone:
-    10.5.1.0/24 has 10.5.1.128. Other programs count from 1, far from that.
+    It keeps gateways in lists, one for each protocol, scope and link (fib_info_hashfn), and walks the list for every
+    route that is added: 5,000 routes of one scope take it 0.34 s, of many 0.06.
     """
-    dst = thing.dst
-    gateway = not thing.blackhole and (thing.table, thing.priority) == (MAIN_TABLE, 0)
-    if not gateway or not isinstance(dst, IPv4Network) or dst.prefixlen == dst.max_prefixlen:
-        return 0
-    return int(dst.network_address) | 1 << 31 - dst.prefixlen
+    if dst.version == 6 or dst.prefixlen == 0:
+        return route.RT_SCOPE_UNIVERSE
+    return (int(dst.network_address) >> dst.max_prefixlen - dst.prefixlen) % route.RT_SCOPE_SITE
 
 
-def route_of_nexthop(number: int) -> Route:
-    """The route that a next-hop object was made for, in a state that nobody wants: it is gone."""
-    mark = number & -number
-    return Route(dst=IPv4Network((number ^ mark, 32 - mark.bit_length())))
-
-
-def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> tuple[Message, ...]:
-    """The messages that take `thing` out, found by its key; `anyones` includes a route that is not ours."""
+def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> Message:
+    """The message that takes `thing` out, found by its key; `anyones` includes a route that is not ours."""
     match thing:
         case Route():
             priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
             protocol = 0 if anyones else PROTOCOL
-            gone = route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
-            number = nexthop_number(thing)
-            return (gone, nexthop.delete_nexthop(number)) if number else (gone,)
+            return route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
         case Neighbour():
-            return (neigh.delete_neighbour(index, thing.ip),)
+            return neigh.delete_neighbour(index, thing.ip)
         case FdbEntry():
-            return (neigh.delete_fdb(index, thing.mac),)
+            return neigh.delete_fdb(index, thing.mac)
         case Address():
-            return (addr.delete_address(index, thing.ip, thing.prefixlen),)
+            return addr.delete_address(index, thing.ip, thing.prefixlen)
 
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
@@ -129,9 +110,7 @@ def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
     """
     if len(body) == _USUAL_V4.size:
         family, prefixlen, _, tos, _, protocol, _, kind, flags, *attrs = _USUAL_V4.unpack(body)
-        _, table_at, table, _, dst_at, dst, _, hop_at, _, _, via_at, via, _, index_at, index = attrs
-        if hop_at != route.RTA_NH_ID:
-            return None
+        _, table_at, table, _, dst_at, dst, _, via_at, via, _, index_at, index = attrs
         priority, priority_at = 0, route.RTA_PRIORITY
         expected = socket.AF_INET
     elif len(body) == _USUAL_V6.size:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from typing import Final, Self
 
-from weft.kernel import neigh, nexthop, route
+from weft.kernel import neigh, route
 from weft.kernel.attributes import Malformed
 from weft.kernel.netlink import messages_in
 from weft.kernel.noticefilter import spare
@@ -31,14 +31,12 @@ _SPARED: Final = (
     route.RTM_DELROUTE,
     neigh.RTM_NEWNEIGH,
     neigh.RTM_DELNEIGH,
-    nexthop.RTM_NEWNEXTHOP,
-    nexthop.RTM_DELNEXTHOP,
 )
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _SO_RCVBUFFORCE: Final = 33
-# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _NEXTHOP
-_GROUPS: Final = (1, 3, 5, 7, 9, 11, 32)
+# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE
+_GROUPS: Final = (1, 3, 5, 7, 9, 11)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
 _RECEIVE_BYTES: Final = 8 << 20
 _DATAGRAM: Final = 1 << 16

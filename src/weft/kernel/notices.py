@@ -1,9 +1,8 @@
 """What rtnetlink's messages say in the terms of the model. Knows no socket: messages in, notices out.
 
 Notices do not announce everything. When a link goes down or loses an IPv4 address, the kernel takes the IPv4
-routes on it along without one RTM_DELROUTE (IPv6 routes get theirs); when its carrier goes, the next-hop objects on
-it and the routes that name them (nh_netdev_event): that is `Lost`. A new MAC drops all neighbours, with a notice
-each. No picture of the network is kept beyond the links.
+routes on it along without one RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all
+neighbours, with a notice each. No picture of the network is kept beyond the links.
 """
 
 import socket
@@ -12,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import Final
 
-from weft.kernel import addr, codec, link, neigh, nexthop, route
+from weft.kernel import addr, codec, link, neigh, route
 from weft.kernel.attributes import fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.observe import is_ours
@@ -34,10 +33,7 @@ class Seen(Value, kw_only=False):
 
 
 class Lost(Value, kw_only=False):
-    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address.
-
-    Or its carrier went, or is back: then what could not be put back meanwhile can be.
-    """
+    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address."""
 
     dev: str
     index: int
@@ -91,7 +87,6 @@ class Reader:
             route.RTM_DELROUTE: self._route,
             neigh.RTM_NEWNEIGH: self._neighbour,
             neigh.RTM_DELNEIGH: self._neighbour,
-            nexthop.RTM_DELNEXTHOP: self._nexthop_gone,
         }
 
     def learn(self, links: Iterable[LinkInfo]) -> None:
@@ -187,12 +182,6 @@ class Reader:
         key, thing = decode(message.body, on.name)
         yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing)
 
-    def _nexthop_gone(self, message: Reply) -> Iterator[Notice]:
-        """A deleted next-hop object takes its routes along without a notice for them."""
-        _, protocol, index = nexthop.parse_nexthop(message.body)
-        if protocol == PROTOCOL:
-            yield Lost(self._names.get(index, ""), index)
-
     def _concerns(self, index: int, name: str, body: bytes) -> bool:
         """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
         before = self._links.get(index)
@@ -229,8 +218,7 @@ def _of_a_port(message: Reply) -> bool:
 
 def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
     """Tell whether what sat on a link may have gone without a notice; on one that just comes up nothing sat."""
-    carrier = before.up and now.up and before.running != now.running
-    return before.name != now.name or (before.up and not now.up) or carrier
+    return before.name != now.name or (before.up and not now.up)
 
 
 def _facts(info: LinkInfo) -> tuple[object, ...]:

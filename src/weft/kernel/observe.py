@@ -10,11 +10,11 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final
 
-from weft.kernel import codec, neigh, nexthop, route, sysctl
+from weft.kernel import codec, neigh, route, sysctl
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.marks import MAIN_TABLE, PROTOCOL
-from weft.model.objects import Key, Object, Route, Sysctl
+from weft.model.objects import Key, Object, Sysctl
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.snapshot import Snapshot
 
@@ -49,7 +49,6 @@ def looking(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
     for link in mine:
         yield from _on_device(rtnl, link, ours)
     foreign = yield from _routes(rtnl, names, ours)
-    _nexthops(rtnl, ours)
     for name in sysctls:
         value = sysctl.read(name)
         if value is not None:
@@ -104,16 +103,6 @@ def _routes(rtnl: Rtnl, names: codec.Names, ours: dict[Key, Object]) -> Slices[l
                         foreign.append(info)
             yield
     return foreign
-
-
-def _nexthops(rtnl: Rtnl, ours: dict[Key, Object]) -> None:
-    """Next-hop objects of ours whose route somebody deleted count as that route, in a state that nobody wants."""
-    used = {codec.nexthop_number(thing) for thing in ours.values() if isinstance(thing, Route)}
-    for body in rtnl.dump(*nexthop.list_nexthops()):
-        number, protocol, _ = nexthop.parse_nexthop(body)
-        if protocol == PROTOCOL and number not in used:
-            left = codec.route_of_nexthop(number)
-            ours[left.key] = left
 
 
 def _slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -33,6 +33,7 @@ RTAX_ADVMSS: Final = 8
 RTN_UNICAST: Final = 1
 RTN_BLACKHOLE: Final = 6
 RT_SCOPE_UNIVERSE: Final = 0
+RT_SCOPE_SITE: Final = 200
 RT_SCOPE_LINK: Final = 253
 RT_SCOPE_NOWHERE: Final = 255
 RTNH_F_ONLINK: Final = 4
@@ -149,13 +150,6 @@ def copy_route(body: bytes, table: int) -> Message:
     head = RTMSG.pack(family, *lengths, 0, protocol, scope, kind, flags & RTNH_F_ONLINK)
     rest = b"".join(attribute(number, value) for number, value in attrs.items() if number not in unwanted)
     return Message(RTM_NEWROUTE, _MODES["replace"], head + rest + u32(RTA_TABLE, table))
-
-
-def add_route_by_nexthop(dst: Net, number: int, *, table: int, priority: int, protocol: int) -> Message:
-    """Make the route to `dst` lead where the next-hop object `number` does, replacing what has its key."""
-    body = _head(dst, table, protocol, RT_SCOPE_UNIVERSE, RTN_UNICAST)
-    body += _target(dst, table, None, 0, priority) + u32(RTA_NH_ID, number)
-    return Message(RTM_NEWROUTE, _MODES["replace"], body)
 
 
 def delete_route(

@@ -138,5 +138,5 @@ MESSAGES = [
     addr.add_address(1, V6, 64, replace=True, nodad=True).body,
     neigh.add_neighbour(1, V4, MAC, protocol=165).body,
     neigh.add_fdb(1, MAC, V6).body,
-    codec.encode(Route(dst=IPv4Network("10.0.0.0/8"), via=V6, dev="x", onlink=True), 1)[0].body,
+    codec.encode(Route(dst=IPv4Network("10.0.0.0/8"), via=V6, dev="x", onlink=True), 1).body,
 ]

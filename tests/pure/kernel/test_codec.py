@@ -1,12 +1,14 @@
 """Objects to messages and back, no kernel at all: what the kernel lists is shaped like what we send."""
 
+from collections import Counter
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.kernel import addr, codec, neigh, nexthop, route
+from weft.kernel import addr, codec, neigh, route
 from weft.kernel.attributes import attribute, be16, nest, u8, u32
 from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
@@ -33,17 +35,30 @@ def test_routes(dst: Net, via: Ip, onlink: bool, table: int, priority: int) -> N
     if (dst.version, priority) == (6, 1024):
         priority = 0
     thing = Route(dst=dst, via=via, dev="flannel.1", onlink=onlink, table=table, priority=priority)
-    *hops, message = codec.encode(thing, 5)
-    if hops:  # the kernel lists the gateway of the object in the route, which the message leaves out
-        assert nexthop.parse_nexthop(hops[0].body) == (codec.nexthop_number(thing), PROTOCOL, 5)
-        assert codec.route_of_nexthop(codec.nexthop_number(thing)).key == thing.key
-        listed = message.body + attribute(route.RTA_GATEWAY, via.packed) + u32(route.RTA_OIF, 5)
-        flags = route.RTNH_F_ONLINK if onlink else 0
-        message = message._replace(body=listed[:8] + flags.to_bytes(4, "little") + listed[12:])
-    assert bool(hops) is (dst.version == via.version == 4 and dst.prefixlen < 32 and (table, priority) == (254, 0))
-    assert codec.decode_route(message.body, NAMES) == (thing.key, thing)
+    assert codec.decode_route(codec.encode(thing, 5).body, NAMES) == (thing.key, thing)
     hole = Route(dst=dst, blackhole=True, table=table, priority=priority)
-    assert codec.decode_route(codec.encode(hole, 0)[0].body, NAMES) == (hole.key, hole)
+    assert codec.decode_route(codec.encode(hole, 0).body, NAMES) == (hole.key, hole)
+
+
+@pytest.mark.parametrize("length", [24, 26, 28])
+def test_the_kernel_gets_routes_of_neighbouring_subnets_in_many_scopes_below_site(length: int) -> None:
+    subnets = islice(ip_network("10.0.0.0/8").subnets(new_prefix=length), 5000)
+    routes = (Route(dst=dst, via=dst[0], dev="flannel.1", onlink=True) for dst in subnets)
+    scopes = Counter(route.parse_route(codec.encode(thing, 5).body).scope for thing in routes)
+    assert (max(scopes), max(scopes.values())) == (route.RT_SCOPE_SITE - 1, 25)
+
+
+@pytest.mark.parametrize(
+    "thing, scope",
+    [
+        (Route(dst=ip_network("0.0.0.0/0"), via=ip_address("10.0.0.1"), dev="flannel.1"), route.RT_SCOPE_UNIVERSE),
+        (Route(dst=ip_network("fd00:0:0:7::/64"), via=ip_address("fd00::1"), dev="x"), route.RT_SCOPE_UNIVERSE),
+        (Route(dst=ip_network("10.0.7.0/24"), dev="flannel.1"), route.RT_SCOPE_LINK),
+        (Route(dst=ip_network("10.0.7.0/24"), blackhole=True), route.RT_SCOPE_UNIVERSE),
+    ],
+)
+def test_other_routes_have_the_scope_that_they_always_have(thing: Route, scope: int) -> None:
+    assert route.parse_route(codec.encode(thing, 5).body).scope == scope
 
 
 @given(
@@ -72,11 +87,11 @@ def test_the_usual_layout_and_any_layout_mean_the_same(
 @given(ips, macs)
 def test_neighbours_forwarding_entries_and_addresses(ip: Ip, mac: Mac) -> None:
     neighbour = Neighbour(dev="flannel.1", ip=ip, mac=mac)
-    assert codec.decode_neighbour(codec.encode(neighbour, 5)[0].body, "flannel.1") == (neighbour.key, neighbour)
+    assert codec.decode_neighbour(codec.encode(neighbour, 5).body, "flannel.1") == (neighbour.key, neighbour)
     entry = FdbEntry(dev="flannel.1", mac=mac, remote=ip)
-    assert codec.decode_fdb(codec.encode(entry, 5)[0].body, "flannel.1") == (entry.key, entry)
+    assert codec.decode_fdb(codec.encode(entry, 5).body, "flannel.1") == (entry.key, entry)
     address = Address(dev="flannel.1", ip=ip, prefixlen=ip.max_prefixlen)
-    info = addr.parse_address(codec.encode(address, 5)[0].body)
+    info = addr.parse_address(codec.encode(address, 5).body)
     assert codec.decode_address(replace(info, permanent=True), "flannel.1") == (address.key, address)
     assert codec.decode_address(replace(info, permanent=False), "flannel.1") == (address.key, None)
 
@@ -119,16 +134,16 @@ def test_a_route_of_ours_that_someone_changed_equals_nothing_we_want(changed: by
 
 @pytest.mark.parametrize("extra", [be16(neigh.NDA_PORT, 99), u32(neigh.NDA_VNI, 9), u32(neigh.NDA_IFINDEX, 2)])
 def test_a_forwarding_entry_that_goes_elsewhere_has_no_remote(extra: bytes) -> None:
-    plain = codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5)[0].body
+    plain = codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5).body
     _, thing = codec.decode_fdb(plain + extra, "x")
     assert thing == FdbEntry(dev="x", mac=MAC, remote=IPv4Address(0))
 
 
 def test_learnt_and_dynamic_things_are_not_ours() -> None:
-    entry = bytearray(codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5)[0].body)
+    entry = bytearray(codec.encode(FdbEntry(dev="x", mac=MAC, remote=IPv4Address("10.0.0.1")), 5).body)
     entry[8] = 0x02  # NUD_REACHABLE
     assert codec.decode_fdb(bytes(entry), "x")[1] is None
-    neighbour = bytearray(codec.encode(Neighbour(dev="x", ip=IPv6Address("fd00::1"), mac=MAC), 5)[0].body)
+    neighbour = bytearray(codec.encode(Neighbour(dev="x", ip=IPv6Address("fd00::1"), mac=MAC), 5).body)
     neighbour[8] = 0x04  # NUD_STALE
     assert codec.decode_neighbour(bytes(neighbour), "x")[1] is None
 
