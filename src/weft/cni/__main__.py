@@ -33,8 +33,10 @@ def main(plugin: str) -> int:
     sys.stdout.buffer.write(done.stdout)
     sys.stdout.buffer.flush()
     sys.stderr.buffer.write(done.stderr)
+    sys.stderr.buffer.flush()
     return done.exit
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
+    # Not `sys.exit`: nothing is left to do, and to take the interpreter apart takes 9 of a call's 60 ms.
+    os._exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
