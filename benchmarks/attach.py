@@ -8,13 +8,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bare import Bare
+from benchmarks.calls import Call, Steps, together
 
 WARM_UP, AT_ONCE, BURSTS = 3, 50, 5
 TURNS, A_TURN = 5, 10
@@ -52,39 +52,38 @@ class Chain:
         self._folder = folder
         self._interface = interface
 
-    def add(self, number: int, *, port: bool = False) -> float:
-        """Attach; returns milliseconds."""
-        start = time.perf_counter()
-        result = self._run("ADD", self._interface, number, None, port=False)
-        self._run("ADD", PORTMAP, number, result, port=port)
-        return (time.perf_counter() - start) * 1e3
+    def add(self, numbers: Iterable[int], *, port: bool) -> float:
+        """Attach them at once; returns milliseconds."""
+        return together(*(self._adding(number, port=port) for number in numbers))
 
-    def delete(self, number: int, *, port: bool = False) -> float:
-        """Detach; returns milliseconds."""
-        start = time.perf_counter()
-        self._run("DEL", PORTMAP, number, None, port=port)
-        self._run("DEL", self._interface, number, None, port=False)
-        return (time.perf_counter() - start) * 1e3
+    def delete(self, numbers: Iterable[int], *, port: bool) -> float:
+        """Detach them at once; returns milliseconds."""
+        return together(*(self._deleting(number, port=port) for number in numbers))
 
-    def start_only(self, number: int, *, port: bool) -> float:  # noqa: ARG002 - called as ADD is
-        """Have both programs say their versions, which they do by themselves; returns what their starts take, in ms."""
-        start = time.perf_counter()
-        for plugin in (self._interface, PORTMAP):
-            self._run("VERSION", plugin, number, None, port=False)
-        return (time.perf_counter() - start) * 1e3
+    def start_only(self, numbers: Iterable[int]) -> float:
+        """Have all programs say their versions, which they do by themselves; returns what their starts take, in ms."""
+        return together(*(self._starting(number) for number in numbers))
 
-    def _run(self, command: str, plugin: dict[str, Any], number: int, previous: Any, *, port: bool) -> Any:
-        config = {"cniVersion": VERSION, "name": self._name, **plugin}
-        if previous is not None:
-            config["prevResult"] = previous
-        if port:
-            mapping = {"hostPort": FIRST_PORT + number, "containerPort": 80, "protocol": "tcp"}
-            config["runtimeConfig"] = {"portMappings": [mapping]}
-        ran = subprocess.run(
-            [f"{self._folder}/{plugin['type']}"],
-            input=json.dumps(config).encode(),
-            capture_output=True,
-            check=False,
+    def _adding(self, number: int, *, port: bool) -> Steps:
+        result = yield self._call("ADD", self._interface, number)
+        yield self._call("ADD", {**PORTMAP, **self._mapping(number, port=port), "prevResult": result}, number)
+
+    def _deleting(self, number: int, *, port: bool) -> Steps:
+        yield self._call("DEL", {**PORTMAP, **self._mapping(number, port=port)}, number)
+        yield self._call("DEL", self._interface, number)
+
+    def _starting(self, number: int) -> Steps:
+        yield self._call("VERSION", self._interface, number)
+        yield self._call("VERSION", PORTMAP, number)
+
+    def _mapping(self, number: int, *, port: bool) -> dict[str, Any]:
+        mapping = {"hostPort": FIRST_PORT + number, "containerPort": 80, "protocol": "tcp"}
+        return {"runtimeConfig": {"portMappings": [mapping]}} if port else {}
+
+    def _call(self, command: str, plugin: dict[str, Any], number: int) -> Call:
+        return Call(
+            program=f"{self._folder}/{plugin['type']}",
+            stdin=json.dumps({"cniVersion": VERSION, "name": self._name, **plugin}).encode(),
             env={
                 "CNI_COMMAND": command,
                 "CNI_CONTAINERID": container(number),
@@ -94,9 +93,6 @@ class Chain:
                 "PATH": os.environ["PATH"],
             },
         )
-        if ran.returncode:
-            raise RuntimeError(f"{command} {plugin['type']}: {ran.stdout.decode()}{ran.stderr.decode()}")
-        return json.loads(ran.stdout) if ran.stdout.strip() else None
 
 
 def container(number: int) -> str:
@@ -136,19 +132,19 @@ def one_by_one(chain: Chain, *, port: bool, turns: int = TURNS) -> Samples:
     samples: Samples = {"add": [], "del": [], "gone": [], "add_floor": [], "del_floor": []}
     before = veths()
     for number in range(WARM_UP):
-        chain.add(number, port=port)
-        chain.delete(number, port=port)
+        chain.add([number], port=port)
+        chain.delete([number], port=port)
     for _ in range(turns):
         settle(before)
-        samples["add"] += [chain.add(number, port=port) for number in range(A_TURN)]
+        samples["add"] += [chain.add([number], port=port) for number in range(A_TURN)]
         start = time.perf_counter()
-        samples["del"] += [chain.delete(number, port=port) for number in range(A_TURN)]
+        samples["del"] += [chain.delete([number], port=port) for number in range(A_TURN)]
         while veths() > before:
             time.sleep(0.001)
         samples["gone"].append((time.perf_counter() - start) * 1e3 / A_TURN)
         settle(before)
         for number in range(A_TURN):
-            started = chain.start_only(number, port=port)
+            started = chain.start_only([number])
             with Bare(chain.bridge, container(number)) as bare:
                 samples["add_floor"].append(started + bare.attach())
                 samples["del_floor"].append(started + bare.detach())
@@ -159,21 +155,14 @@ def at_once(chain: Chain, *, port: bool) -> Samples:
     """Bursts of 50; `gone` is the time from the first DEL until the last link has gone and every address is free."""
     samples: Samples = {"add": [], "del": [], "gone": [], "add_floor": []}
     before = veths()
-
-    def burst(call: Callable[..., float], pool: ThreadPoolExecutor) -> float:
+    for _ in range(BURSTS):
+        samples["add"].append(chain.add(range(AT_ONCE), port=port))
         start = time.perf_counter()
-        list(pool.map(lambda index: call(index, port=port), range(AT_ONCE)))
-        return (time.perf_counter() - start) * 1e3
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in range(BURSTS):
-            samples["add"].append(burst(chain.add, pool))
-            start = time.perf_counter()
-            samples["del"].append(burst(chain.delete, pool))
-            while veths() > before:
-                time.sleep(0.001)
-            samples["gone"].append((time.perf_counter() - start) * 1e3)
-            samples["add_floor"].append(burst(chain.start_only, pool))
+        samples["del"].append(chain.delete(range(AT_ONCE), port=port))
+        while veths() > before:
+            time.sleep(0.001)
+        samples["gone"].append((time.perf_counter() - start) * 1e3)
+        samples["add_floor"].append(chain.start_only(range(AT_ONCE)))
     return samples | {"del_floor": samples["add_floor"]}
 
 
@@ -182,9 +171,9 @@ def started(chain: Chain) -> list[float]:
     samples = []
     for index in range(WARM_UP, WARM_UP + 10):
         before = last_pid()
-        chain.add(index, port=True)
+        chain.add([index], port=True)
         samples.append(float(last_pid() - before))
-        chain.delete(index, port=True)
+        chain.delete([index], port=True)
     return samples
 
 
@@ -203,10 +192,10 @@ def measure(chain: Chain) -> dict[str, Any]:
         }
         crowd = range(AT_ONCE, AT_ONCE + CROWD)
         for number in crowd:
-            chain.add(number, port=True)
+            chain.add([number], port=True)
         said["crowd"] = one_by_one(chain, port=True)
         for number in crowd:
-            chain.delete(number, port=True)
+            chain.delete([number], port=True)
     return said
 
 
@@ -231,9 +220,9 @@ def many() -> Samples:
     chain = Chain("wide", "/opt/cni/bin", wide, bridge="cni2")
     floor = []
     with containers(range(MANY + 1)):
-        times = [chain.add(number, port=True) for number in range(MANY)]
+        times = [chain.add([number], port=True) for number in range(MANY)]
         for _ in range(LAST):
-            started = chain.start_only(MANY, port=True)
+            started = chain.start_only([MANY])
             with Bare(chain.bridge, container(MANY)) as bare:
                 floor.append(started + bare.attach())
     return {"first": times[WARM_UP : WARM_UP + LAST], "last": times[-LAST:], "floor": floor}
