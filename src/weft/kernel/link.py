@@ -18,6 +18,7 @@ IFLA_IFNAME: Final = 3
 IFLA_MTU: Final = 4
 IFLA_LINK: Final = 5
 IFLA_MASTER: Final = 10
+IFLA_PROTINFO: Final = 12
 IFLA_TXQLEN: Final = 13
 IFLA_OPERSTATE: Final = 16
 IFLA_LINKINFO: Final = 18
@@ -62,6 +63,7 @@ IFF_LOWER_UP: Final = 0x10000
 
 _IFF_TAP: Final = 2
 _AF_INET: Final = 2
+_AF_BRIDGE: Final = 7
 _IFLA_INET_CONF: Final = 1
 _IPV4_DEVCONF_ARP_NOTIFY: Final = 22  # linux/ip.h
 _AF_INET6: Final = 10
@@ -253,11 +255,14 @@ def _set_of_family(index: int, family: int, setting: bytes) -> Message:
 
 
 def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
-    """Change settings of a bridge's port; the link must have a bridge as master."""
+    """Change settings of a bridge's port; the link must have a bridge as master.
+
+    As a port and not as a link of its own (IFLA_INFO_SLAVE_DATA): then the kernel takes the link's state to have
+    changed, and walks all routes of IPv6, 0.2 ms on a bridge with 1,000 ports.
+    """
     data = b"" if hairpin is None else u8(IFLA_BRPORT_MODE, hairpin)
     data += b"" if isolated is None else u8(IFLA_BRPORT_ISOLATED, isolated)
-    info = nest(IFLA_LINKINFO, text(IFLA_INFO_SLAVE_KIND, "bridge"), nest(IFLA_INFO_SLAVE_DATA, data))
-    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + info)
+    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(_AF_BRIDGE, 0, index, 0, 0) + nest(IFLA_PROTINFO, data))
 
 
 def delete_link(index: int) -> Message:
