@@ -19,6 +19,7 @@ from weft.cni.install import install
 from weft.cni.local import _Delegates, _open_descriptors
 from weft.cni.locks import ContainerLocks
 from weft.cni.openat import open_root
+from weft.cni.opened import describe_netns_problem
 from weft.kernel.nfnetlink import NfSocket
 
 
@@ -218,8 +219,6 @@ def test_a_namespace_that_cannot_be_used_is_described_as_by_the_daemon(
 ):
     from contextlib import ExitStack
 
-    from weft.cni.opened import describe_netns_problem
-
     daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
     said = daemon.call("ADD", {"do": "look"}, CNI_NETNS=path)["problem"]
     daemon.stop()
@@ -227,6 +226,11 @@ def test_a_namespace_that_cannot_be_used_is_described_as_by_the_daemon(
         found = _open_descriptors("bridge", path, opened)
         assert "netns" not in found.descriptors
         assert describe_netns_problem(found.problem, path) == said != ""
+
+
+@pytest.mark.parametrize("problem", ["open 99999", "open " + "9" * 50, "open ²", "open x", "statfs"])
+def test_a_reason_that_no_client_of_ours_gives_is_passed_on_as_it_is(problem: str):
+    assert problem in describe_netns_problem(problem, "/run/netns/x")
 
 
 class TestDelegates:

@@ -23,6 +23,8 @@ from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind
 
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
+_MOST: Final = 32  # descriptors that a daemon takes
+_ANOTHER: Final = "another pod's namespace"
 # Codes for what is wrong with a client: its variables, its stdin, its namespace, its version, or anything else.
 PLUGINS: Final = (*["bridge"] * 6, "loopback", "host-local", "", "no-such", "../bridge", "\x1b[0m", "x" * 5000)
 CODES: Final = frozenset({4, 5, 8, 11, 999})
@@ -30,20 +32,34 @@ CODES: Final = frozenset({4, 5, 8, 11, 999})
 
 @dataclass(slots=True, kw_only=True)
 class Hostile:
-    """One connection: what is sent, with which descriptors, and what may come back."""
+    """One connection: what is sent, with which descriptors, and what may come back.
+
+    `spoiled` are the names of descriptors that are missing, one too many, or not what they say.
+    """
 
     call: Call
     data: bytes = b""
     named: list[tuple[str, int]]
+    spoiled: set[str] = field(default_factory=set)
     fails: bool = False
     what: list[str] = field(default_factory=list)
     rans: tuple[bytes, ...] = ()
     hangs_up: bool = False
     delegated: bool = False
 
-    def wrong(self, what: str) -> None:
-        self.fails = True
+    def spoil(self, what: str, *names: str) -> None:
+        self.spoiled |= set(names)
         self.what.append(what)
+
+    def must_fail(self) -> bool:
+        """Tell whether a descriptor is spoiled that the daemon uses for this plugin."""
+        names = " ".join(name for name, _ in self.named).split()
+        if len(names) != len(self.named) or len(set(names)) < len(names) or len(names) > _MOST:
+            return True
+        used = {"own", "root"}
+        if "netns" in names:
+            used |= {"netns"} if is_outside(self.call.plugin) else {"route", *names}
+        return not used.isdisjoint(self.spoiled)
 
 
 def attempt(chance: Random, site: Site, config: Any, env: Mapping[str, str]) -> tuple[Hostile, Done | None]:
@@ -75,14 +91,10 @@ def _descriptors(site: Site, root: int, opened: ExitStack) -> dict[str, int]:
 def _spoil(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> None:
     for change in chance.sample((_missing, _surplus, _swapped, _other, _renamed, _nothing), k=chance.choice((1, 1, 2))):
         change(chance, site, hostile, opened)
-    names = tuple(name for name, _ in hostile.named)
-    if "netns" not in names:
-        hostile.fails = False  # then the others are not used
-    if is_outside(hostile.call.plugin):  # nor here, but for these
-        hostile.fails = not {"own", "root"} <= set(names)
+    hostile.fails = hostile.must_fail()
     call = replace(
         hostile.call,
-        descriptors=names,
+        descriptors=tuple(name for name, _ in hostile.named),
         netns_problem=chance.choice(("",) * 8 + ("statfs 2", "magic x", "open " + "9" * 50, "\n")),
         stdin_error=chance.choice(("",) * 8 + ("Is a directory", "x" * 5000)),
     )
@@ -106,33 +118,32 @@ def _nothing(_: Random, __: Site, hostile: Hostile, ___: ExitStack) -> None:
 
 def _missing(chance: Random, _: Site, hostile: Hostile, __: ExitStack) -> None:
     name, _fd = hostile.named.pop(chance.randrange(len(hostile.named)))
-    hostile.what.append(f"no {name}")
-    if name in ("own", "root", "route"):
-        hostile.fails = True
+    hostile.spoil(f"no {name}", name)
 
 
 def _surplus(chance: Random, _: Site, hostile: Hostile, __: ExitStack) -> None:
     count = chance.choice((1, 1, 5, 40, 200))
     fd = hostile.named[0][1]
     names = ("extra", "x/net/ipv4", "..", "net", "é", "a/b", "netfilter2")
-    hostile.named += [(f"{chance.choice(names)}{number}", fd) for number in range(count)]
-    hostile.wrong(f"{count} too many")
+    more = [(f"{chance.choice(names)}{number}", fd) for number in range(count)]
+    hostile.named += more
+    hostile.spoil(f"{count} too many", *(name for name, _ in more))
 
 
 def _swapped(chance: Random, _: Site, hostile: Hostile, __: ExitStack) -> None:
     a, b = chance.sample(range(len(hostile.named)), k=2)
     (one, first), (other, second) = hostile.named[a], hostile.named[b]
     hostile.named[a], hostile.named[b] = (one, second), (other, first)
-    hostile.wrong(f"{one} and {other} swapped")
+    hostile.spoil(f"{one} and {other} swapped", *({one, other} - {"root"}))  # which any directory may be
 
 
 def _renamed(chance: Random, _: Site, hostile: Hostile, __: ExitStack) -> None:
     at = chance.randrange(len(hostile.named))
     name = chance.choice(("", " ", "own", "netns", "..", "../ipv4", "/", "ipv4/conf", "\x1b", "é", "x" * 2000, "a b"))
-    if name != hostile.named[at][0]:
-        hostile.what.append(f"{hostile.named[at][0]} is called {name[:20]!r}")
-        hostile.named[at] = name, hostile.named[at][1]
-        hostile.fails = True
+    right, fd = hostile.named[at]
+    if name != right:
+        hostile.named[at] = name, fd
+        hostile.spoil(f"{right} is called {name[:20]!r}", right, name)
 
 
 def _other(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> None:
@@ -144,7 +155,9 @@ def _other(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> N
     made = fd()
     opened.callback(os.close, made)
     hostile.named[at] = name, made
-    hostile.wrong(f"{name} is {kind}")
+    # A namespace it is, but not the socket's.
+    wrong = "route" if (name, kind) == ("netns", _ANOTHER) else name
+    hostile.spoil(f"{name} is {kind}", wrong)
 
 
 def _others(site: Site) -> dict[str, Callable[[], int]]:
@@ -157,7 +170,7 @@ def _others(site: Site) -> dict[str, Callable[[], int]]:
         "all settings": lambda: os.open("/proc/sys/net", os.O_PATH | os.O_DIRECTORY),
         "settings below": lambda: os.open("/proc/sys/net/ipv4/conf", os.O_PATH | os.O_DIRECTORY),
         "a mount namespace": lambda: os.open("/proc/self/ns/mnt", os.O_RDONLY),
-        "another pod's namespace": lambda: site.held.call(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY)),
+        _ANOTHER: lambda: site.held.call(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY)),
         "another pod's socket": lambda: site.held.call(lambda: netlink(socket.NETLINK_ROUTE)),
         "a socket of another kind": lambda: site.free.call(lambda: netlink(_NETLINK_NETFILTER)),
         "a socket of TCP": lambda: site.free.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach()),

@@ -31,6 +31,7 @@ _SO_DOMAIN: Final = 39
 _NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
 _CLONE_NEWNET: Final = 0x40000000
 _ENOENT: Final = 2
+_ERRNO_DIGITS: Final = 4  # MAX_ERRNO is 4095 (linux/err.h)
 _BOOT_ID: Final = "/sys/kernel/random/boot_id"
 
 Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
@@ -279,7 +280,8 @@ def describe_netns_problem(problem: str, path: str) -> str:
     step, _, number = problem.partition(" ")
     if step == "magic":
         return f'unknown FS magic on "{path}": {number}'
-    reason = os.strerror(int(number)) if number.isascii() and number.isdigit() else problem
+    is_errno = number.isascii() and number.isdigit() and len(number) <= _ERRNO_DIGITS
+    reason = os.strerror(int(number)) if is_errno else problem
     reason = reason[:1].lower() + reason[1:]
     return f'failed to {"Statfs" if step == "statfs" else step} "{path}": {reason}'
 
