@@ -29,6 +29,8 @@ BEGINNINGS = {
     "daemon/commands.py",
     "daemon/main.py",
     "lab/commands.py",
+    "lab/lifecycle.py",
+    "lab/which.py",
     "lab/supervisor.py",
 }
 
