@@ -218,14 +218,29 @@ def many() -> Samples:
     delegate = {"bridge": "cni2", "hairpinMode": True, "isDefaultGateway": True}
     wide = {"type": "flannel", "subnetFile": str(WIDE), "delegate": delegate}
     chain = Chain("wide", "/opt/cni/bin", wide, bridge="cni2")
-    floor = []
-    with containers(range(MANY + 1)):
-        times = [chain.add([number], port=True) for number in range(MANY)]
-        for _ in range(LAST):
-            started = chain.start_only([MANY])
-            with Bare(chain.bridge, container(MANY)) as bare:
-                floor.append(started + bare.attach())
-    return {"first": times[WARM_UP : WARM_UP + LAST], "last": times[-LAST:], "floor": floor}
+    last = range(MANY - LAST, MANY)
+    with containers(range(MANY)):
+        again(chain, range(WARM_UP), turns=1)
+        first = again(chain, last, turns=BURSTS)
+        for number in range(MANY - LAST):
+            chain.add([number], port=True)
+        samples = {"first": first, "last": again(chain, last, turns=BURSTS), "floor": []}
+        for number in last:
+            started = chain.start_only([number])
+            with Bare(chain.bridge, container(number)) as bare:
+                samples["floor"].append(started + bare.attach())
+    return samples
+
+
+def again(chain: Chain, numbers: Sequence[int], *, turns: int) -> list[float]:
+    """Attach them one by one and detach them, so many times; returns what each ADD took."""
+    samples = []
+    before = veths()
+    for _ in range(turns):
+        samples += [chain.add([number], port=True) for number in numbers]
+        chain.delete(numbers, port=True)
+        settle(before)
+    return samples
 
 
 def main() -> None:

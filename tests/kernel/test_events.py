@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from ipaddress import IPv4Address, ip_address, ip_network
 
 import pytest
@@ -254,10 +255,13 @@ def test_the_carrier_of_the_uplink_takes_no_routes_along(netns: Netns) -> None:
     netns.run("ip addr add 10.0.0.1/24 dev eth0")
     routes = [Route(dst=ip_network(f"10.1.{number}.0/24"), via=ip_address("10.0.0.9"), dev="eth0") for number in (3, 4)]
     assert apply(netns.rtnl, [Put(routes[0])]) == []
-    netns.run("ip link set far0 down")
-    eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later
-    assert apply(netns.rtnl, [Put(routes[1])]) == []
-    assert [info.dst for info in netns.rtnl.routes(protocol=PROTOCOL)] == [route.dst for route in routes]
+    made = netns.call(lambda: Monitor.open(netns.rtnl, devices=set(), uplinks={"eth0"}, ports={netns.rtnl.port}))
+    with closing(made) as monitor:
+        netns.run("ip link set far0 down")
+        eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later
+        assert apply(netns.rtnl, [Put(routes[1])]) == []
+        assert [info.dst for info in netns.rtnl.routes(protocol=PROTOCOL)] == [route.dst for route in routes]
+        assert monitor.read() == []
 
 
 def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.netns import Netns, wire
+from tests.support.weftd import eventually
 from weft.kernel.netlink import NetlinkError
 from weft.model.net import Mac
 
@@ -171,6 +172,4 @@ def test_wire_joins_two_namespaces(netns: Netns, make_netns) -> None:
     one_end, other_end = wire(netns, other)
     for there, index, ip in ((netns, one_end, "10.0.0.1"), (other, other_end, "10.0.0.2")):
         there.rtnl.add_address(index, ip_address(ip), 24)
-        link = there.rtnl.link(index)
-        assert link is not None
-        assert link.running
+        eventually(lambda there=there, index=index: there.rtnl.link(index).operstate == 6)

@@ -1,11 +1,14 @@
 """Routes that somebody takes away, and those that take another's place."""
 
+import re
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.support.weftd import HOST_GW, VXLAN, Cluster, eventually
 
+HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "run-weftd.md"
 BACKENDS = pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
 
 
@@ -53,3 +56,15 @@ def test_a_subnet_of_another_length_takes_over_the_base_of_one_that_goes(cluster
     node.sees("ip route", "^10.5.50.0/25 ")
     eventually(lambda: "10.5.50.0/24" not in node.ip("route"))
     assert "10.5.50.0/25" in node.ip("route")
+
+
+def test_on_the_way_back_to_flannel_routes_are_made_as_its_own(cluster: Cluster):
+    cluster.configure(HOST_GW)
+    cluster.peers(range(50, 60), BackendType="host-gw")
+    node = cluster.node(1).start()
+    ours = node.ip("route show proto 165")
+    node.stop()
+    [command] = re.findall(r"```sh\n(ip -4 route show .*)\n```", HOWTO.read_text())
+    node.netns.run(command)
+    assert node.ip("route show root 10.5.0.0/16 proto boot scope global") == re.sub(r" scope \d+", "", ours)
+    node.ip("route del 10.5.50.0/24 via 172.31.0.50 scope global")

@@ -124,8 +124,11 @@ def test_routes_outlive_a_cable_that_is_pulled_for_a_moment(cluster: Cluster, ba
     for _ in range(2):
         plugged.run(f"ip link set {node.port} down")
         node.sees("ip link show eth0", "NO-CARRIER")
+        assert "10.5.50.0/24" in node.ip("route")
         plugged.run(f"ip link set {node.port} up")
-        node.sees("ip route", "10.5.50.0/24")
+        node.sees("ip link show eth0", "LOWER_UP")
+        assert "10.5.50.0/24" in node.ip("route")
+    assert not node.lines("ROUTE-001")
 
 
 def test_a_subnet_file_that_could_not_be_written_costs_readiness_only_until_it_can(cluster: Cluster):

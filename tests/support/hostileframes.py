@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from tests.support.cniframes import SECONDS, decode_done, encode_call
 from tests.support.hostilesite import Site
+from weft.cni.server import _MAX_DESCRIPTORS
 from weft.cni.settings import is_outside, open_settings
 from weft.model.value import replace
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind
 
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
-_MOST: Final = 32  # descriptors that a daemon takes
 _ANOTHER: Final = "another pod's namespace"
 # Codes for what is wrong with a client: its variables, its stdin, its namespace, its version, or anything else.
 PLUGINS: Final = (*["bridge"] * 6, "loopback", "host-local", "", "no-such", "../bridge", "\x1b[0m", "x" * 5000)
@@ -54,7 +54,7 @@ class Hostile:
     def must_fail(self) -> bool:
         """Tell whether a descriptor is spoiled that the daemon uses for this plugin."""
         names = " ".join(name for name, _ in self.named).split()
-        if len(names) != len(self.named) or len(set(names)) < len(names) or len(names) > _MOST:
+        if len(names) != len(self.named) or len(set(names)) < len(names) or len(names) > _MAX_DESCRIPTORS:
             return True
         used = {"own", "root"}
         if "netns" in names:

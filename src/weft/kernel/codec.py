@@ -27,10 +27,12 @@ Plain = Address | Route | Neighbour | FdbEntry
 
 _NOWHERE: Final = IPv4Address(0)
 _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
-_COMES_WITH_IPV6: Final = frozenset((route.RTA_CACHEINFO, route.RTA_PREF))
-# What the kernel says of a route as we make it; anything more was added by someone.
-_PLAIN_ROUTE: Final = _COMES_WITH_IPV6 | frozenset(
-    (route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE)
+# What the kernel says of a route as we make it, the last two of IPv6; anything more was added by someone.
+_PLAIN_ROUTE: Final = frozenset(
+    (
+        *(route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE),
+        *(route.RTA_CACHEINFO, route.RTA_PREF),
+    )
 )
 # struct rtmsg, then length, type and value of each attribute.
 _USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")

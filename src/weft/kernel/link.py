@@ -59,7 +59,6 @@ IFF_LOOPBACK: Final = 0x8
 IFF_POINTOPOINT: Final = 0x10
 IFF_PROMISC: Final = 0x100
 IFF_ALLMULTI: Final = 0x200
-IFF_LOWER_UP: Final = 0x10000
 
 _IFF_TAP: Final = 2
 _AF_INET: Final = 2
@@ -89,7 +88,6 @@ def parse_link(body: bytes) -> LinkInfo:
         mtu=attrs.number(IFLA_MTU) or 0,
         mac=attrs.mac(IFLA_ADDRESS),
         up=bool(flags & IFF_UP),
-        running=bool(flags & IFF_LOWER_UP),
         loopback=bool(flags & IFF_LOOPBACK),
         point_to_point=bool(flags & IFF_POINTOPOINT),
         promisc=bool(flags & IFF_PROMISC),
@@ -257,8 +255,8 @@ def _set_of_family(index: int, family: int, setting: bytes) -> Message:
 def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
     """Change settings of a bridge's port; the link must have a bridge as master.
 
-    As a port and not as a link of its own (IFLA_INFO_SLAVE_DATA): then the kernel takes the link's state to have
-    changed, and walks all routes of IPv6, 0.2 ms on a bridge with 1,000 ports.
+    Set through IFLA_INFO_SLAVE_DATA, the kernel would take the state of the link to have changed, and walk all IPv6
+    routes: 0.2 ms on a bridge with 1,000 ports.
     """
     data = b"" if hairpin is None else u8(IFLA_BRPORT_MODE, hairpin)
     data += b"" if isolated is None else u8(IFLA_BRPORT_ISOLATED, isolated)

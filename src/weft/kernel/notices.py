@@ -223,4 +223,4 @@ def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
 
 def _facts(info: LinkInfo) -> tuple[object, ...]:
     """What of an uplink decides about anything of ours."""
-    return info.name, info.index, info.mtu, info.up, info.running, info.mac
+    return info.name, info.index, info.mtu, info.up, info.mac

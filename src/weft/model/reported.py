@@ -55,9 +55,9 @@ class LinkInfo(Value):
     """A network interface (linux/if_link.h).
 
     `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is
-    what the administrator set, `running` whether there is a carrier as well. `master` is the index of the
-    bridge it belongs to, `link` of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for
-    none) that index belongs to another namespace. `operstate` is the kernel's number (RFC 2863; 6 is up).
+    what the administrator set, `operstate` the kernel's number (RFC 2863; 6 is up). `master` is the index of the
+    bridge it belongs to, `link` of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for none)
+    that index belongs to another namespace.
     """
 
     index: int
@@ -66,7 +66,6 @@ class LinkInfo(Value):
     mtu: int = 0
     mac: Mac | None = None
     up: bool = False
-    running: bool = False
     loopback: bool = False
     point_to_point: bool = False
     promisc: bool = False
