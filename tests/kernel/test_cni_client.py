@@ -16,9 +16,9 @@ from tests.support.cniclient import answering, compiled, done_frame, error, read
 from tests.support.netns import Netns
 from weft.cni import build, plugins
 from weft.cni.install import install
-from weft.cni.settings import is_outside, settings_for
+from weft.cni.settings import is_outside
 from weft.wire import cni, frames
-from weft.wire.frames import Frame
+from weft.wire.frames import Frame, Kind
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +72,13 @@ class TestDescriptors:
             assert run(program, b"{}", CNI_NETNS=netns, **env).returncode == 0
         return sent
 
-    def test_the_directories_of_the_containers_settings_and_never_all_at_once(
-        self, program: Path, tmp_path: Path, netns: Netns
-    ):
+    def test_namespaces_the_root_and_a_socket(self, program: Path, tmp_path: Path, netns: Netns):
         sent = self.ask(program, tmp_path / "sock", netns.path)
         assert sent.pop("own") == str(Path("/proc/self/ns/net").readlink())
         assert sent.pop("netns") == f"net:[{os.fstat(netns.fd).st_ino}]"
         assert sent.pop("root") == "/"
         assert sent.pop("route").startswith("socket:")
-        assert sent == {"ipv6": "/proc/sys/net/ipv6"}
-
-    def test_tuning_may_be_told_to_write_to_any(self, program: Path, tmp_path: Path, netns: Netns):
-        sent = self.ask(shutil.copy2(program, tmp_path / "tuning"), tmp_path / "sock", netns.path)
-        inside = netns.run("cd /proc/sys/net; ls -d */ | tr -d /").split()
-        assert {name: path for name, path in sent.items() if path.startswith("/proc/sys")} == {
-            name: f"/proc/sys/net/{name}" for name in inside
-        }
+        assert sent == {}
 
     @pytest.mark.parametrize("plugin", plugins.NAMES)
     def test_who_works_outside_is_given_the_namespace_alone(
@@ -100,7 +91,7 @@ class TestDescriptors:
             assert sorted(sent) == ["netns-only", "own", "root"]
         else:
             assert sent["netns"] == namespace
-            assert {"route", *(settings_for(plugin) or ("ipv4", "core"))} <= sent.keys()
+            assert sorted(sent) == ["netns", "own", "root", "route"]
 
     @pytest.mark.parametrize("plugin", ["bridge", "portmap"])
     def test_what_is_no_network_namespace_is_not_sent(self, program: Path, tmp_path: Path, plugin: str):
@@ -125,6 +116,73 @@ class TestDescriptors:
 
     def test_without_a_namespace_there_are_none(self, program: Path, tmp_path: Path):
         assert sorted(self.ask(program, tmp_path / "sock", "")) == ["own", "root"]
+
+
+class TestSettings:
+    """Directories of the container's settings, which are opened when the daemon asks for them."""
+
+    def ask(self, program: Path, path: Path, netns: str, *names: bytes) -> tuple[dict[bytes, str], bytes]:
+        """How the client answers for each name: the path of what it sends, or the errno; and its own end."""
+        said: dict[bytes, str] = {}
+
+        def serve(connection: socket.socket) -> None:
+            read_frame(connection)
+            for name in names:
+                connection.sendall(frames.encode(Frame(kind=Kind.OPEN, fields=(name,))))
+                data, fds, _, _ = socket.recv_fds(connection, 1 << 16, 9)
+                frame = frames.Reader().feed(data)
+                assert frame
+                number = frames.decode_opened(frame)
+                said[name] = errno.errorcode[number] if number else str(Path(f"/proc/self/fd/{fds[0]}").readlink())
+                assert len(fds) == (number == 0)
+                said[name] += f" {self.forwarding(fds[0])}" if name == b"ipv4" and fds else ""
+                for fd in fds:
+                    os.close(fd)
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(path, serve) as env:
+            return said, run(program, b"{}", CNI_NETNS=netns, **env).stdout
+
+    def forwarding(self, fd: int) -> str:
+        setting = os.open("ip_forward", os.O_RDONLY, dir_fd=fd)
+        try:
+            return os.read(setting, 9).decode().strip()
+        finally:
+            os.close(setting)
+
+    def test_those_of_the_container(self, program: Path, tmp_path: Path, netns: Netns):
+        machine = Path("/proc/sys/net/ipv4/ip_forward").read_text().strip()
+        for value in ("0", "1"):
+            netns.run(f"sysctl -qw net.ipv4.ip_forward={value}")
+            said, _ = self.ask(program, tmp_path / f"sock{value}", netns.path, b"ipv4", b"core")
+            assert said == {b"ipv4": f"/proc/sys/net/ipv4 {value}", b"core": "/proc/sys/net/core"}
+        assert Path("/proc/sys/net/ipv4/ip_forward").read_text().strip() == machine
+
+    @pytest.mark.parametrize("name", [b"..", b".", b"../net/ipv4", b"ipv4/conf", b"none", b"/etc", b"\xff"])
+    def test_what_is_none_has_an_errno(self, program: Path, tmp_path: Path, netns: Netns, name: bytes):
+        said, out = self.ask(program, tmp_path / "sock", netns.path, name, b"core")
+        assert said == {name: "ENOENT", b"core": "/proc/sys/net/core"}
+        assert out == b"fine"
+
+    def test_without_a_container_there_are_none(self, program: Path, tmp_path: Path):
+        assert self.ask(program, tmp_path / "sock", "", b"ipv6") == ({b"ipv6": "ENOENT"}, b"fine")
+
+    def test_delegates_run_in_the_callers_namespace_after_it(self, program: Path, tmp_path: Path, netns: Netns):
+        (tmp_path / "where").write_text("#!/bin/sh\nreadlink /proc/self/ns/net\n")
+        (tmp_path / "where").chmod(0o755)
+        said: list[bytes] = []
+
+        def serve(connection: socket.socket) -> None:
+            read_frame(connection)
+            connection.sendall(frames.encode_open("core"))
+            read_frame(connection)
+            connection.sendall(run_frame(b"where", b""))
+            said.append(frames.decode_ran(read_frame(connection)).stdout)
+            connection.sendall(done_frame(b"0", b"", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            run(program, b"{}", CNI_NETNS=netns.path, CNI_PATH=str(tmp_path), **env)
+        assert said == [f"{Path('/proc/self/ns/net').readlink()}\n".encode()]
 
 
 class TestVersion:

@@ -13,7 +13,7 @@ from tests.support.netns import Netns
 from weft.cni.files import RootedFiles
 from weft.cni.locks import VARIABLE, ContainerLocks
 from weft.cni.openat import fs_magic, open_root
-from weft.cni.settings import Settings, open_settings
+from weft.cni.settings import Settings, open_all_settings
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ class TestContainers:
 class TestSettings:
     @pytest.fixture
     def opened(self, netns: Netns) -> Iterator[dict[str, int]]:
-        opened = netns.call(open_settings)
+        opened = netns.call(open_all_settings)
         yield opened
         for fd in opened.values():
             os.close(fd)
@@ -327,7 +327,7 @@ class TestSettings:
         assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
 
     def test_those_of_another_namespace_are_told_apart(self, opened: dict[str, int]):
-        machine = open_settings()
+        machine = open_all_settings()
         assert [name for name, fd in opened.items() if Settings(machine).same(name, fd)] == []
         assert all(Settings(opened).same(name, fd) for name, fd in opened.items())
         assert not Settings({}).same("ipv4", opened["ipv4"])

@@ -1,5 +1,6 @@
 """The daemon's CNI server, as a process in a namespace, with the real client and with clients that break the rules."""
 
+import errno
 import json
 import os
 import signal
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
-from tests.support.cniframes import call, decode_done, descriptors, encode_call, exchange, read_done
+from tests.support.cniframes import call, decode_done, descriptors, encode_call, encode_opened, exchange, read_done
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
-from weft.cni.settings import open_settings
+from weft.cni.settings import open_all_settings, open_settings
 from weft.wire import frames
 from weft.wire.frames import Call, Frame, Kind
 
@@ -245,27 +246,63 @@ class TestRefusals:
         with Path("/proc/self/ns/mnt").open() as mount:
             assert self.ask(daemon, mount.fileno())["code"] == 8
 
+    def give(self, daemon: CniDaemon, netns: Netns, number: int, *fds: int) -> frames.Done | None:
+        """As a client that answers with this when it is asked for the container's settings of IPv4."""
+
+        def inside() -> frames.Done | None:
+            with self.route_socket(netns) as route, descriptors(netns.fd, route=route.fileno()) as named:
+                stdin = b'{"del": "set", "name": "net/ipv4/ip_forward", "value": "1"}'
+                with socket.socket(socket.AF_UNIX) as sock:
+                    sock.settimeout(SECONDS)
+                    sock.connect(str(daemon.socket))
+                    socket.send_fds(sock, [call(ENV, named, stdin=stdin)], list(named.values()))
+                    assert sock.recv(1 << 16) == frames.encode_open("ipv4")
+                    socket.send_fds(sock, [encode_opened(number)], fds)
+                    return read_done(sock)
+
+        return daemon.netns.call(inside)
+
     @pytest.mark.parametrize("path", ["/proc/sys/net", "/proc/sys/net/ipv6", "/proc/sys/net/ipv4/conf", "/etc"])
     def test_settings_that_are_not_what_they_say(self, daemon: CniDaemon, netns: Netns, path: str):
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
         try:
-            with self.route_socket(netns) as sock:
-                answer = self.ask(daemon, netns.fd, route=sock.fileno(), ipv4=fd)
+            done = self.give(daemon, netns, 0, fd)
         finally:
             os.close(fd)
-        assert "directory of settings 'ipv4'" in str(answer["msg"])
+        assert done
+        assert "directory of settings 'ipv4'" in json.loads(done.stdout)["msg"]
 
     def test_the_hosts_settings_in_place_of_the_containers(self, daemon: CniDaemon, netns: Netns):
-        fd = daemon.netns.call(lambda: os.open("/proc/sys/net/core", os.O_PATH | os.O_DIRECTORY))
+        fd = daemon.netns.call(lambda: open_settings("ipv4"))
         try:
-            with self.route_socket(netns) as sock:
-                answer = self.ask(daemon, netns.fd, route=sock.fileno(), core=fd)
+            done = self.give(daemon, netns, 0, fd)
         finally:
             os.close(fd)
-        assert answer == {"code": 8, "msg": "the directory of settings 'core' is the host's, not the container's"}
+        assert done
+        said = {"code": 8, "msg": "the directory of settings 'ipv4' is the host's, not the container's"}
+        assert json.loads(done.stdout) == said
+
+    def test_the_containers_settings(self, daemon: CniDaemon, netns: Netns):
+        fd = netns.call(lambda: open_settings("ipv4"))
+        try:
+            done = self.give(daemon, netns, 0, fd)
+        finally:
+            os.close(fd)
+        assert done
+        assert json.loads(done.stdout)["container"] == "1"
+        assert netns.run("cat /proc/sys/net/ipv4/ip_forward") == "1\n"
+
+    def test_settings_that_are_said_to_be_opened_and_do_not_come(self, daemon: CniDaemon, netns: Netns):
+        assert self.give(daemon, netns, 0) is None
+        assert daemon.call("ADD", {"do": "look"})["plugin"] == "bridge"
+
+    def test_settings_that_cannot_be_opened(self, daemon: CniDaemon, netns: Netns):
+        done = self.give(daemon, netns, errno.ENOENT)
+        assert done
+        assert "No such file" in json.loads(done.stdout)["error"]
 
     def test_an_older_client_that_sends_three_directories(self, daemon: CniDaemon, netns: Netns):
-        opened = netns.call(open_settings)
+        opened = netns.call(open_all_settings)
         old = {name: opened[name] for name in ("ipv4", "ipv6", "core")}
         try:
             with self.route_socket(netns) as sock:

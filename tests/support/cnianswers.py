@@ -3,6 +3,7 @@
 The model reads the same bytes: it says which answer the client prints, or that there is only error 11.
 """
 
+import errno
 import re
 import shutil
 import socket
@@ -18,7 +19,7 @@ from typing import Final
 
 from tests.support.cniclient import check_sane, error, read_frame
 from weft.wire import frames
-from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Done, Kind, Ran
+from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Done, Frame, Kind, Ran
 
 # The client's own limits.
 MAX_NAME: Final = 64
@@ -33,6 +34,10 @@ NAMES: Final = (
 CHANGES: Final = (
     *(b"A=b", b"A", b"A=", b"PATH=/none", b"PATH", b"CNI_PATH=/", b"CNI_PATH", b"CNI_COMMAND=DEL", b"=", b"=x", b"==="),
     *(b"", b"a\0b", b"\0", b"\xff=\xff", b"A=\n\n", b"LD_BIND_NOW=1", b"K=" + b"v" * 8000, b"K" * 16_384, b"%n=%n"),
+)
+DIRECTORIES: Final = (
+    *(b"ipv4", b"ipv6", b"core", b"", b".", b"..", b"../net/ipv4", b"ipv4/conf", b"none", b"x" * 63, b"x" * 64),
+    *(b"ipv4\0", b"\xff\xfe", b"%s%n", b"\n"),
 )
 STATUSES: Final = (b"0", b"1", b"7", b"255", b"256", b"0000255", b"00000255", b"-1", b"+1", b" 1", b"1 ", b"0x1", b"")
 PATHS: Final = (
@@ -79,7 +84,7 @@ class Stream:
 
 def make_stream(chance: Random, directory: Path) -> Stream:
     """Some orders and an answer, as they should be or not."""
-    frames_ = [_run(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2, 3)))]
+    frames_ = [chance.choice((_open, _run, _run, _run))(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2, 3)))]
     frames_ += [_any(chance) for _ in range(chance.choice((0, 0, 0, 1)))]
     frames_.append(_done(chance))
     data = bytearray(b"".join(frames_))
@@ -120,13 +125,18 @@ def _run(chance: Random) -> bytes:
     return _frame(chance, Kind.RUN, [chance.choice(NAMES), _blob(chance), *changes])
 
 
+def _open(chance: Random) -> bytes:
+    fields = [chance.choice(DIRECTORIES) for _ in range(chance.choice((1,) * 9 + (0, 2)))]
+    return _frame(chance, Kind.OPEN, fields)
+
+
 def _done(chance: Random) -> bytes:
     status = chance.choice((b"0", b"1") * 8 + STATUSES)
     return _frame(chance, Kind.DONE, [status, _blob(chance), chance.randbytes(chance.choice((0, 9, 70_000)))])
 
 
 def _any(chance: Random) -> bytes:
-    kind = chance.choice((Kind.CALL, Kind.RUN, Kind.RAN, Kind.DONE, 0, 9, 0xFFFF))
+    kind = chance.choice((*Kind, 0, 9, 0xFFFF))
     return _frame(chance, kind, [chance.randbytes(chance.randrange(9)) for _ in range(chance.randrange(7))])
 
 
@@ -153,9 +163,12 @@ def _mutate(chance: Random, data: bytearray) -> None:
 
 @dataclass(slots=True)
 class _Meaning:
-    """What a stream means: the orders that must be carried out, then an answer, or None for error 11."""
+    """What a stream means: the orders that must be carried out, then an answer, or None for error 11.
 
-    orders: list[tuple[bytes, bytes]] = field(default_factory=list)
+    An order is a delegate's name and stdin, or that of a directory alone.
+    """
+
+    orders: list[tuple[bytes, ...]] = field(default_factory=list)
     answer: Done | None = None
 
 
@@ -169,9 +182,9 @@ def meaning(data: bytes) -> _Meaning:
         at += size
         if fields is not None and kind == Kind.DONE:
             read.answer = _answer(fields)
-        if fields is None or kind != Kind.RUN or version != frames.VERSION or not _is_order(fields):
+        if fields is None or version != frames.VERSION or not _is_order(kind, fields):
             break
-        read.orders.append((fields[0], fields[1]))
+        read.orders.append(tuple(fields[:2]))
     return read
 
 
@@ -193,8 +206,11 @@ def _answer(fields: list[bytes]) -> Done | None:
     return Done(exit=int(fields[0]), stdout=fields[1], stderr=fields[2])
 
 
-def _is_order(fields: list[bytes]) -> bool:
-    if len(fields) < 2 or not 0 < len(fields[0]) < MAX_NAME or 0 in fields[0]:
+def _is_order(kind: int, fields: list[bytes]) -> bool:
+    named = len(fields) > 0 and 0 < len(fields[0]) < MAX_NAME and 0 not in fields[0]
+    if kind == Kind.OPEN:
+        return named and len(fields) == 1
+    if kind != Kind.RUN or not named or len(fields) < 2:
         return False
     room = MAX_CHANGES
     for change in fields[2:]:
@@ -245,16 +261,20 @@ class Judge:
         assert (done.returncode, done.stdout) == (expected.answer.exit, expected.answer.stdout)
         assert done.stderr == expected.answer.stderr
         assert self._over.wait(10)
-        for (name, stdin), ran in zip(expected.orders, _rans(self._heard), strict=True):
-            _check_ran(name, stdin, ran)
+        for order, frame in zip(expected.orders, _heard(self._heard), strict=True):
+            if len(order) == 1:
+                # These calls have no container.
+                assert frames.decode_opened(frame) == errno.ENOENT
+            else:
+                _check_ran(*order, frames.decode_ran(frame))
 
 
-def _rans(data: bytes) -> Iterator[Ran]:
+def _heard(data: bytes) -> Iterator[Frame]:
     while data:
         size = frames.HEADER_SIZE + unpack_from(">I", data)[0]
         frame = frames.Reader().feed(data[:size])
         assert frame is not None
-        yield frames.decode_ran(frame)
+        yield frame
         data = data[size:]
 
 

@@ -139,11 +139,12 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
                 "boot": host.boot_id,
             }
         case "set":
-            host.container.sysctls.write(config["name"], config["value"])
-            answer |= {
-                "container": host.container.sysctls.read(config["name"]),
-                "host": host.sysctls.read(config["name"]),
-            }
+            try:
+                host.container.sysctls.write(config["name"], config["value"])
+                answer["container"] = host.container.sysctls.read(config["name"])
+            except OSError as error:
+                answer["error"] = str(error)
+            answer["host"] = host.sysctls.read(config["name"])
         case "read":
             answer["read"] = host.files.read(config["path"]).decode()
         case "write":

@@ -98,6 +98,11 @@ def encode_ran(ran: frames.Ran) -> bytes:
     return frames.encode(frames.Frame(kind=frames.Kind.RAN, fields=(status, ran.stdout, ran.stderr)))
 
 
+def encode_opened(number: int) -> bytes:
+    """Return the client's frame about a directory that it was to open; with 0 a descriptor goes along."""
+    return frames.encode(frames.Frame(kind=frames.Kind.OPENED, fields=(str(number).encode(),)))
+
+
 def decode_done(frame: frames.Frame) -> frames.Done:
     """Read the daemon's answer. `FrameError` if the frame is none."""
     if frame.kind != frames.Kind.DONE or len(frame.fields) != 3:

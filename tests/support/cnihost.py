@@ -20,7 +20,7 @@ from weft.cni.files import RootedFiles
 from weft.cni.host import RETIRED, Done, Host, Ran, Request
 from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
-from weft.cni.settings import Settings, is_outside, open_settings, settings_for
+from weft.cni.settings import Settings, is_outside, open_all_settings, open_settings
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 
@@ -75,7 +75,7 @@ class Site:
 
         def opened() -> Node:
             own = Path("/proc/thread-self/ns/net").stat()
-            settings, state = open_settings(), open_root(str(self.directory / "state"))
+            settings, state = open_all_settings(), open_root(str(self.directory / "state"))
             for descriptor in (*settings.values(), state):
                 self.host.closing.callback(os.close, descriptor)
             return Node(
@@ -216,6 +216,12 @@ class Site:
             stack.callback(os.close, fd)
             descriptors[name] = fd
 
+        def settings(name: str) -> int:
+            assert container is not None
+            fd = container.call(lambda: open_settings(name))
+            stack.callback(os.close, fd)
+            return fd
+
         descriptors: dict[str, int] = {}
         keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY))
         keep("root", open_root("/"))
@@ -232,6 +238,7 @@ class Site:
             env=env,
             netns_problem=problem,
             delegate=_delegate(env),
+            settings=settings,
         )
 
 
@@ -241,7 +248,7 @@ def _descriptors(plugin: str) -> dict[str, int]:
     if is_outside(plugin):
         sock.close()
         return {"netns-only": netns}
-    return {"netns": netns, "route": sock.detach(), **open_settings(settings_for(plugin))}
+    return {"netns": netns, "route": sock.detach()}
 
 
 def _delegate(env: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str], bytes], Ran | None]:

@@ -25,8 +25,20 @@ from weft.wire.frames import Call, Done, Frame, FrameError, Kind
 
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _ANOTHER: Final = "another pod's namespace"
+# It asks its client for a directory, and changes nothing in there: so it is anyhow.
+_TUNING: Final = {"sysctl": {"net.core.somaxconn": "4096"}, "prevResult": {"cniVersion": "1.1.0"}}
 # Codes for what is wrong with a client: its variables, its stdin, its namespace, its version, or anything else.
-PLUGINS: Final = (*["bridge"] * 6, "loopback", "host-local", "", "no-such", "../bridge", "\x1b[0m", "x" * 5000)
+PLUGINS: Final = (
+    *["bridge"] * 6,
+    *["tuning"] * 3,
+    "loopback",
+    "host-local",
+    "",
+    "no-such",
+    "../bridge",
+    "\x1b[0m",
+    "x" * 5000,
+)
 CODES: Final = frozenset({4, 5, 8, 11, 999})
 
 
@@ -44,6 +56,7 @@ class Hostile:
     fails: bool = False
     what: list[str] = field(default_factory=list)
     rans: tuple[bytes, ...] = ()
+    opened: tuple[tuple[bytes, int], ...] = ()
     hangs_up: bool = False
     delegated: bool = False
 
@@ -58,7 +71,7 @@ class Hostile:
             return True
         used = {"own", "root"}
         if "netns" in names:
-            used |= {"netns"} if is_outside(self.call.plugin) else {"route", *names}
+            used |= {"netns"} if is_outside(self.call.plugin) else {"netns", "route"}
         return not used.isdisjoint(self.spoiled)
 
 
@@ -67,7 +80,9 @@ def attempt(chance: Random, site: Site, config: Any, env: Mapping[str, str]) -> 
 
     def inside() -> tuple[Hostile, Done | None]:
         with ExitStack() as opened, site.root() as root:
-            call = Call(plugin=chance.choice(PLUGINS), stdin=json.dumps(config).encode(), env=dict(env))
+            plugin = chance.choice(PLUGINS)
+            stdin = json.dumps({**config, **_TUNING} if plugin == "tuning" else config).encode()
+            call = Call(plugin=plugin, stdin=stdin, env=dict(env))
             hostile = Hostile(call=call, named=list(_descriptors(site, root, opened).items()))
             _spoil(chance, site, hostile, opened)
             return hostile, _converse(site.socket, hostile)
@@ -80,7 +95,7 @@ def _descriptors(site: Site, root: int, opened: ExitStack) -> dict[str, int]:
 
     def within() -> dict[str, int]:
         route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        return {"route": route.detach(), **open_settings()}
+        return {"route": route.detach()}
 
     own, found = os.open("/proc/thread-self/ns/net", os.O_RDONLY), site.free.call(within)
     for fd in (own, *found.values()):
@@ -104,6 +119,7 @@ def _spoil(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> N
         hostile.what.append("broken bytes")
         hostile.fails = False  # whatever it says now
     hostile.rans = tuple(_ran(chance) for _ in range(8))
+    hostile.opened = tuple(_opened(chance, site, opened) for _ in range(8))
     hostile.hangs_up = chance.random() < 0.1
 
 
@@ -216,6 +232,20 @@ def _ran(chance: Random) -> bytes:
     return _broken(chance, data) if chance.random() < 0.3 else data
 
 
+def _opened(chance: Random, site: Site, opened: ExitStack) -> tuple[bytes, int]:
+    """What this client says that it has opened, and what it sends."""
+    kinds = {
+        "the right one": lambda: site.free.call(lambda: open_settings("core")),
+        "the host's": lambda: open_settings("core"),
+        **_others(site),
+    }
+    fd = kinds[chance.choice((*["the right one"] * 9, *kinds))]()
+    opened.callback(os.close, fd)
+    number = chance.choice((b"0",) * 5 + (b"2", b"4095", b"4096", b"-1", b"", b"x" * 99))
+    data = frames.encode(Frame(kind=chance.choice((Kind.OPENED,) * 5 + (Kind.RAN, Kind.OPEN)), fields=(number,)))
+    return (_broken(chance, data) if chance.random() < 0.2 else data), fd
+
+
 def _complete(data: bytes) -> bool:
     """Tell whether the daemon can judge it without more: a frame, or what can never become one."""
     try:
@@ -238,7 +268,7 @@ def _converse(path: Path, hostile: Hostile) -> Done | None:
 
 
 def _listen(sock: socket.socket, hostile: Hostile) -> Done | None:
-    rans = iter(hostile.rans)
+    rans, directories = iter(hostile.rans), iter(hostile.opened)
     reader = frames.Reader()
     with suppress(ConnectionResetError, BrokenPipeError):
         while data := sock.recv(1 << 16):
@@ -247,8 +277,8 @@ def _listen(sock: socket.socket, hostile: Hostile) -> Done | None:
                 return decode_done(frame)
             if frame is not None:
                 hostile.delegated = True
-                ran = next(rans)
-                sock.sendall(ran)
-                if not _complete(ran):  # a delegate may take as long as it likes
+                answer, *fds = next(directories) if frame.kind == Kind.OPEN else (next(rans),)
+                socket.send_fds(sock, [answer or b"\0"], fds)
+                if not _complete(answer):  # a delegate may take as long as it likes
                     sock.shutdown(socket.SHUT_WR)
     return None

@@ -15,7 +15,7 @@ from weft.cni.host import Done, Ran, Request
 from weft.cni.locks import VARIABLE, ContainerLocks, Turn
 from weft.cni.openat import fs_magic, open_root
 from weft.cni.opened import Node, OpenedHost, open_node
-from weft.cni.settings import is_outside, open_settings, settings_for
+from weft.cni.settings import is_outside, open_settings
 from weft.kernel.netns import run_in
 from weft.kernel.nfnetlink import NfSocket
 from weft.model.value import Value, field
@@ -63,6 +63,7 @@ def run(plugin: str, env: Mapping[str, str], *, stdin: bytes, stdin_error: str, 
                         env=variables,
                         netns_problem=found.problem,
                         delegate=_Delegates(env, turn).run,
+                        settings=lambda name: _open_settings(found, name, opened),
                     )
                 )
             )
@@ -111,7 +112,7 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
         if is_outside(plugin):
             return {}
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        return {"route": sock.detach(), **open_settings(settings_for(plugin))}
+        return {"route": sock.detach()}
 
     keep("own", os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     keep("root", open_root("/"))
@@ -129,6 +130,13 @@ def _open_descriptors(plugin: str, path: str, opened: ExitStack) -> _Found:
     for name, fd in inner.items():
         keep(name, fd)
     return found
+
+
+def _open_settings(found: _Found, name: str, opened: ExitStack) -> int:
+    """Open a directory of the container's settings; `opened` closes it."""
+    fd = run_in(found.descriptors["netns"], lambda: open_settings(name))
+    opened.callback(os.close, fd)
+    return fd
 
 
 def _open_netns(path: str, found: _Found) -> int | None:

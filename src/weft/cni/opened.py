@@ -15,15 +15,13 @@ from weft.cni import locks
 from weft.cni.files import RootedFiles
 from weft.cni.host import Container, Ran, StoreViews
 from weft.cni.openat import open_root
-from weft.cni.settings import Settings, is_outside, open_settings
+from weft.cni.settings import Settings, is_outside, open_all_settings
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
 from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
 
-# Descriptors that are no directory of settings: those have their own name (`weft.wire.frames`).
-_NO_SETTINGS: Final = frozenset({"own", "netns", "netns-only", "root", "route"})
 _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
 # asm-generic/socket.h: Python names neither.
 _SO_PROTOCOL: Final = 38
@@ -84,7 +82,7 @@ def open_node(
     own = os.stat("/proc/thread-self/ns/net")
     return Node(
         namespace=(own.st_dev, own.st_ino),
-        settings=Settings(open_settings()),
+        settings=Settings(open_all_settings()),
         state=RootedFiles(open_root(state)),
         boot_id=RootedFiles(open_root("/proc")).read(_BOOT_ID).decode().strip(),
         retire=retire,
@@ -128,8 +126,12 @@ class OpenedHost:
         env: Mapping[str, str],
         netns_problem: str,
         delegate: Delegate,
+        settings: Callable[[str], int],
     ) -> None:
-        """Look at the descriptors. `CniError` for those that are not what their names say."""
+        """Look at the descriptors. `CniError` for those that are not what their names say.
+
+        `settings` opens a first-level directory of the container's /proc/sys/net, for whoever closes the descriptors.
+        """
         for name in ("own", "root"):
             if name not in descriptors:
                 raise CniError(cni.INTERNAL, f"the client has sent no descriptor {name!r}")
@@ -144,7 +146,7 @@ class OpenedHost:
         self.same_namespace = False
         self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors
-        self._settings: dict[str, int] = {}
+        self._settings = settings
         self._container: Container | None = None
         if namespace_of(self.netns_fd) != node.namespace:
             raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
@@ -165,11 +167,13 @@ class OpenedHost:
         if namespace_of_socket(descriptors["route"]) != namespace:
             raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
         _check_route(descriptors["route"])
-        self._settings = {name: fd for name, fd in descriptors.items() if name not in _NO_SETTINGS}
-        for name, fd in self._settings.items():
-            _check_settings(name, fd)
-            if not self.same_namespace and self._node.settings.same(name, fd):
-                raise CniError(cni.BAD_NETNS, f"the directory of settings {name!r} is the host's, not the container's")
+
+    def _open_settings(self, name: str) -> int:
+        fd = self._settings(name)
+        _check_settings(name, fd)
+        if not self.same_namespace and self._node.settings.same(name, fd):
+            raise CniError(cni.BAD_NETNS, f"the directory of settings {name!r} is the host's, not the container's")
+        return fd
 
     @property
     def container(self) -> Container | None:
@@ -177,7 +181,7 @@ class OpenedHost:
         if self._container is None and self._entered is not None:
             self._container = Container(
                 rtnl=_rtnl_on(self._descriptors["route"]),
-                sysctls=Settings(self._settings),
+                sysctls=Settings({}, self._open_settings),
                 netns_fd=self._entered,
             )
         return self._container

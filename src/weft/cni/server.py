@@ -38,7 +38,7 @@ _LONG_SECONDS: Final = 0.02
 # So many may wait like that, because all of them may run a program, and compete for what it needs. Should as many hang,
 # others wait for the first of them.
 _MOST: Final = 16
-# Four, and the first-level directories of /proc/sys/net: MAX_FDS in weft.h.
+# MAX_FDS in weft.h. Four are used; older clients send the first-level directories of /proc/sys/net as well.
 _MAX_DESCRIPTORS: Final = 32
 # Seven for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16

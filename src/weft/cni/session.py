@@ -3,6 +3,7 @@
 What a client gets stands and falls with the client: an ADD whose answer nobody has read is undone.
 """
 
+import errno
 import logging
 import os
 import socket
@@ -51,6 +52,7 @@ class Session:
         self._call = call
         self._version = version
         self._descriptors = dict(descriptors)
+        self._directories: list[int] = []
         self._turn: Turn | None = None
         self._guard = threading.Lock()
         self._answered = False
@@ -107,6 +109,7 @@ class Session:
                 env=request.env,
                 netns_problem=self._call.netns_problem,
                 delegate=self._delegate,
+                settings=self._open_settings,
             )
         ) as host:
             self._service.node.keep_root(self._descriptors["root"])
@@ -168,7 +171,7 @@ class Session:
             return False
 
     def _delegate(self, name: str, command: str, env: Mapping[str, str], stdin: bytes) -> Ran | None:
-        if not frames.is_program(name):
+        if not frames.is_name(name):
             return None
         changes: dict[str, str | None] = {**env, "CNI_COMMAND": command}
         if self._turn is not None:
@@ -188,13 +191,32 @@ class Session:
                 self._start_clock()
         return None if ran.exit is None else Ran(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
 
-    def _receive(self) -> frames.Frame:
+    def _open_settings(self, name: str) -> int:
+        """Have the client open a directory of the container's settings; it is closed with the other descriptors."""
+        if not frames.is_name(name):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        try:
+            self._connection.sendall(frames.encode_open(name, version=self._version))
+            data, found, _, _ = socket.recv_fds(self._connection, _CHUNK, 1, socket.MSG_CMSG_CLOEXEC)
+            self._directories += found
+            number = frames.decode_opened(self._receive(data))
+        except (OSError, FrameError) as error:
+            raise ClientGone(str(error)) from error
+        if number:
+            raise OSError(number, os.strerror(number), name)
+        if not found:
+            raise ClientGone("the client says that it has opened settings, and has sent no descriptor")
+        return found[0]
+
+    def _receive(self, data: bytes = b"") -> frames.Frame:
+        """Read one frame, of which `data` has come already."""
         reader = frames.Reader()
-        while data := self._connection.recv(_CHUNK):
+        while data := data or self._connection.recv(_CHUNK):
             frame = reader.feed(data)
             if frame is not None:
                 return frame
-        raise ClientGone("the client left while its delegate ran")
+            data = b""
+        raise ClientGone("the client left before it had answered")
 
     def _stop_clock(self) -> None:
         with self._guard:
@@ -222,3 +244,5 @@ class Session:
     def _close_descriptors(self) -> None:
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
+        while self._directories:
+            os.close(self._directories.pop())

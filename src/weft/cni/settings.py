@@ -1,8 +1,8 @@
-"""Settings of network namespaces, below /proc/sys/net, and which of them a plugin may need."""
+"""Settings of network namespaces, below /proc/sys/net, and which plugins need none of the container's."""
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -21,8 +21,10 @@ class Settings:
     uses it. Names start with `net/` (`net/ipv4/ip_forward`). Implements `weft.cni.host.Sysctls`.
     """
 
-    def __init__(self, directories: Mapping[str, int]) -> None:
-        self._directories = directories
+    def __init__(self, directories: Mapping[str, int], more: Callable[[str], int] | None = None) -> None:
+        """Use `directories`, and what `more` opens when it is needed; whoever made the descriptors closes them."""
+        self._directories = dict(directories)
+        self._more = more
 
     def read(self, name: str) -> str:
         """Return the value without its newline. `OSError` if it is missing or refused."""
@@ -48,31 +50,28 @@ class Settings:
     def _open(self, name: str, flags: int) -> int:
         net, _, rest = name.partition("/")
         directory, _, path = rest.partition("/")
-        if net != "net" or directory not in self._directories:
+        known = directory in self._directories
+        if net != "net" or not path or not (known or (self._more and directory.isidentifier())):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if self._more and not known:
+            self._directories[directory] = self._more(directory)
         return openat2(self._directories[directory], path, flags)
 
 
-def open_settings(names: Iterable[str] | None = None) -> dict[str, int]:
-    """Open first-level directories of /proc/sys/net, all if none are named, in the calling thread's namespace.
-
-    The caller closes them. One that is not there is left out.
-    """
+def open_all_settings() -> dict[str, int]:
+    """Open the first-level directories of /proc/sys/net in the calling thread's namespace; the caller closes them."""
     opened: dict[str, int] = {}
-    for name in os.listdir(_NET_SETTINGS) if names is None else names:
+    for name in os.listdir(_NET_SETTINGS):
         with suppress(FileNotFoundError, NotADirectoryError):
-            opened[name] = open_root(f"{_NET_SETTINGS}/{name}")
+            opened[name] = open_settings(name)
     return opened
+
+
+def open_settings(name: str) -> int:
+    """Open one of them. `OSError` if it is not there."""
+    return open_root(f"{_NET_SETTINGS}/{name}")
 
 
 def is_outside(plugin: str) -> bool:
     """Tell whether a plugin works in the host's namespace alone; the client decides so too (outside, netns.c)."""
     return plugin in _OUTSIDE
-
-
-def settings_for(plugin: str) -> tuple[str, ...] | None:
-    """Return the directories of settings of the container that a plugin may need, None for all.
-
-    Each costs a search among those of all namespaces of the machine, and so does each name of a list of them.
-    """
-    return None if plugin == "tuning" else ("ipv6",)

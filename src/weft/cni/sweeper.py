@@ -37,10 +37,16 @@ def node_host(node: Node) -> Iterator[OpenedHost]:
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     root = os.dup(node.roots[0]) if node.roots else open_root("/")
     try:
-        descriptors = {"own": own, "root": root}
-        with closing(
-            OpenedHost(node, plugin="", descriptors=descriptors, env={}, netns_problem="", delegate=_nobody)
-        ) as host:
+        host = OpenedHost(
+            node,
+            plugin="",
+            descriptors={"own": own, "root": root},
+            env={},
+            netns_problem="",
+            delegate=_nobody,
+            settings=_nobody,
+        )
+        with closing(host):
             yield host
     finally:
         os.close(root)
@@ -48,7 +54,7 @@ def node_host(node: Node) -> Iterator[OpenedHost]:
 
 
 def _nobody(*_: object) -> NoReturn:
-    raise ClientGone("nobody is there to run programs")
+    raise ClientGone("nobody is there to run programs, or to open anything")
 
 
 class Sweeper:

@@ -7,14 +7,17 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
     client → daemon   Call        plugin, names of descriptors, netns problem, stdin error, stdin, K=V …
     daemon → client   Run         name, stdin, K=V to set or K to remove …        any number of times,
     client → daemon   Ran         exit status or "missing", stdout, stderr        each answered by this
+    daemon → client   Open        name                                            any number of times,
+    client → daemon   Opened      errno, 0 if a descriptor comes with it          each answered by this
     daemon → client   Done        exit status, stdout, stderr                     once, at the end
 
 Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
-namespaces of the client and of the container), `root` (the client's /), `route` (a NETLINK_ROUTE socket of the
-container's namespace), and by their own names the first-level directories of its /proc/sys/net that the plugin may
-need: `ipv6`, for `tuning` all. A daemon passes over directories that it does not know, and does without
-those that a client does not send. For a plugin that works in the host's namespace alone there is `netns-only` in place
-of all that is the container's: a name of its own, because older daemons want a socket beside `netns`.
+namespaces of the client and of the container), `root` (the client's /) and `route` (a NETLINK_ROUTE socket of the
+container's namespace). A daemon passes over those that it does not know. For a plugin that works in the host's
+namespace alone there is `netns-only` in place of the last two: it is named to it, and not entered.
+
+`Open` asks for a first-level directory of the container's /proc/sys/net (`ipv6`). Most plugins need none, and to open
+one costs a search among those of all namespaces: 0.4 ms on a node with 1,000.
 """
 
 from collections.abc import Mapping
@@ -38,6 +41,7 @@ _CALL_FIELDS: Final = 5
 _ANSWER_FIELDS: Final = 3
 _MISSING: Final = b"missing"
 _MAX_EXIT: Final = 255
+_MAX_ERRNO: Final = 4095  # linux/err.h
 
 
 class FrameError(Exception):
@@ -65,6 +69,8 @@ class Kind(IntEnum):
     RUN = 2
     RAN = 3
     DONE = 4
+    OPEN = 5
+    OPENED = 6
 
 
 class Frame(Value):
@@ -196,8 +202,8 @@ def decode_call(frame: Frame) -> Call:
     )
 
 
-def is_program(name: str) -> bool:
-    """Tell whether a client may look for a program of this name: a file's name of less than `MAX_NAME` bytes."""
+def is_name(name: str) -> bool:
+    """Tell whether a client takes this name of a program or directory: a file's, of less than `MAX_NAME` bytes."""
     try:
         data = name.encode()
     except UnicodeEncodeError:
@@ -224,6 +230,18 @@ def decode_ran(frame: Frame) -> Ran:
     return Ran(exit=None if status == _MISSING else _exit(status), stdout=stdout, stderr=stderr)
 
 
+def encode_open(name: str, *, version: int = VERSION) -> bytes:
+    """Return the frame that asks for a directory of the container's settings."""
+    return encode(Frame(kind=Kind.OPEN, version=version, fields=(name.encode(),)))
+
+
+def decode_opened(frame: Frame) -> int:
+    """Read how opening went: 0, or an errno. `FrameError` if the frame does not say so."""
+    if frame.kind != Kind.OPENED or len(frame.fields) != 1:
+        raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a directory")
+    return _number(frame.fields[0], _MAX_ERRNO, "errno")
+
+
 def encode_done(done: Done, *, version: int = VERSION) -> bytes:
     """Return the last frame. Of a log that is too long the end is kept: it says why something failed."""
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
@@ -232,8 +250,12 @@ def encode_done(done: Done, *, version: int = VERSION) -> bytes:
 
 
 def _exit(text: bytes) -> int:
-    if not text.isdigit() or len(text) > 3 or int(text) > _MAX_EXIT:
-        raise FrameError(f"{text[:16]!r} is no exit status")
+    return _number(text, _MAX_EXIT, "exit status")
+
+
+def _number(text: bytes, most: int, what: str) -> int:
+    if not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
+        raise FrameError(f"{text[:16]!r} is no {what}")
     return int(text)
 
 

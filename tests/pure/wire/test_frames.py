@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.cniframes import decode_done, decode_run, encode_call, encode_ran
+from tests.support.cniframes import decode_done, decode_run, encode_call, encode_opened, encode_ran
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VariableError, VersionError
 
@@ -45,6 +45,21 @@ def test_an_order_to_run_comes_back_as_it_was(run: Run):
 def test_the_end_of_a_delegate_comes_back_as_it_was(status: int | None, stdout: bytes, stderr: bytes):
     ran = Ran(exit=status, stdout=stdout, stderr=stderr)
     assert frames.decode_ran(decode(encode_ran(ran))) == ran
+
+
+@given(words, st.integers(0, 4095))
+def test_a_directory_asked_for_and_how_that_went_come_back_as_they_were(name: str, number: int):
+    order = decode(frames.encode_open(name))
+    assert (order.kind, order.fields) == (Kind.OPEN, (name.encode(),))
+    assert frames.decode_opened(decode(encode_opened(number))) == number
+
+
+@pytest.mark.parametrize("fields", [(), (b"",), (b"-1",), (b"4096",), (b"x",), (b"0", b""), (b"\xc2\xb2",)])
+def test_a_directory_that_came_otherwise_is_refused(fields: tuple[bytes, ...]):
+    with pytest.raises(FrameError):
+        frames.decode_opened(Frame(kind=Kind.OPENED, fields=fields))
+    with pytest.raises(FrameError):
+        frames.decode_opened(Frame(kind=Kind.RAN, fields=(b"0",)))
 
 
 @given(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
@@ -183,4 +198,4 @@ def test_a_message_of_another_kind_is_refused(decoder):
     ],
 )
 def test_a_program_has_the_name_of_a_file(name: str, fits: bool):
-    assert frames.is_program(name) is fits
+    assert frames.is_name(name) is fits

@@ -139,10 +139,12 @@ static int converse(int connection)
         /* The header and `done` are the same in every version, so that a refusal can always be read. */
         if (frame.kind == DONE)
             return finish(&frame);
-        if (frame.kind != RUN || frame.version != VERSION)
+        if ((frame.kind != RUN && frame.kind != OPEN) || frame.version != VERSION)
             return fail(CODE_AGAIN, "weftd speaks another version of the protocol: kind %d, version %u",
                         (int)frame.kind, frame.version);
-        if (run_delegate(connection, &frame) < 0)
+        if (frame.kind == OPEN && send_settings(connection, &frame) < 0)
+            return fail(CODE_AGAIN, "settings could not be passed to weftd: %s", strerror(errno));
+        if (frame.kind == RUN && run_delegate(connection, &frame) < 0)
             return fail(CODE_AGAIN, "a delegate's answer could not be passed to weftd: %s", strerror(errno));
     }
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -21,14 +20,8 @@
 
 #define SETTINGS "/proc/sys/net"
 
-/* getdents64(2). Not opendir(3), which allocates and would bring an allocator with it. */
-struct entry {
-    uint64_t inode;
-    int64_t next;
-    uint16_t size;
-    uint8_t kind;
-    char name[];
-};
+/* The namespaces of this process and, once it was entered, of the container. They stay open as long as this process. */
+static int own = -1, container = -1;
 
 /* They work in the host's namespace alone: the container's is named to them and not entered. The same choice is made
  * in weft/cni/settings.py. */
@@ -81,48 +74,6 @@ static int open_netns(struct descriptors *out, const char *path)
     return fd;
 }
 
-static void add_directory(struct descriptors *out, const char *name)
-{
-    char path[sizeof SETTINGS + MAX_NAME];
-
-    if (name[0] == '.' || strlen(name) >= MAX_NAME)
-        return;
-    snprintf(path, sizeof path, SETTINGS "/%s", name);
-    add(out, name, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-}
-
-/* Adds all directories of settings: this plugin may be told to write to any. */
-static void add_all_settings(struct descriptors *out)
-{
-    static _Alignas(struct entry) char entries[4096];
-    int all = open(SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    long got;
-
-    if (all < 0)
-        return;
-    while ((got = syscall(SYS_getdents64, all, entries, sizeof entries)) > 0) {
-        for (char *at = entries; at < entries + got;) {
-            const struct entry *entry = (const struct entry *)(const void *)at;
-            add_directory(out, entry->name);
-            at += entry->size;
-        }
-    }
-    close(all);
-}
-
-/* Adds directories of settings, one by one: a descriptor of /proc/sys/net itself resolves in the namespace of whoever
- * uses it, so that the daemon would change the host's settings through it. These keep the namespace in which they were
- * opened. Only what the plugin can need: each name is searched for among those of all namespaces of the machine, and
- * to list them costs that for every name there is. The same choice is made in weft/cni/settings.py. */
-static void add_settings(struct descriptors *out, const char *plugin)
-{
-    if (!strcmp(plugin, "tuning")) {
-        add_all_settings(out);
-        return;
-    }
-    add_directory(out, "ipv6");
-}
-
 /* Adds the namespace of a plugin that does not enter it, unless it could not be entered. */
 static void name_only(struct descriptors *out, int netns)
 {
@@ -134,35 +85,79 @@ static void name_only(struct descriptors *out, int netns)
     problem(out, "setns");
 }
 
-static void collect_inside(struct descriptors *out, const char *plugin, int netns)
+/* Leaves the container's namespace: delegates run in the caller's. If this failed they would run in the container's. */
+static void return_home(void)
 {
-    add(out, "netns", netns);
-    add(out, "route", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-    add_settings(out, plugin);
+    if (setns(own, CLONE_NEWNET) < 0)
+        _exit(fail(CODE_AGAIN, "cannot return to the host's network namespace: %s", strerror(errno)));
 }
 
 void collect(struct descriptors *out, const char *plugin, const char *netns)
 {
-    int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    int inside;
+    int there;
 
+    own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     add(out, "own", own);
     add(out, "root", open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (own < 0 || !netns || !*netns)
         return;
-    inside = open_netns(out, netns);
-    if (inside < 0)
+    there = open_netns(out, netns);
+    if (there < 0)
         return;
     if (is_outside(plugin)) {
-        name_only(out, inside);
+        name_only(out, there);
         return;
     }
-    if (setns(inside, CLONE_NEWNET) < 0) {
+    if (setns(there, CLONE_NEWNET) < 0) {
         problem(out, "setns");
         return;
     }
-    collect_inside(out, plugin, inside);
-    /* Back again: delegates run in the caller's namespace. If this failed they would run in the container's. */
-    if (setns(own, CLONE_NEWNET) < 0)
-        _exit(fail(CODE_AGAIN, "cannot return to the host's network namespace: %s", strerror(errno)));
+    container = there;
+    add(out, "netns", container);
+    add(out, "route", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+    return_home();
+}
+
+/* Opens one directory of the container's settings; -1 with errno set. A descriptor of /proc/sys/net itself would resolve
+ * in the namespace of whoever uses it, so that the daemon would change the host's settings through it. */
+static int open_settings(const char *name)
+{
+    char path[sizeof SETTINGS + MAX_NAME];
+    int fd, error;
+
+    errno = ENOENT;
+    if (container < 0 || name[0] == '.' || strchr(name, '/'))
+        return -1;
+    snprintf(path, sizeof path, SETTINGS "/%s", name);
+    if (setns(container, CLONE_NEWNET) < 0)
+        return -1;
+    fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    error = errno;
+    return_home();
+    errno = error;
+    return fd;
+}
+
+int send_settings(int connection, const struct frame *asked)
+{
+    struct descriptors found = {0};
+    char name[MAX_NAME], status[16] = "0";
+    struct span answer;
+    int sent;
+
+    errno = EBADMSG;
+    if (asked->count != 1 || !is_text(asked->fields[0], sizeof name))
+        return -1;
+    memcpy(name, asked->fields[0].data, asked->fields[0].size);
+    name[asked->fields[0].size] = '\0';
+    found.fds[0] = open_settings(name);
+    if (found.fds[0] >= 0)
+        found.count = 1;
+    else
+        snprintf(status, sizeof status, "%d", errno);
+    answer = text(status);
+    sent = frame_send(connection, OPENED, &answer, 1, &found);
+    if (found.count)
+        close(found.fds[0]);
+    return sent;
 }

@@ -27,7 +27,7 @@ enum {
     ANSWER_TIMEOUT = 150,       /* seconds; longer than the daemon's own limit with a queue before it */
 };
 
-enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4 };
+enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4, OPEN = 5, OPENED = 6 };
 
 /* Codes of the CNI specification, section "Error". */
 enum { CODE_ENVIRONMENT = 4, CODE_AGAIN = 11 };
@@ -64,6 +64,9 @@ int write_all(int fd, const void *data, size_t size);
 
 /* netns.c: collect what the daemon needs for a plugin from the namespaces of this process and of the container. */
 void collect(struct descriptors *out, const char *plugin, const char *netns);
+
+/* netns.c: open what an `open` frame names and answer it with `opened`; 0, or -1 with errno set. */
+int send_settings(int connection, const struct frame *asked);
 
 /* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. */
 int run_delegate(int connection, const struct frame *run);
