@@ -69,7 +69,7 @@ def test_a_veth_pair_into_another_namespace(netns: Netns, make_netns) -> None:
     assert end is not None
     assert (end.index, end.link) == (made.link, made.index)
     assert made.peer_netns >= 0
-    assert netns.rtnl.link("eth0") is None
+    assert (netns.rtnl.link("eth0"), netns.rtnl.index_of("eth0")) == (None, None)
     with pytest.raises(ValueError, match="another namespace"):
         netns.rtnl.add_veth("veth1", peer="eth1", peer_netns_fd=pod.fd, peer_alias="x")
     netns.rtnl.set_link(made.index, netns_fd=pod.fd, name="moved")
@@ -133,6 +133,7 @@ def test_links_that_others_make(netns: Netns, eth0: int) -> None:
     assert links["lo"].loopback
     for link in links.values():
         assert netns.rtnl.link(link.name) == netns.rtnl.link(link.index)
+        assert (netns.rtnl.index_of(link.name), netns.rtnl.name_of(link.index)) == (link.index, link.name)
         assert (
             link.operstate
             == {"UNKNOWN": 0, "DOWN": 2, "LOWERLAYERDOWN": 3, "UP": 6}[ip_link(netns, link.name)["operstate"]]

@@ -138,10 +138,9 @@ class _Work:
             return 0
         index = self._indexes.get(name)
         if index is None:
-            there = self._rtnl.link(name)
-            if there is None:
-                return None
-            index = self._indexes[name] = there.index
+            index = self._rtnl.index_of(name)
+            if index is not None:
+                self._indexes[name] = index
         return index
 
     def _refused(self, step: Step, error: NetlinkError) -> None:

@@ -73,18 +73,27 @@ class LinkCalls:
 
     def link(self, which: str | int) -> LinkInfo | None:
         """One link by name or index, None if there is none."""
-        if isinstance(which, str) and not 0 < len(which.encode("utf-8", "surrogateescape")) <= LONGEST_NAME:
-            return None
-        try:
-            return link.parse_link(self._socket.ask(link.get_link(which)))
-        except NetlinkError as error:
-            if error.errno == errno.ENODEV:
-                return None
-            raise
+        body = self._look(which)
+        return None if body is None else link.parse_link(body)
+
+    def index_of(self, name: str) -> int | None:
+        """The index of a link, where nothing else of it is wanted; None if there is none."""
+        body = self._look(name)
+        return None if body is None else link.index_and_name(body)[0]
 
     def name_of(self, index: int) -> str:
         """The name of a link, where nothing else of it is wanted. ENODEV if there is none."""
         return link.index_and_name(self.ask(link.get_link(index)))[1]
+
+    def _look(self, which: str | int) -> bytes | None:
+        if isinstance(which, str) and not 0 < len(which.encode("utf-8", "surrogateescape")) <= LONGEST_NAME:
+            return None
+        try:
+            return self._socket.ask(link.get_link(which))
+        except NetlinkError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
 
     def add_bridge(
         self,
