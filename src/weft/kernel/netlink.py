@@ -155,21 +155,15 @@ class NetlinkSocket:
 
     def ask(self, message: Message) -> bytes:
         """Send a question with a single answer (RTM_GETLINK of one link). Returns its body."""
-        sequence = self._send((message,))
-        answer: bytes | None = None
+        # The answer says enough: an acknowledgement would be a second datagram to wait for.
+        sequence = self._send((message,), acknowledged=None)
         while True:
             for reply in self._receive():
                 if reply.sequence != sequence:
                     continue
                 if reply.kind != NLMSG_ERROR:
-                    answer = reply.body
-                    continue
-                error = _refusal(reply)
-                if error is not None:
-                    raise error
-                if answer is None:
-                    raise Malformed(f"no answer to request {message.kind}")
-                return answer
+                    return reply.body
+                raise _refusal(reply) or Malformed(f"no answer to request {message.kind}")
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """List everything of a sort (RTM_GETROUTE with a header that filters): the bodies of the answers.

@@ -112,9 +112,10 @@ def test_what_does_not_come_from_the_kernel_is_dropped() -> None:
     NetlinkSocket(script).request(ASK)  # type: ignore[arg-type]
 
 
-def test_an_answer_and_its_acknowledgement() -> None:
-    netlink, _ = speaking(message(DATA, b"answer"), verdict(0))
+def test_an_answer_needs_no_acknowledgement() -> None:
+    netlink, script = speaking(message(DATA, b"answer"))
     assert netlink.ask(ASK) == b"answer"
+    assert HEADER.unpack_from(script.sent[0])[2] & ACK == 0
 
 
 def test_a_question_that_is_refused() -> None:
