@@ -152,7 +152,7 @@ def test_ten_thousand_streams(sanitized: Path, tmp_path: Path):
     [
         pytest.param("frame.c", "if (field > size - at)", "if (field > size)", id="reads behind a frame"),
         pytest.param("frame.c", "frame->count == MAX_FIELDS", "0", id="writes behind the fields"),
-        pytest.param("delegate.c", "sizeof changes - used)", "sizeof changes)", id="writes behind the changes"),
+        pytest.param("delegate.c", "sizeof changes - used,", "sizeof changes,", id="writes behind the changes"),
         pytest.param("delegate.c", "strchr(name, '/')", "0", id="runs what is outside of CNI_PATH"),
         pytest.param("main.c", "exit_status > 255", "exit_status > 999", id="takes any exit status"),
         pytest.param("main.c", "|| frame.version != VERSION", "", id="takes any version"),

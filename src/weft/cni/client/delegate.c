@@ -63,7 +63,7 @@ static int same_variable(const char *a, const char *b)
     return size == strcspn(b, "=") && !strncmp(a, b, size);
 }
 
-/* Applies one change: `K=V` sets, `K` removes. */
+/* Applies one change: `K=V` sets, `K` removes; -1 with EMSGSIZE where there is no room. */
 static int change(size_t *count, char *entry)
 {
     size_t at = 0;
@@ -75,8 +75,10 @@ static int change(size_t *count, char *entry)
             environment[at] = environment[--*count];
         return 0;
     }
-    if (at == MAX_ENVIRONMENT)
+    if (at == MAX_ENVIRONMENT) {
+        errno = EMSGSIZE;
         return -1;
+    }
     environment[at] = entry;
     *count += at == *count;
     return 0;
@@ -95,11 +97,8 @@ static int make_environment(const struct span *fields, int count)
         environment[variables] = environ[variables];
     }
     for (int i = 0; i < count; i++) {
-        errno = EBADMSG;
-        if (!is_text(fields[i], sizeof changes - used))
+        if (copy_text(changes + used, sizeof changes - used, fields[i]) < 0)
             return -1;
-        memcpy(changes + used, fields[i].data, fields[i].size);
-        changes[used + fields[i].size] = '\0';
         if (change(&variables, changes + used) < 0)
             return -1;
         used += fields[i].size + 1;
@@ -237,10 +236,8 @@ int run_delegate(int connection, const struct frame *run)
     char name[MAX_NAME], path[MAX_PATH], status[16] = "missing";
 
     errno = EBADMSG;
-    if (run->count < 2 || !is_text(run->fields[0], sizeof name))
+    if (run->count < 2 || copy_text(name, sizeof name, run->fields[0]) < 0)
         return -1;
-    memcpy(name, run->fields[0].data, run->fields[0].size);
-    name[run->fields[0].size] = '\0';
     if (make_environment(run->fields + 2, run->count - 2) < 0)
         return -1;
     if (find(path, name) == 0)

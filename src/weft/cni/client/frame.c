@@ -32,10 +32,15 @@ struct span text(const char *string)
     return (struct span){(const unsigned char *)string, strlen(string)};
 }
 
-/* A field that may be used as a C string once copied: not empty, shorter than `limit`, without NUL. */
-int is_text(struct span field, size_t limit)
+int copy_text(char *out, size_t size, struct span field)
 {
-    return field.size > 0 && field.size < limit && !memchr(field.data, 0, field.size);
+    if (field.size == 0 || field.size >= size || memchr(field.data, 0, field.size)) {
+        errno = EBADMSG;
+        return -1;
+    }
+    memcpy(out, field.data, field.size);
+    out[field.size] = '\0';
+    return 0;
 }
 
 int write_all(int fd, const void *data, size_t size)

@@ -110,13 +110,12 @@ static int ask(int connection, const char *plugin)
 /* Prints the answer and returns its exit status; 1 if it makes no sense. */
 static int finish(const struct frame *done)
 {
-    char status[8] = "";
+    char status[8];
     char *end;
     long exit_status;
 
-    if (done->count != 3 || !is_text(done->fields[0], sizeof status))
+    if (done->count != 3 || copy_text(status, sizeof status, done->fields[0]) < 0)
         return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
-    memcpy(status, done->fields[0].data, done->fields[0].size);
     exit_status = strtol(status, &end, 10);
     if (status[0] < '0' || status[0] > '9' || *end || exit_status > 255)
         return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");

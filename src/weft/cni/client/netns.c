@@ -146,10 +146,8 @@ int send_settings(int connection, const struct frame *asked)
     int sent;
 
     errno = EBADMSG;
-    if (asked->count != 1 || !is_text(asked->fields[0], sizeof name))
+    if (asked->count != 1 || copy_text(name, sizeof name, asked->fields[0]) < 0)
         return -1;
-    memcpy(name, asked->fields[0].data, asked->fields[0].size);
-    name[asked->fields[0].size] = '\0';
     found.fds[0] = open_settings(name);
     if (found.fds[0] >= 0)
         found.count = 1;
