@@ -43,7 +43,10 @@ _MAX_DESCRIPTORS: Final = 32
 # Seven for each request that waits: a service manager's usual 1024 are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16
 _CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small costs no system call
-_CUT_OFF: Final = int(socket.MSG_CTRUNC)  # a plain number is quicker than the enum
+# Plain numbers are quicker than the enum.
+_CUT_OFF: Final = int(socket.MSG_CTRUNC)
+_NOW: Final = int(socket.MSG_DONTWAIT)
+_CLOSED_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _UCRED: Final = struct.Struct("=iII")  # unix(7): pid, uid, gid
 
 _log = logging.getLogger(__name__)
@@ -183,7 +186,6 @@ class _Incoming:
         self._watched = False
 
     def start(self) -> None:
-        self.connection.settimeout(0)
         credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         _, uid, _ = _UCRED.unpack(credentials)
         if uid != 0:
@@ -197,7 +199,7 @@ class _Incoming:
         self._leave()
         data = frames.encode_done(frames.Done(exit=1, stdout=error.render()))
         with suppress(OSError):
-            self.connection.send(data)
+            self.connection.send(data, _NOW)
         self.connection.close()
         for fd in self.descriptors:
             os.close(fd)
@@ -234,9 +236,9 @@ class _Incoming:
 
     def _receive(self) -> bytes:
         if not self._reader.empty:
-            return self.connection.recv(_CHUNK)
+            return self.connection.recv(_CHUNK, _NOW)
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
-        data, ancillary, flags, _ = self.connection.recvmsg(_CHUNK, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = self.connection.recvmsg(_CHUNK, room, _NOW | _CLOSED_ON_EXEC)
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self.descriptors += array("i", content[: len(content) // 4 * 4])
@@ -255,5 +257,4 @@ class _Incoming:
         if len(call.descriptors) != len(self.descriptors) or len(set(call.descriptors)) != len(self.descriptors):
             raise FrameError(f"{len(self.descriptors)} descriptors with the names {call.descriptors}")
         self._leave()
-        self.connection.settimeout(None)
         self._complete(self, call, frame.version)

@@ -25,6 +25,7 @@ from weft.wire.frames import Call, FrameError
 # How long a client may take to read what it has been waiting for.
 _READ_SECONDS: Final = 10.0
 _CHUNK: Final = 1 << 16
+_PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number is quicker than the enum
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ class Session:
         self._connection = connection
         self._call = call
         self._version = version
-        self._descriptors = dict(descriptors)
-        self._directories: list[int] = []
+        self._descriptors = descriptors
+        self._opened = list(descriptors.values())
         self._turn: Turn | None = None
         self._guard = threading.Lock()
         self._answered = False
@@ -133,7 +134,7 @@ class Session:
         if self._answered:
             return True
         try:
-            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._connection.recv(1, _PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -198,7 +199,7 @@ class Session:
         try:
             self._connection.sendall(frames.encode_open(name, version=self._version))
             data, found, _, _ = socket.recv_fds(self._connection, _CHUNK, 1, socket.MSG_CMSG_CLOEXEC)
-            self._directories += found
+            self._opened += found
             number = frames.decode_opened(self._receive(data))
         except (OSError, FrameError) as error:
             raise ClientGone(str(error)) from error
@@ -242,7 +243,5 @@ class Session:
                 _log.error("could not undo: plugin=%s container=%s answer=%s", request.plugin, container, answer)
 
     def _close_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
-        while self._directories:
-            os.close(self._directories.pop())
+        while self._opened:
+            os.close(self._opened.pop())
