@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
-_NOTICE_REST_SECONDS: Final = 0.005
+_NOTICE_REST_SECONDS: Final = 0.01
 
 
 class Node:
