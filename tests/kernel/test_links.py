@@ -22,9 +22,14 @@ def test_a_bridge_that_we_make(netns: Netns) -> None:
     made = netns.rtnl.add_bridge("br0", mtu=1400, mac=MAC, alias="weft:pods", up=True)
     seen = ip_link(netns, "br0")
     assert (seen["ifindex"], seen["mtu"], seen["address"], seen["ifalias"]) == (made.index, 1400, str(MAC), "weft:pods")
-    assert seen["linkinfo"]["info_kind"] == "bridge"
+    assert (seen["linkinfo"]["info_kind"], seen["linkinfo"]["info_data"]["mcast_snooping"]) == ("bridge", 1)
     assert "UP" in seen["flags"]
     assert (made.kind, made.mtu, made.mac, made.alias, made.up) == ("bridge", 1400, MAC, "weft:pods", True)
+
+
+def test_a_bridge_that_floods_what_is_for_many(netns: Netns) -> None:
+    netns.rtnl.add_bridge("br0", mcast_snooping=False)
+    assert ip_link(netns, "br0")["linkinfo"]["info_data"]["mcast_snooping"] == 0
 
 
 def test_a_veth_pair_that_we_make(netns: Netns) -> None:

@@ -81,7 +81,8 @@ def test_two_sockets_have_ports_of_their_own(netns: Netns) -> None:
 def test_lists_are_whole_while_links_come_and_go(netns: Netns, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that changes while it is read is torn (NLM_F_DUMP_INTR), and is read again."""
     names = {f"b{number}" for number in range(100)}
-    netns.rtnl.batch([create_bridge(name, mtu=0, mac=None, vlan_filtering=False, up=False) for name in sorted(names)])
+    plain = {"mtu": 0, "mac": None, "vlan_filtering": False, "mcast_snooping": True, "up": False}
+    netns.rtnl.batch([create_bridge(name, **plain) for name in sorted(names)])
     torn = 0
     read = NetlinkSocket._dump_once
 

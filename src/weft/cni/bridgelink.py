@@ -42,7 +42,13 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
     mac = Mac.local(call.host.random(6))
     try:
         return call.host.rtnl.add_bridge(
-            conf.bridge, mtu=conf.mtu, mac=mac, vlan_filtering=conf.vlan_filtering, alias=_ALIAS
+            conf.bridge,
+            mtu=conf.mtu,
+            mac=mac,
+            vlan_filtering=conf.vlan_filtering,
+            # Without a querier the kernel floods all the same, but for each new port it would wind up all ports' timers.
+            mcast_snooping=not conf.is_gateway,
+            alias=_ALIAS,
         )
     except NetlinkError as error:
         if error.errno == errno.EOPNOTSUPP and conf.vlan_filtering:

@@ -46,6 +46,7 @@ IFLA_VXLAN_GBP: Final = 23
 IFLA_VXLAN_COLLECT_METADATA: Final = 25
 
 IFLA_BR_VLAN_FILTERING: Final = 7
+IFLA_BR_MCAST_SNOOPING: Final = 23
 IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
 VETH_INFO_PEER: Final = 1
@@ -125,9 +126,14 @@ def get_link(which: str | int) -> Message:
     return Message(RTM_GETLINK, 0, body)
 
 
-def create_bridge(name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, up: bool) -> Message:
+def create_bridge(
+    name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, mcast_snooping: bool, up: bool
+) -> Message:
     """Create a bridge. `mtu` 0 and `mac` None leave the kernel's choice."""
-    data = nest(IFLA_INFO_DATA, u8(IFLA_BR_VLAN_FILTERING, 1)) if vlan_filtering else b""
+    settings = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
+    if not mcast_snooping:
+        settings += u8(IFLA_BR_MCAST_SNOOPING, 0)
+    data = nest(IFLA_INFO_DATA, settings) if settings else b""
     return _create(_common(name, mtu, mac), _linkinfo("bridge", data), up=up)
 
 

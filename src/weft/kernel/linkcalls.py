@@ -102,11 +102,16 @@ class LinkCalls:
         mtu: int = 0,
         mac: Mac | None = None,
         vlan_filtering: bool = False,
+        mcast_snooping: bool = True,
         alias: str = "",
         up: bool = False,
     ) -> LinkInfo:
         """Create a bridge and return it. EEXIST if the name is taken."""
-        self._socket.request(link.create_bridge(name, mtu=mtu, mac=mac, vlan_filtering=vlan_filtering, up=up))
+        self._socket.request(
+            link.create_bridge(
+                name, mtu=mtu, mac=mac, vlan_filtering=vlan_filtering, mcast_snooping=mcast_snooping, up=up
+            )
+        )
         return self._made(name, alias)
 
     def add_veth(
