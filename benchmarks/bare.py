@@ -81,7 +81,7 @@ def _do(rtnl: Rtnl, *messages: Message) -> None:
 
 
 def _index(rtnl: Rtnl, name: str) -> int:
-    link = rtnl.link(name)
-    if link is None:
+    index = rtnl.index_of(name)
+    if index is None:
         raise LookupError(name)
-    return link.index
+    return index
