@@ -155,3 +155,26 @@ def test_without_etcd_nothing_is_started(monkeypatch, tmp_path):
     with pytest.raises(ConfigError) as caught:
         etcd.program({"PATH": str(tmp_path)})
     assert str(caught.value).startswith("HOST-002 etcd: no such program on PATH")
+
+
+CHROOT = """
+for entry in /*; do
+    if [ -L "$entry" ]; then cp -P "$entry" "$1"; else mkdir "$1$entry" && mount --rbind "$entry" "$1$entry"; fi
+done
+exec chroot "$1" "$2" lab up --name "$3" --nodes 1
+"""
+
+
+def test_a_supervisor_that_cannot_live_here_says_why(tmp_path):
+    """In a chroot the root directory is no mount, so that no mount below it can be kept from the machine."""
+    name = new_name()
+    ran = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", CHROOT, "sh", str(tmp_path), WEFT, name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert f"LAB-002 {name}: its supervisor ended: OSError: [Errno 22] Invalid argument: '/'" in ran.stderr
+    assert not (PLACES / name).exists()

@@ -129,6 +129,16 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 Answer = Note | Done | Failed
 
 
+class Deserted(Unavailable):
+    """The supervisor ended without an answer."""
+
+    def __init__(self) -> None:
+        """Say what is to be done about a lab in general."""
+        hint = "'weft lab list' shows what is left, 'weft lab clean' removes it."
+        seen = "its supervisor ended without an answer"
+        super().__init__(Problem(code="LAB-002", where="the lab", seen=seen, hint=hint))
+
+
 class Call:
     """A command's side of one request."""
 
@@ -153,7 +163,7 @@ class Call:
         self._socket.sendall(msgspec.json.encode(Signal(number)) + b"\n")
 
     def result(self, kind: type[T], *, note: Callable[[str], None] = lambda _: None) -> T:
-        """Wait for the end and return the report. Raises what the supervisor raised; `Unavailable` if it is gone."""
+        """Wait for the end and return the report. Raises what the supervisor raised; `Deserted` if it is gone."""
         while True:
             answer = self._answer()
             if isinstance(answer, Note):
@@ -175,17 +185,13 @@ class Call:
 
     def _answer(self) -> Answer:
         while b"\n" not in self._rest:
-            data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 20, MOST_DESCRIPTORS)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 20, MOST_DESCRIPTORS)
+            except ConnectionError as error:
+                raise Deserted from error
             self._descriptors += descriptors
             if not data:
-                raise Unavailable(
-                    Problem(
-                        code="LAB-002",
-                        where="the lab",
-                        seen="its supervisor ended without an answer",
-                        hint="'weft lab list' shows what is left, 'weft lab clean' removes it.",
-                    )
-                )
+                raise Deserted
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         answer: Answer = msgspec.json.decode(line, type=Answer)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,11 +40,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
             _start_supervisor(place, lock)
         finally:
             os.close(lock)
-        call = Call(place.socket, protocol.Up(lab, environment))
-        try:
-            report = call.result(LabReport, note=note)
-        finally:
-            call.close()
+        report = _bring_up(place, protocol.Up(lab, environment), note)
         _give_names(place)
     except BaseException:
         with suppress(Unavailable):  # interrupted while it starts: nobody asks it for anything, so it ends by itself
@@ -163,6 +159,18 @@ def _start_supervisor(place: Place, lock: int) -> None:
         except msgspec.DecodeError:
             words = started.stderr.decode(errors="replace").strip()
             raise Unavailable(_problem("the supervisor", f"it did not start:\n{words}", code="LAB-002")) from None
+
+
+def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -> LabReport:
+    """Ask the new supervisor for its lab. `Unavailable` with its last words if it is gone: its log goes with it."""
+    try:
+        with closing(Call(place.socket, request)) as call:
+            return call.result(LabReport, note=note)
+    except (protocol.Deserted, ConnectionError) as error:
+        words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
+        seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
+        hint = "In a container or a chroot: is its root directory a mount of its own, and may it mount?"
+        raise Unavailable(_problem(place.name, seen, hint=hint, code="LAB-002")) from error
 
 
 def _give_names(place: Place) -> None:
