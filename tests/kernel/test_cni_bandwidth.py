@@ -10,6 +10,7 @@ from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft.desired import shaping
 from weft.kernel import tc
+from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
 
 NETWORK = "cni-plugin-bandwidth-test"
@@ -258,6 +259,23 @@ def test_check_names_what_is_wrong(site, pod, damage, message, detail):
     answer = call(site, "CHECK", conf, pod)
     assert answer.msg == message
     assert detail in answer.json["details"]
+
+
+def test_of_some_qdiscs_the_kernel_says_nothing(site, pod):
+    """It acknowledges the question; who waits for more than that waits for ever."""
+    conf = config(join(site, pod), **SMALL)
+    index = site.host.rtnl.link("veth0").index
+    for command in ("tc qdisc add dev veth0 ingress", "tc qdisc del dev veth0 ingress"):
+        site.host.run(command)
+    with pytest.raises(NetlinkError, match="not answered"):
+        site.host.rtnl.ask(tc.get_ingress(index))
+    conf["prevResult"] = call(site, "ADD", conf, pod).result
+    assert call(site, "CHECK", conf, pod).exit == 0
+    for command in ("ip link set veth0 down", "tc qdisc del dev veth0 root"):
+        site.host.run(command)
+    with pytest.raises(NetlinkError, match="not answered"):
+        site.host.rtnl.ask(tc.get_root(index))
+    assert call(site, "CHECK", conf, pod).msg == "Failed to find qdisc"
 
 
 def test_gc_removes_what_is_gone_and_nothing_else(site, pod, make_netns):

@@ -154,8 +154,11 @@ class NetlinkSocket:
                     return refused
 
     def ask(self, message: Message) -> bytes:
-        """Send a question with a single answer (RTM_GETLINK of one link). Returns its body."""
-        # The answer says enough: an acknowledgement would be a second datagram to wait for.
+        """Send a question with a single answer (RTM_GETLINK of one link). Returns its body.
+
+        The kernel must always answer or refuse it: an acknowledgement would be one more datagram to wait for. A message
+        of which that is not certain asks for one itself (NLM_F_ACK); acknowledged without an answer is ENOENT.
+        """
         sequence = self._send((message,), acknowledged=None)
         while True:
             for reply in self._receive():
@@ -163,7 +166,7 @@ class NetlinkSocket:
                     continue
                 if reply.kind != NLMSG_ERROR:
                     return reply.body
-                raise _refusal(reply) or Malformed(f"no answer to request {message.kind}")
+                raise _refusal(reply) or NetlinkError(errno.ENOENT, "acknowledged, and not answered")
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """List everything of a sort (RTM_GETROUTE with a header that filters): the bodies of the answers.

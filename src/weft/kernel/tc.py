@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 
 from weft.kernel.attributes import Malformed, attribute, fixed, nest, parse, parse_list, text, u32
-from weft.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.kernel.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.shaping import Bucket
 
 RTM_NEWQDISC: Final = 36
@@ -31,7 +31,9 @@ TCA_ACT_OPTIONS: Final = 2
 TCA_MIRRED_PARMS: Final = 2
 TCA_EGRESS_REDIR: Final = 1
 
-_NLM_F_ECHO: Final = 0x008
+# NLM_F_ECHO: without it the kernel answers no question about a qdisc. Of a builtin one (on a device that was never up,
+# in the place of an ingress qdisc that was deleted) it says nothing even so (tc_get_qdisc in net/sched/sch_api.c).
+_QUESTION: Final = 0x008 | NLM_F_ACK
 _TC_H_ROOT: Final = 0xFFFFFFFF
 _TC_H_INGRESS: Final = 0xFFFFFFF1
 _INGRESS_HANDLE: Final = 0xFFFF0000  # ffff:
@@ -71,8 +73,8 @@ def delete_root(index: int) -> Message:
 
 
 def get_root(index: int) -> Message:
-    """Ask for a device's root qdisc. Unlike other questions the kernel answers it only with an echo."""
-    return Message(RTM_GETQDISC, _NLM_F_ECHO, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
+    """Ask for a device's root qdisc."""
+    return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
 
 
 def parse_bucket(body: bytes) -> Bucket | None:
@@ -93,7 +95,7 @@ def add_ingress(index: int) -> Message:
 
 def get_ingress(index: int) -> Message:
     """Ask for the qdisc in that place, which may be a clsact as well."""
-    return Message(RTM_GETQDISC, _NLM_F_ECHO, _TCMSG.pack(0, index, 0, _TC_H_INGRESS, 0))
+    return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_INGRESS, 0))
 
 
 def kind_of(body: bytes) -> str:

@@ -127,8 +127,9 @@ def test_a_question_that_is_refused() -> None:
 
 def test_a_question_that_is_acknowledged_without_an_answer() -> None:
     netlink, _ = speaking(verdict(0))
-    with pytest.raises(Malformed):
+    with pytest.raises(NetlinkError) as refused:
         netlink.ask(ASK)
+    assert refused.value.errno == errno.ENOENT
 
 
 @pytest.mark.parametrize("where", ["data", "done"])
