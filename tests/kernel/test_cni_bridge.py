@@ -137,7 +137,7 @@ def test_layer_2(site, pod, version):
 
 @pytest.mark.parametrize("gateway", [False, True])
 def test_a_gateway_snoops_no_multicast(site, pod, gateway):
-    """Nobody asks on it who listens, so the kernel would flood all the same."""
+    """Where nobody asks who listens, the kernel floods all the same."""
     assert add(site, config(site, isGateway=gateway), pod).exit == 0
     [bridge] = site.host.json("ip -d -j link show cni0")
     assert bridge["linkinfo"]["info_data"]["mcast_snooping"] == int(not gateway)

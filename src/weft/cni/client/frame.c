@@ -35,7 +35,7 @@ struct span text(const char *string)
 int copy_text(char *out, size_t size, struct span field)
 {
     if (field.size == 0 || field.size >= size || memchr(field.data, 0, field.size)) {
-        errno = EBADMSG;
+        errno = field.size < size ? EBADMSG : EMSGSIZE;
         return -1;
     }
     memcpy(out, field.data, field.size);

@@ -59,7 +59,7 @@ int fail(unsigned code, const char *format, ...) __attribute__((format(printf, 2
 int frame_send(int connection, enum kind kind, const struct span *fields, int count, const struct descriptors *with);
 int frame_receive(int connection, struct frame *frame);
 struct span text(const char *string);
-/* Copies a field as a C string; EBADMSG if it is empty, has a NUL or is too long. */
+/* Copies a field as a C string; EMSGSIZE if it is too long, EBADMSG if it is empty or has a NUL. */
 int copy_text(char *out, size_t size, struct span field);
 int write_all(int fd, const void *data, size_t size);
 
