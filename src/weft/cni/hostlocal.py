@@ -95,7 +95,7 @@ class _Taker:
             if not self._try(ip, range_id):
                 raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
             return ip, one
-        for ip in self._reservations.owned(self._call.container_id, self._call.ifname):
+        for ip in self._reservations.confirmed(self._call.container_id, self._call.ifname):
             if any(ip in one for one in ranges):
                 owned = f"{ip} has been allocated to {self._call.container_id}"
                 raise failure(f"{owned}, duplicate allocation is not allowed")

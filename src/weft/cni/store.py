@@ -38,15 +38,14 @@ class Store:
         known = views.get(stamp[:2])
         self._view = known if known is not None and known.stamp == stamp else self._read_all()
 
-    def owned(self, container_id: str, ifname: str) -> list[Ip]:
-        """Return the addresses of an owner, those that old versions wrote without an interface included."""
-        owners = (owner_of(container_id, ifname), container_id.strip().encode())
-        return [ip for owner in owners for ip in self._view.addresses.get(owner, ())]
-
     def confirmed(self, container_id: str, ifname: str) -> list[Ip]:
-        """Return the addresses of an owner as the files say, not as we remember."""
+        """Return the addresses of an owner that we remember and whose files still say so.
+
+        Those that old versions wrote without an interface are included.
+        """
         owners = (owner_of(container_id, ifname), container_id.strip().encode())
-        return [ip for ip in self.owned(container_id, ifname) if self.owner(ip) in owners]
+        remembered = [ip for owner in owners for ip in self._view.addresses.get(owner, ())]
+        return [ip for ip in remembered if self.owner(ip) in owners]
 
     def all(self) -> dict[Ip, bytes]:
         """Return every reservation and its content, without white space around it."""
