@@ -30,9 +30,9 @@ ALONE = 0.04
 FRAMES = 0.3
 
 # What stays after DEL as it does with the reference: chains and a bridge's own rules, routes of a table that go with
-# the interface, the qdisc of a host's end that goes with it.
+# the interface, the qdiscs of a host's end that go with it; an ADD that fails takes those away.
 STAYS = {
-    "bandwidth": re.compile(r"host: (\d+: |qdisc (tbf|noqueue) .* dev )veth"),
+    "bandwidth": re.compile(r"host: (\d+: |qdisc (tbf|noqueue|ingress) .* dev )veth"),
     "firewall": re.compile(r"host: (chain .+ \{|counter jump .+|[io]ifname .*(CNI-ISOLATION-STAGE-2|counter drop) ?$)"),
     "sbr": re.compile(r"held pod: .* table \d+"),
 }
