@@ -173,7 +173,7 @@ def previous_of(network: NetworkList, cached: Object) -> Object:
 
 
 def raise_for(ran: Ran) -> None:
-    """Raise the error of a plugin that failed, in its own words (§2.5)."""
+    """Raise the error of a plugin that failed, in its own words (§2.5); one without a code has 999."""
     if ran.exit == 0:
         return
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace").strip()
@@ -184,9 +184,12 @@ def raise_for(ran: Ran) -> None:
         raise failure(f'netplugin failed: "{err}": {ending}')
     try:
         said = cnijson.load(ran.stdout)
-        error = CniError(cnijson.integer(said, "code"), cnijson.text(said, "msg"), cnijson.text(said, "details"))
+        code, msg = cnijson.integer(said, "code"), cnijson.text(said, "msg")
+        error = CniError(code or cni.INTERNAL, msg, cnijson.text(said, "details"))
     except JsonError as bad:
         raise failure(f'netplugin failed but error parsing its diagnostic message "{out}": {bad}') from bad
+    if not code and not msg:
+        raise failure(f'netplugin failed but its diagnostic message has neither code nor message: "{out}"')
     raise error
 
 

@@ -245,12 +245,19 @@ def test_a_result_that_is_none(text, seen):
         (Ran(exit=3, stderr=b"boo\n"), 'netplugin failed: "boo": exit status 3'),
         (Ran(exit=3, stdout=b"hello"), 'netplugin failed but error parsing its diagnostic message "hello": '),
         (Ran(exit=3, stdout=b'{"code":7,"msg":"m","details":"d"}'), "m; d"),
+        (Ran(exit=3, stdout=b'{"ips":7}'), "netplugin failed but its diagnostic message has neither code nor message"),
     ],
 )
 def test_what_a_plugin_that_failed_has_said(ran, seen):
     with pytest.raises(CniError) as caught:
         cnichain.raise_for(ran)
     assert str(caught.value).startswith(seen)
+
+
+def test_an_error_without_a_code_has_that_of_a_failure():
+    with pytest.raises(CniError) as caught:
+        cnichain.raise_for(Ran(exit=1, stdout=b'{"msg": "m"}'))
+    assert (caught.value.code, caught.value.msg) == (999, "m")
 
 
 RESULT = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}], "dns": {}}
