@@ -13,6 +13,7 @@ from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.watch import Mailbox
 from weft.model.cluster import Changed, Listed, Lost, Malformed
+from weft.model.value import replace
 from weft.wire.etcd import decode_lease
 
 # waits for clocks, which both versions read alike
@@ -54,6 +55,37 @@ async def test_own_lease_is_no_event(server, make_store, prefix):
         assert [each.id for each in listed.leases] == ["10.3.99.0-24"]
         await store.publish(own, attrs(mac="02:00:00:00:00:01"))
         await nothing_more(events)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "by-address"])
+async def test_a_key_that_we_took_over_since_the_list_is_no_peers(server, make_store, prefix, recorded):
+    """It is there from an earlier run, whether or not we remember that, under an etcd lease that we never made."""
+    first = make_store(server.url)
+    own = await first.acquire(netconf(), attrs())
+    server.put_leased(f"{prefix}/subnets/10.3.0.0-24", value("1.2.3.4"))  # ours by its address, and out of range
+    server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
+    store = make_store(server.url)
+    listing = await store.list()
+    again = await store.acquire(
+        netconf(), attrs(mac="02:00:00:00:00:01"), recorded=own if recorded else None, listing=listing
+    )
+    assert again.lease.id == own.lease.id
+    async with watching(store, listing) as events:
+        seen = await soon(anext(events))
+        assert [each.id for each in seen.leases if each.id != "10.3.0.0-24"] == ["10.3.99.0-24"]
+        assert recorded or len(seen.leases) == 1, "what we deleted was ours too"
+
+
+async def test_our_key_of_another_history_is_no_peers(own_server, make_store, prefix, tmp_path):
+    """A restored snapshot shows it as it was: an etcd lease before, with what we say today."""
+    first = make_store(own_server.url)
+    own = await first.acquire(netconf(), attrs())
+    own_server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
+    listing = await first.list()
+    store = make_store(own_server.url)
+    store.hold(replace(own, etcd_lease=own.etcd_lease + 1))
+    async with watching(store, listing) as events:
+        assert (await soon(anext(events))).leases == ()
 
 
 async def test_a_lease_listed_before_we_took_it_is_withdrawn(server, make_store, prefix):

@@ -90,6 +90,8 @@ def test_a_node_moves_from_upstream_to_weft_without_losing_a_packet(cluster: Clu
     assert "proto 165" in one.ip(f"route show {two.v4}")
     assert one.ip("route").count(str(two.v4)) == 1
     assert '"VtepMAC":"02:aa:00:00:00:01"' in cluster.lease_of(one).value
+    assert one.lines("ready: 1 peers?, 0 refused"), "its own lease, which flanneld wrote, is no peer's"
+    assert not one.lines("ADDR-002")
 
 
 @pytest.mark.spec("flannel.md §6.2/device-reused")
@@ -152,6 +154,19 @@ def test_a_node_whose_disk_is_gone_gets_its_subnet_and_mac_back(cluster: Cluster
     assert node.v4 == subnet
     assert node.macs["mac_v4"] == mac["mac_v4"], "the device was still there"
     assert len(cluster.leases()) == 1
+
+
+def test_a_node_with_a_new_state_directory_knows_its_own_lease(cluster: Cluster):
+    """All that speaks for it is the public address: the key hangs on an etcd lease of which nothing is remembered."""
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    subnet = node.v4
+    node.stop()
+    node.start(f"--state-dir={node.folder / 'other'}")
+    assert node.v4 == subnet
+    assert node.lines("ready: 1 peers?, 0 refused")
+    assert not node.lines("ADDR-002")
 
 
 def test_a_back_end_that_changes_takes_its_objects_along(cluster: Cluster):

@@ -53,13 +53,24 @@ class OwnKey:
         self._pick = pick
         self._call = call
         self._grants: set[int] = set()
+        self._name = ""  # of the key that is ours, for all that we know
         self._reserved = ""
+        self._overtaken: set[tuple[str, int, int]] = set()  # keys as they were before we wrote or deleted them
         self._rivals: set[str] = set()
         self._attrs: LeaseAttrs | None = None  # what we published last, or are publishing
 
-    def is_own(self, name: str, etcd_lease: int) -> bool:
-        """Tell whether a key is this node's, by the etcd lease it hangs on: known before the key is written."""
-        return etcd_lease in self._grants if etcd_lease else name == self._reserved
+    def is_own(self, entry: Entry) -> bool:
+        """Tell whether a key is this node's, and so no peer's.
+
+        By the etcd lease it hangs on, which is known before the key is written. And a key that we have taken over
+        since it was read is ours too, whoever wrote it; so is our key when it says what we say, as `adopt` has it.
+        """
+        name = entry.lease.id
+        return (
+            (entry.etcd_lease in self._grants if entry.etcd_lease else name == self._reserved)
+            or (name == self._name and entry.lease.attrs == self._attrs)
+            or _version(entry) in self._overtaken
+        )
 
     def hold(self, own: OwnLease) -> None:
         """Take `own` as written by us, maybe before a restart."""
@@ -70,7 +81,7 @@ class OwnKey:
     def lost_to(self, name: str, kv: KeyValue) -> Lease | None:
         """Remember that another node writes our key, so that we do not fight over it; gives its lease, if readable."""
         self._rivals.add(name)
-        self._reserved = ""
+        self._name = self._reserved = ""
         entry = entry_of(kv, len(self._prefix.encode()))
         return entry.lease if isinstance(entry, Entry) else None
 
@@ -103,12 +114,13 @@ class OwnKey:
             )
             entries = {entry.lease.id: entry for entry in listing.entries}
             stale = [entries[lease.id] for lease in choice.stale]
-            if choice.reuse is not None:
-                entry = entries[choice.reuse.id]
-                own = await self._reuse(entry, attrs, stale=stale, recorded=entry is mine)
+            reused = [] if choice.reuse is None else [entries[choice.reuse.id]]
+            if reused:
+                own = await self._reuse(reused[0], attrs, stale=stale, recorded=reused[0] is mine)
             else:
                 own = await self._create(choice, attrs, stale=stale, since=listing.mark.revision)
             if own is not None:
+                self._overtaken.update(map(_version, [*reused, *stale]))
                 _warn_when_scarce(netconf, listing)
                 return own
             listing = None
@@ -168,7 +180,7 @@ class OwnKey:
 
     def _refuse_rivals(self, netconf: NetConf, attrs: LeaseAttrs, listing: Listing) -> None:
         entries = {entry.lease.id: entry for entry in listing.entries}
-        self._rivals &= {name for name, entry in entries.items() if not self.is_own(name, entry.etcd_lease)}
+        self._rivals &= {name for name, entry in entries.items() if not self.is_own(entry)}
         lost = owned(netconf, (entries[name].lease for name in self._rivals), attrs=attrs)
         if lost:
             address = attrs.public_ip or attrs.public_ipv6
@@ -215,6 +227,7 @@ class OwnKey:
             if not any(overlaps(other, lease) for other in others if other != lease.id):
                 revision = reply.header.revision
                 made = replace(lease, created=revision)
+                self._remember(lease.id, etcd_lease)
                 return OwnLease(lease=made, etcd_lease=etcd_lease, mod_revision=revision, expires=expires)
         await self._revoke(etcd_lease)  # takes our key along, if it was written
         return None
@@ -261,6 +274,7 @@ class OwnKey:
         self._grants.discard(etcd_lease)
 
     def _remember(self, name: str, etcd_lease: int) -> None:
+        self._name = name
         self._reserved = "" if etcd_lease else name
         if etcd_lease:
             self._grants.add(etcd_lease)
@@ -268,6 +282,11 @@ class OwnKey:
     def key(self, name: str) -> bytes:
         """The key of the lease `name`."""
         return (self._prefix + name).encode()
+
+
+def _version(entry: Entry) -> tuple[str, int, int]:
+    """What no other version of this key, or of its like in another history of the store, has."""
+    return entry.lease.id, entry.etcd_lease, entry.mod_revision
 
 
 def _still(key: bytes, mod_revision: int) -> Compare:

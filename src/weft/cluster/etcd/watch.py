@@ -12,7 +12,7 @@ from weft.cluster.etcd.client import Client, CompactedError, apart
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
-from weft.cluster.etcd.values import Listing, Mark
+from weft.cluster.etcd.values import Entry, Listing, Mark
 from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
@@ -69,7 +69,7 @@ class Mailbox:
 
 
 class Watcher:
-    """Watches all leases below `prefix`. `is_own(id, etcd_lease)` tells this node's own, whose puts are no events."""
+    """Watches all leases below `prefix`. `is_own` tells this node's own, whose puts are no events."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Watcher:
         *,
         timing: Timing,
         jitter: Callable[[], float],
-        is_own: Callable[[str, int], bool],
+        is_own: Callable[[Entry], bool],
     ) -> None:
         self._client = client
         self._prefix = prefix
@@ -132,7 +132,7 @@ class Watcher:
         await apart(follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take))
 
     def _listed(self, listing: Listing) -> None:
-        leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry.lease.id, entry.etcd_lease))
+        leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry))
         self._mark, self._lost = listing.mark, False
         self._shown = {lease.id for lease in leases}
         self._mail.listed(Listed(leases=leases, malformed=listing.malformed, revision=listing.mark.revision))
@@ -162,10 +162,14 @@ class Watcher:
             if event.type == Event.EventType.DELETE:
                 self._shown.discard(name)
                 yield name, None
-            elif not self._is_own(name, event.kv.lease):
+                continue
+            entry = entry_of(event.kv, skip)
+            if isinstance(entry, Malformed):
                 self._shown.add(name)
-                entry = entry_of(event.kv, skip)
-                yield name, entry if isinstance(entry, Malformed) else entry.lease
+                yield name, entry
+            elif not self._is_own(entry):
+                self._shown.add(name)
+                yield name, entry.lease
             elif name in self._shown:  # shown as a peer's before we took it
                 self._shown.discard(name)
                 yield name, None
