@@ -102,6 +102,8 @@ MISTAKES = {
     ),
     "nodes: 256\npods: 0\n": "1 nodes: Network 10.244.0.0/16 has 255 subnets (/24) for 256 nodes",
     "[" * 5000: "1: nested too deeply",
+    "network: {Network: 2020-01-01}": "1: network: Object of type date is not JSON serializable; expected what JSON",
+    "network: &a {x: *a}": "1: network: Circular reference detected; expected what JSON can say",
     "name: !!python/object:os.system x": "1: name: could not determine a constructor",
 }
 
@@ -115,6 +117,34 @@ def test_a_mistake_is_told_with_its_line(text, problem):
 def test_a_mistake_in_the_network_keeps_its_own_code_and_gets_the_line():
     [seen] = problems("name: a\nnetwork: {Network: 10.5.0.0/33, Backend: {Type: vxlan}}\n")
     assert seen.startswith('CONF-002 x.yaml:2 network: Network: "10.5.0.0/33"; expected an IPv4 network')
+
+
+def test_misspelt_keys_of_the_network_are_mistakes_with_their_line_and_a_guess():
+    text = """
+network:
+  Network: 10.5.0.0/16
+  SubnetLn: 30
+  Backend:
+    Type: vxlan
+    DirectRoutng: true
+"""
+    assert problems(text) == [
+        "CONF-002 x.yaml:4 network: SubnetLn: an unknown key. Did you mean SubnetLen?",
+        "CONF-002 x.yaml:7 network: Backend.DirectRoutng: an unknown key. Did you mean Backend.DirectRouting?",
+    ]
+    # Where the misspelt one is needed, it explains what is missing.
+    assert problems("network:\n  Netwrk: 10.5.0.0/16\n  Backend: {Type: vxlan}\n") == [
+        "CONF-002 x.yaml:2 network: Network: missing; expected the network of all pods",
+        "CONF-002 x.yaml:2 network: Netwrk: an unknown key. Did you mean Network?",
+    ]
+
+
+def test_a_key_of_the_network_that_stands_there_twice_is_a_mistake():
+    text = "network:\n  Network: 10.5.0.0/16\n  network: 10.6.0.0/16\n  Backend: {Type: vxlan, VNI: 1,\n    VNI: 2}\n"
+    assert [problem.partition(";")[0] for problem in problems(text)] == [
+        "LAB-001 x.yaml:3: 'network' a second time",
+        "LAB-001 x.yaml:5: 'VNI' a second time",
+    ]
 
 
 def test_a_pod_network_on_top_of_the_labs_own_is_refused():

@@ -129,16 +129,22 @@ class Fields:
         """An IPv6 address, without a zone."""
         return self._parsed(key, _address6, "an IPv6 address")
 
+    def unknown(self) -> Iterable[Problem]:
+        """Tell of each key that nothing has read, with a guess at the key that was meant."""
+        for folded, (key, _) in self._members.items():
+            if folded not in self._known:
+                name = shown(f"{self._prefix}{key}", quote=False)
+                hint = did_you_mean(key, self._known.values(), prefix=self._prefix)
+                yield Problem(code=CODE, where=f"{self._where}: {name}", seen="an unknown key", hint=hint)
+
     def warnings(self) -> Iterable[str]:
         """Say of each key that nothing has read that it is ignored, and of a repeated one which value counts."""
-        for folded, (key, members) in self._members.items():
+        for problem in self.unknown():
+            yield f"{problem.where} is no known key and is ignored. {problem.hint}".rstrip()
+        for folded, (_, members) in self._members.items():
             known = self._known.get(folded)
-            name = shown(f"{self._prefix}{known or key}", quote=False)
-            if known is None:
-                hint = did_you_mean(key, self._known.values(), prefix=self._prefix)
-                yield f"{self._where}: {name} is no known key and is ignored. {hint}".rstrip()
-            elif len(members) > 1:
-                yield f"{self._where}: {name} stands there {len(members)} times; the last one counts"
+            if known is not None and len(members) > 1:
+                yield f"{self._where}: {self._prefix}{known} stands there {len(members)} times; the last one counts"
 
     def _value(self, key: str, kind: type, expected: str) -> Any:
         """The last value of `key` that is not null, if all of its values are of the kind; None otherwise."""

@@ -48,7 +48,10 @@ BackendOptions = VxlanOptions | HostGwOptions
 
 
 class NetConf(Value):
-    """A checked network configuration. A family that is off is None."""
+    """A checked network configuration. A family that is off is None.
+
+    `unknown` are the keys that mean nothing here: `warnings` says in words that they are ignored, as flannel does.
+    """
 
     v4: Pool[IPv4Network, IPv4Address] | None
     v6: Pool[IPv6Network, IPv6Address] | None
@@ -56,6 +59,7 @@ class NetConf(Value):
     backend: str
     options: BackendOptions
     warnings: tuple[str, ...] = ()
+    unknown: tuple[Problem, ...] = ()
 
 
 # Types that flannel has and this build has not.
@@ -127,11 +131,19 @@ def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> N
     present, value = fields.last("Backend")
     options = Fields(value, where, problems, prefix="Backend.")
     backend = _backend_type(options) if present else _no_backend(fields)
-    parsed, warnings = _backend_options(backend, options, want_v4=want_v4, want_v6=want_v6)
+    parsed, warnings, unknown = _backend_options(backend, options, want_v4=want_v4, want_v6=want_v6)
+    unknown = (*fields.unknown(), *unknown)
     if problems:
-        raise ConfigError(*problems)
+        # A misspelt key often is why another one is missing.
+        raise ConfigError(*problems, *unknown)
     return NetConf(
-        v4=v4, v6=v6, nftables=nftables, backend=backend, options=parsed, warnings=(*fields.warnings(), *warnings)
+        v4=v4,
+        v6=v6,
+        nftables=nftables,
+        backend=backend,
+        options=parsed,
+        warnings=(*fields.warnings(), *warnings),
+        unknown=unknown,
     )
 
 
@@ -231,11 +243,12 @@ def _no_backend(fields: Fields) -> str:
 
 def _backend_options(
     backend: str, options: Fields, *, want_v4: bool, want_v6: bool
-) -> tuple[BackendOptions, tuple[str, ...]]:
+) -> tuple[BackendOptions, tuple[str, ...], tuple[Problem, ...]]:
+    """Return the options, the warnings about them, and their unknown keys."""
     if backend == "host-gw":
-        return HostGwOptions(), tuple(options.warnings())
+        return HostGwOptions(), tuple(options.warnings()), tuple(options.unknown())
     if backend != "vxlan":
-        return HostGwOptions(), ()  # a problem, so nobody will see it
+        return HostGwOptions(), (), ()  # the back end is a problem itself: which keys it has is not known
     parsed = VxlanOptions(
         vni=options.integer("VNI", 1, low=0, high=_VNI_MAX),
         port=options.integer("Port", 0, low=0, high=_PORT_MAX),
@@ -252,7 +265,5 @@ def _backend_options(
     if 0 < parsed.mtu < least:
         options.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
     windows = [key for key in ("MacPrefix", "Name") if options.last(key)[0]]
-    return parsed, (
-        *options.warnings(),
-        *(f"Backend.{key} has a meaning on Windows only and is ignored" for key in windows),
-    )
+    windows_only = (f"Backend.{key} has a meaning on Windows only and is ignored" for key in windows)
+    return parsed, (*options.warnings(), *windows_only), tuple(options.unknown())

@@ -13,7 +13,7 @@ does not know lines.
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,10 +22,12 @@ import yaml
 from weft.config.netconf import NetConf, parse_netconf
 from weft.lab import spec, underlay
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
 
 T = TypeVar("T")
 
 _API: Final = "weft.dev/v1"
+_NETWORK: Final = "network"
 _KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods")
 
 
@@ -83,6 +85,15 @@ def _misfits(network: NetConf, nodes: int, where: str) -> list[Problem]:
     return problems
 
 
+def _key(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
+    """Return the node of the key that `path` leads to, or of the nearest one above it that is there."""
+    entries = node.value if isinstance(node, yaml.MappingNode) else []
+    for key, value in reversed(entries):  # of several, the last counts
+        if str(key.value).casefold() == path[0].casefold():
+            return _key(value, path[1:]) if len(path) > 1 and isinstance(value, yaml.MappingNode) else key
+    return node
+
+
 def _families(network: NetConf) -> tuple[spec.Family, ...]:
     """Return the families that a network configuration switches on."""
     pools: tuple[tuple[spec.Family, object], ...] = ((4, network.v4), (6, network.v6))
@@ -131,12 +142,40 @@ class _Reader:
         value = self._value(node, dict[str, Any], "network")
         if value is None:
             return "", None
-        text = json.dumps(value)
         try:
-            return text, parse_netconf(text, f"{self._at(node)} network")
-        except ConfigError as error:
-            self._add(node, error.problems)
+            text = json.dumps(value)
+        except (TypeError, ValueError) as error:  # a date, a set, bytes; an alias of what it stands in
+            self._problem(node, f"network: {error}", expected="what JSON can say")
             return "", None
+        self._distinct_keys(node)
+        try:
+            checked = parse_netconf(text, _NETWORK)
+        except ConfigError as error:
+            self._in_network(node, error.problems)
+            return "", None
+        # The daemon ignores these, as flannel does. Whoever writes a lab file has misspelt them.
+        self._in_network(node, checked.unknown)
+        return text, checked
+
+    def _distinct_keys(self, node: yaml.Node) -> None:
+        """Note each key that stands twice in one mapping at or below `node`: YAML would take the last in silence."""
+        children = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value).casefold()
+                if name in seen:
+                    self._problem(key, f"{key.value!r} a second time", expected="each key once")
+                seen.add(name)
+                children.append(value)
+        for child in children:
+            self._distinct_keys(child)
+
+    def _in_network(self, node: yaml.Node, problems: Iterable[Problem]) -> None:
+        """Note problems of the network configuration, each with the line of its key."""
+        for problem in problems:
+            place = _key(node, problem.where.removeprefix(_NETWORK).removeprefix(": ").split("."))
+            self._add(place, [replace(problem, where=f"{self._at(place)} {problem.where}")])
 
     def _nodes(
         self, node: yaml.Node | None, pods: yaml.Node | None

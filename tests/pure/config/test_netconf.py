@@ -214,6 +214,15 @@ def test_unknown_keys_are_ignored_with_a_warning():
     )
 
 
+def test_a_refused_text_names_its_unknown_keys_too():
+    found = problems('"Netwrk": "10.3.0.0/16"', '"Backend": {"Type": "host-gw", "Mtu": 1}')
+    assert [(problem.where, problem.seen, problem.hint) for problem in found] == [
+        ("net-conf: Network", "missing", ""),
+        ("net-conf: Netwrk", "an unknown key", "Did you mean Network?"),
+        ("net-conf: Backend.Mtu", "an unknown key", ""),
+    ]
+
+
 @pytest.mark.spec("flannel.md §2.1/case-insensitive", "flannel.md §2.1/null")
 def test_null_keeps_what_was_there():
     netconf = conf(
@@ -576,7 +585,7 @@ def test_a_key_that_stands_there_twice_is_warned_of():
     )
     assert (str(netconf.v4.network), netconf.options.vni) == ("10.2.0.0/16", 4)
     assert netconf.warnings == (
-        "net-conf: Network stands there 2 times; the last one counts",
         "net-conf: x is no known key and is ignored.",
+        "net-conf: Network stands there 2 times; the last one counts",
         "net-conf: Backend.VNI stands there 3 times; the last one counts",
     )
