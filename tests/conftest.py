@@ -1,6 +1,19 @@
-"""For all tests: carries the ids of @pytest.mark.spec into the report, where tests.support.report reads them."""
+"""For all tests: carries the ids of @pytest.mark.spec into the report, where tests.support.report reads them.
+
+And gives programs that tests start the usual signals, whatever the run itself was told to ignore.
+"""
+
+import signal
 
 import pytest
+
+
+def pytest_configure() -> None:
+    # A signal that is ignored stays so in every program started from here: `nohup make test`, or a job of a script in
+    # the background. With a handler that does nothing the run itself stays as it was, and what it starts does not.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 import tomllib
@@ -196,6 +197,17 @@ def test_an_interrupt_while_a_program_is_loaded_is_a_quiet_end(program, module):
     done = subprocess.run([sys.executable, "-c", ignoring], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert __version__ in done.stdout + done.stderr
+
+
+def test_a_run_that_ignores_signals_hands_on_the_usual_ones():
+    ignoring = 'trap "" INT HUP QUIT TERM; exec "$@"'
+    mask = "print(open('/proc/self/status').read().partition('SigIgn:')[2].split()[0])"
+    code = "import subprocess, sys; from tests import conftest; conftest.pytest_configure(); "
+    code += f"subprocess.run([sys.executable, '-Sc', {mask!r}])"
+    command = ["sh", "-c", ignoring, "sh", sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ignored = int(done.stdout, 16)
+    assert [n for n in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM) if ignored >> n - 1 & 1] == []
 
 
 def test_an_interrupt_beside_any_command_is_a_quiet_end(monkeypatch, capsys):
