@@ -1,15 +1,18 @@
 """However a lab ends, nothing of it stays; and the machine's own network never changes."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.lab import WEFT, lab, new_name, weft, write_file
+from weft.lab.places import Place
 
 PLACES = Path("/run/weft-lab")
 # What the kernel counts by itself, in the machine's own namespace as in any other.
@@ -59,7 +62,7 @@ def gone(pid):
 
 
 def supervisor(name):
-    return int((PLACES / name / "pid").read_text())
+    return int((PLACES / name / "pid").read_text().split()[0])
 
 
 def netns_names(name):
@@ -113,6 +116,89 @@ def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
         assert f"removed: {running.name}" in weft("lab", "clean", running.name).stdout
         assert netns_names(running.name) == []
         assert not (PLACES / running.name).exists()
+
+
+def test_what_is_dead_is_cleaned_and_what_is_up_stays():
+    """Also without a name: labs are ended by `down` alone."""
+    with lab("--nodes", "1", "--pods", "0") as other, lab("--nodes", "1", "--pods", "0") as running:
+        os.kill(supervisor(running.name), signal.SIGKILL)
+        gone(supervisor(running.name))
+        [hint] = re.findall(r"weft lab clean(.*)", weft("lab", "list").stderr)
+        assert running.name in hint.split()
+        assert other.name not in hint.split()
+        ran = weft("lab", "clean", running.name, other.name, check=False)
+        assert ran.returncode == 2
+        assert (
+            f"LAB-002 {other.name}: it is up; expected a lab that is dead. 'weft lab down {other.name}'" in ran.stderr
+        )
+        assert (PLACES / running.name).exists()
+        assert running.name in json.loads(weft("lab", "clean", "-o", "json").stdout)["removed"]
+        assert not (PLACES / running.name).exists()
+        assert other.ps()["nodes"][0]["daemon"] == "ready"
+
+
+@contextmanager
+def foreign(path):
+    """A namespace that somebody else named `path`; its inode number. By hand: `ip netns add` would mount /run/netns."""
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    command = 'mount --bind /proc/self/ns/net "$1"'
+    made = ["unshare", "--net", "sh", "-c", command, "sh", str(path)]
+    subprocess.run(made, check=True)
+    try:
+        yield path.stat().st_ino
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+        path.unlink()
+        with suppress(OSError):
+            path.parent.rmdir()
+
+
+def test_a_namespace_of_the_same_name_stays_what_it_was():
+    name = new_name()
+    path = Path(f"/run/netns/lab-{name}-node1")
+    with foreign(path) as before:
+        ran = weft("lab", "up", "--name", name, "--nodes", "2", "--pods", "0")
+        try:
+            assert f"{path} is there already, and not of this lab: it stays as it is" in ran.stderr
+            assert path.stat().st_ino == before
+            assert sorted(netns_names(name)) == [path, path.with_name(f"lab-{name}-node2")]
+        finally:
+            weft("lab", "down", name)
+        assert netns_names(name) == [path]
+        assert path.stat().st_ino == before
+
+
+def test_a_namespace_that_took_the_place_of_the_labs_own_stays():
+    with lab("--nodes", "1", "--pods", "0") as running:
+        [path] = netns_names(running.name)
+        subprocess.run(["umount", str(path)], check=True)
+        with foreign(path) as before:
+            weft("lab", "down", running.name)
+            assert path.stat().st_ino == before
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_number_of_a_stale_file_is_no_process_to_end(changed):
+    """A lab that is about to start, and beside its lock the number that a process of another kind has by now."""
+    name = new_name()
+    place = Place(PLACES / name)
+    PLACES.mkdir(mode=0o700, exist_ok=True)
+    lock = place.claim()
+    assert lock is not None
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            started = "" if changed else " 1"
+            (PLACES / name / "pid").write_text(f"{stranger.pid}{started}\n")
+            ran = weft("lab", "down", name, check=False)
+            assert ran.returncode == 1
+            assert f"LAB-002 {name}: it is just being started, or its file 'pid' was changed" in ran.stderr
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+            os.close(lock)
+            weft("lab", "clean", name)
+    assert not (PLACES / name).exists()
 
 
 def test_up_takes_the_place_of_a_dead_lab():

@@ -89,16 +89,19 @@ def list_labs(output: str) -> None:
     ]
     text = table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in found))
     show_report(output, found, text if found else "no labs\n")
-    if any(lab["state"] == "dead" for lab in found):
-        next_commands(output, "weft lab clean")
+    if dead := [str(lab["name"]) for lab in found if lab["state"] == "dead"]:
+        next_commands(output, f"weft lab clean {' '.join(dead)}")
     elif not found:
         next_commands(output, "weft lab up")
 
 
 @click.command()
-@click.argument("name", default="", metavar="[LAB]", shell_complete=labs)
+@click.argument("names", nargs=-1, metavar="[LAB]…", shell_complete=labs)
 @output_option
-def clean(name: str, output: str) -> None:
-    """End a lab, or every lab, and remove every trace, also of one whose supervisor was killed."""
-    cleaned = start.clean(base(), name)
+def clean(names: tuple[str, ...], output: str) -> None:
+    """Remove every trace of labs whose supervisor was killed: of those named, or of all such.
+
+    Labs that are up stay so; `weft lab down` ends them.
+    """
+    cleaned = start.clean(base(), names)
     show_report(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")

@@ -15,11 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from weft.lab import system
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 _NETNS: Final = Path("/run/netns")
+_TMP: Final = Path("/tmp")  # noqa: S108 - a lab's directory there is made 0700 and checked before use
 # struct flock (fcntl.h): type, whence, start, length, process. A lock of the open file, unlike one of the process,
 # can be inherited; unlike flock(2)'s it can be asked about without being taken.
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -44,11 +47,31 @@ class Place(Value, kw_only=False):
 
     @property
     def pid(self) -> int:
-        """The supervisor's process number, 0 if it was never started."""
+        """The number that the supervisor's process had, 0 if none was started."""
+        return self._supervisor()[0]
+
+    def open_supervisor(self) -> int | None:
+        """Return a pidfd of the supervisor, or None where the process that was written down is no more.
+
+        A number means another process once its own has ended, so its start time is compared, after the process was
+        opened: a descriptor stays with its process.
+        """
+        pid, started = self._supervisor()
         try:
-            return int((self.path / "pid").read_text() or 0)
-        except FileNotFoundError:
-            return 0
+            process = os.pidfd_open(pid)
+        except (OSError, ValueError, OverflowError):
+            return None
+        if system.start_time(pid) == started:
+            return process
+        os.close(process)
+        return None
+
+    def _supervisor(self) -> tuple[int, int]:
+        try:
+            pid, started = map(int, (self.path / "pid").read_text().split())
+        except (OSError, ValueError):  # not written yet, or not by a supervisor
+            return 0, 0
+        return pid, started
 
     def claim(self) -> int | None:
         """Take the lab's lock and return its descriptor, or None if somebody holds it. The directory is made."""
@@ -84,17 +107,25 @@ class Place(Value, kw_only=False):
     def _lock(self) -> Path:
         return self.path / "lock"
 
-    def give_names(self, namespaces: Mapping[str, int]) -> None:
-        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, or none where that is not possible: a convenience."""
-        names = [f"lab-{self.name}-{node}" for node in namespaces]
-        _write(self.path / "names", json.dumps(names))
+    def give_names(self, namespaces: Mapping[str, int]) -> list[str]:
+        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, or none where that is not possible: a convenience.
+
+        A name that is there already is not touched. Returns those.
+        """
+        wanted = {f"lab-{self.name}-{node}": descriptor for node, descriptor in namespaces.items()}
+        taken = [name for name in wanted if os.path.lexists(_NETNS / name)]
+        ours = {name: descriptor for name, descriptor in wanted.items() if name not in taken}
+        # Before they are made, so that they are found however we end.
+        identities = {name: os.fstat(descriptor).st_ino for name, descriptor in ours.items()}
+        _write(self.path / "names", json.dumps(identities))
         try:
             _NETNS.mkdir(mode=0o755, exist_ok=True)
-            for name, descriptor in zip(names, namespaces.values(), strict=True):
-                (_NETNS / name).touch(mode=0o444)
+            for name, descriptor in ours.items():
+                os.close(os.open(_NETNS / name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
                 system.mount(f"/proc/self/fd/{descriptor}", str(_NETNS / name), flags=system.MS_BIND)
         except OSError:
             self._take_names()
+        return taken
 
     def clear(self) -> None:
         """Remove what an earlier, dead lab of this name has left, but for its lock."""
@@ -118,18 +149,30 @@ class Place(Value, kw_only=False):
             os.close(lock)
 
     def _take_names(self) -> None:
+        """Remove the names that are still ours: each leads to the namespace that it was made for."""
         try:
-            names = json.loads((self.path / "names").read_text())
-        except FileNotFoundError:
+            names = msgspec.json.decode((self.path / "names").read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.MsgspecError):  # none were made, or not by us
             return
-        for name in names:
-            with suppress(OSError):  # not mounted
-                system.unmount(str(_NETNS / name))
-            with suppress(FileNotFoundError, PermissionError):
-                (_NETNS / name).unlink()
+        for name, identity in names.items():
+            if name.startswith(f"lab-{self.name}-") and "/" not in name:
+                _take_name(_NETNS / name, identity)
         (self.path / "names").unlink()
         with suppress(OSError):  # somebody else's names, or not there at all
             _NETNS.rmdir()
+
+
+def _take_name(path: Path, identity: int) -> None:
+    try:
+        status = path.lstat()
+        if status.st_ino == identity and status.st_dev != _NETNS.stat().st_dev:
+            system.unmount(str(path))
+            status = path.lstat()
+        # What is not mounted yet, or no more, is the empty file that the mount needs.
+        if stat.S_ISREG(status.st_mode) and not status.st_size and status.st_dev == _NETNS.stat().st_dev:
+            path.unlink()
+    except (FileNotFoundError, PermissionError):
+        pass  # somebody has removed it; or we may not, and could not have made it
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -144,7 +187,7 @@ def home(environ: Mapping[str, str]) -> Path:
     runtime = environ.get("XDG_RUNTIME_DIR")
     if runtime and user != 0 and os.access(runtime, os.W_OK):
         return Path(runtime) / "weft-lab"
-    return Path("/tmp") / f"weft-lab-{user}"  # noqa: S108 - made 0700 and checked before use
+    return _TMP / f"weft-lab-{user}"
 
 
 def found(base: Path) -> Iterator[Place]:
@@ -165,13 +208,15 @@ def _check_owner(base: Path) -> None:
     # In /tmp another user could have made the directory first, and would then own our socket's place.
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        # Root's labs are in /run, whatever XDG_RUNTIME_DIR says.
+        elsewhere = ", or set XDG_RUNTIME_DIR to a directory of yours" if base.parent == _TMP else ""
         raise ConfigError(
             Problem(
                 code="HOST-002",
                 where=str(base),
                 seen=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
                 expected=f"a directory of user {os.geteuid()} that nobody else may open",
-                hint="Remove it, or set XDG_RUNTIME_DIR.",
+                hint=f"Remove it, or give it that owner and mode 0700{elsewhere}.",
             )
         )
 

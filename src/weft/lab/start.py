@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -41,7 +41,8 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
         finally:
             os.close(lock)
         report = _bring_up(place, protocol.Up(lab, environment), note)
-        _give_names(place)
+        for name in _give_names(place):
+            note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     except BaseException:
         with suppress(Unavailable):  # interrupted while it starts: nobody asks it for anything, so it ends by itself
             _end(place)
@@ -70,38 +71,40 @@ def down(place: Place) -> None:
     place.remove()
 
 
-def clean(base: Path, name: str) -> list[str]:
-    """End the lab of this name, or with "" all, and remove every trace, also where the supervisor was killed.
+def clean(base: Path, names: Sequence[str]) -> list[str]:
+    """Remove every trace of the dead labs of these names, or with none of all dead labs; return their names.
 
-    Returns their names. `ConfigError` names those there are when there is none of this name.
+    `ConfigError` names those that are up, and those there are when there is none of a name; then nothing is removed.
     """
-    there = list(places.found(base))
-    labs = [place for place in there if name in ("", place.name)]
-    if name and not labs:
-        names = ", ".join(place.name for place in there)
-        expected = f"one of {names}" if names else ""
-        raise ConfigError(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
-    for place in labs:
-        down(place)
-    return [place.name for place in labs]
+    there = {place.name: place for place in places.found(base)}
+    dead = {name: place for name, place in there.items() if not place.alive}
+    problems = []
+    for name in names:
+        if name not in there:
+            expected = f"one of {', '.join(dead)}" if dead else ""
+            problems.append(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
+        elif name not in dead:
+            hint = f"'weft lab down {name}' ends it."
+            problems.append(_problem(name, "it is up", expected="a lab that is dead", hint=hint, code="LAB-002"))
+    if problems:
+        raise ConfigError(*problems)
+    chosen = [dead[name] for name in names or dead]
+    for place in chosen:
+        place.remove()
+    return [place.name for place in chosen]
 
 
 def _end(place: Place) -> None:
     """End the supervisor, by asking or else by force, and wait until it is no more."""
-    pid = place.pid
-    if not pid and place.alive:
-        hint = "Try again in a second."
-        raise Unavailable(_problem(place.name, "it is just being started", hint=hint, code="LAB-002"))
-    if not pid:
+    if not place.alive:
         return
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        # Looked at after the process was opened: as the lock is held, the number cannot mean another by now.
+    process = place.open_supervisor()
+    if process is None:
         if not place.alive:
             return
+        seen = "it is just being started, or its file 'pid' was changed"
+        raise Unavailable(_problem(place.name, seen, hint="Try again in a second.", code="LAB-002"))
+    try:
         with suppress(OSError):
             Call(place.socket, protocol.Down()).close()
         if not _ended(process):
@@ -173,8 +176,8 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
         raise Unavailable(_problem(place.name, seen, hint=hint, code="LAB-002")) from error
 
 
-def _give_names(place: Place) -> None:
-    """Make names for `ip netns` where this user may."""
+def _give_names(place: Place) -> list[str]:
+    """Make names for `ip netns` where this user may; return those that something else has already."""
     namespaces: dict[str, int] = {}
     try:
         while True:
@@ -184,7 +187,7 @@ def _give_names(place: Place) -> None:
             call.close()
             if not names:
                 break
-        place.give_names(namespaces)
+        return place.give_names(namespaces)
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)

@@ -2,10 +2,10 @@
 
     python -m weft.lab.supervisor LISTENER DIRECTORY
 
-The first stage makes the namespaces and a child, writes the child's process number to DIRECTORY/pid, and ends. The
-child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It also inherits the
-open lock file that says that the lab lives, and passes it on to nobody. A first stage that fails says why on its
-standard output, as JSON, and exits with 1.
+The first stage makes the namespaces and a child, writes the child's process number and start time to DIRECTORY/pid,
+and ends. The child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It also
+inherits the open lock file that says that the lab lives, and passes it on to nobody. A first stage that fails says why
+on its standard output, as JSON, and exits with 1.
 """
 
 import asyncio
@@ -36,13 +36,15 @@ def main() -> None:
     except OSError as error:
         sys.stdout.buffer.write(msgspec.json.encode(Failed.of(ConfigError(_refused(error)))))
         sys.exit(1)
-    # Both stages are in one mount namespace, where /run soon is another: the directory is reached by descriptor.
+    # Both stages are in one mount namespace, where /run and /proc soon are others: both are reached by descriptor.
     place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     child = os.fork()
     if child:
         pid = os.open("pid", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=place)
-        os.write(pid, str(child).encode())
+        os.write(pid, f"{child} {system.start_time(child, proc)}\n".encode())
         os._exit(0)  # what is open belongs to the child
+    os.close(proc)
     logs = os.open("logs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
     _detach(logs)
     filesystem.prepare_lab()

@@ -1,4 +1,4 @@
-"""The system calls for namespaces and mounts that Python 3.11 lacks.
+"""The system calls for namespaces and mounts that Python 3.11 lacks, and what /proc alone tells of a process.
 
 Nothing else in weft mounts anything. Each call raises `OSError` with the kernel's errno.
 """
@@ -50,6 +50,21 @@ def unshare(flags: int) -> None:
 def setns(descriptor: int, kind: int) -> None:
     """Move the calling thread into the namespace that `descriptor` stands for."""
     _check(_libc.setns(descriptor, kind), "setns")
+
+
+def start_time(pid: int, proc: int | None = None) -> int | None:
+    """Return when a process began, in the kernel's ticks since boot (proc(5), stat, field 22); None if it is gone.
+
+    `proc` is an open /proc, for when the one at this path may soon be that of another pid namespace.
+    """
+    path = f"/proc/{pid}/stat" if proc is None else f"{pid}/stat"
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
+            stat = file.read()
+    except OSError:
+        return None
+    # The name before it, in brackets, may hold anything.
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _check(result: int, what: str) -> None:
