@@ -15,6 +15,8 @@ from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
 from tests.support.lab import WEFT, Lab, lab, new_name, weft, write_file
+from weft.lab import spec, start
+from weft.model.errors import Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +188,7 @@ def test_a_pod_whose_plugin_refuses_leaves_nothing(running):
     try:
         ran = running.weft("run", "web", "--node", "node1", check=False)
         assert ran.returncode == 1
-        assert 'CNI-001 network cbr0: plugin type="no-such-plugin" failed (add): failed to find plugin' in ran.stderr
+        assert 'CNI-001 pod web on node1: network cbr0: plugin type="no-such-plugin" failed (add): ' in ran.stderr
         assert (
             running.run("node1", "sh", "-c", "ls /run/netns /var/lib/cni/networks/cbr0 /var/lib/cni/flannel") == before
         )
@@ -351,6 +353,28 @@ def test_a_daemon_that_refuses_its_configuration_ends_the_start_with_its_words(t
     assert "LAB-002 weftd of node1: it ended with status 1:\n" in ran.stderr
     assert "MTU-001 Backend.MTU: 9000, while eth0 carries 1500 bytes" in ran.stderr
     assert name not in weft("lab", "list").stdout
+
+
+def test_a_pod_that_cannot_be_started_ends_the_start_with_its_name_and_the_daemons_words(tmp_path):
+    # Past the check of a lab file, which refuses this many pods.
+    network = '{"Network": "10.244.0.0/16", "SubnetLen": 30, "Backend": {"Type": "vxlan"}}'
+    wanted = spec.regular(name=new_name(), network=network, families=(4,), nodes=1, pods=3)
+    with pytest.raises(Unavailable) as caught:
+        start.up(wanted, tmp_path / "labs", os.environ, note=lambda _: None)
+    said = str(caught.value)
+    assert re.match(r"LAB-002 pod pod1-\d on node1: network cbr0: .*no IP addresses available", said)
+    assert "INFO" in said.partition("\nweftd of node1 said last:\n")[2]
+    assert "weft lab logs" not in said
+
+
+def test_as_many_pods_as_the_subnet_has_room_for(tmp_path):
+    network = {"Network": "10.244.0.0/16", "SubnetLen": 30, "Backend": {"Type": "vxlan"}}
+    with lab(write_file(tmp_path, nodes=2, pods=1, network=network)) as running:
+        assert running.json("pingall")["reached"] == 2 + 4
+        ran = running.weft("run", "more", "--node", "node2", check=False)
+        assert ran.returncode == 1
+        assert "LAB-002 pod more on node2: network cbr0: " in ran.stderr
+        assert ran.stderr.endswith("'weft lab logs node2' shows the daemon's side.\n")
 
 
 def test_nodes_have_names_for_ip_netns(running):

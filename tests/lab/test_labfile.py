@@ -100,6 +100,13 @@ MISTAKES = {
     "nodes: 4\nnetwork: {Network: 10.244.0.0/24, Backend: {Type: vxlan}}\n": (
         "2 network: Network 10.244.0.0/24 has 3 subnets (/26) for 4 nodes; expected a subnet for each node"
     ),
+    "nodes: 2\npods: 6\nnetwork: {Network: 10.244.0.0/16, SubnetLen: 30, Backend: {Type: vxlan}}": (
+        "3 network: node1 has 6 pods, and its IPv4 subnet (/30) room for 1; expected an address for each pod. "
+        "Write a smaller SubnetLen, or fewer pods."
+    ),
+    "pods: 0\nnodes: [{name: a, pods: 5}]\n"
+    "network:\n  {EnableIPv4: false, EnableIPv6: true, IPv6Network: fd05::/64, IPv6SubnetLen: 126,\n"
+    "  Backend: {Type: vxlan}}": ("4 network: a has 5 pods, and its IPv6 subnet (/126) room for 1"),
     "nodes: 256\npods: 0\n": "1 nodes: Network 10.244.0.0/16 has 255 subnets (/24) for 256 nodes",
     "[" * 5000: "1: nested too deeply",
     "network: {Network: 2020-01-01}": "1: network: Object of type date is not JSON serializable; expected what JSON",

@@ -13,6 +13,7 @@ does not know lines.
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 _API: Final = "weft.dev/v1"
 _NETWORK: Final = "network"
+_NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
 _KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods")
 
 
@@ -59,15 +61,18 @@ def regular(
 ) -> spec.Lab:
     """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
-    if problems := _misfits(parse_netconf(network, f"--backend {backend}"), nodes, f"--nodes {nodes}"):
+    lab = spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
+    if problems := _misfits(parse_netconf(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
         raise ConfigError(*problems)
-    return spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
+    return lab
 
 
-def _misfits(network: NetConf, nodes: int, where: str) -> list[Problem]:
-    """Say what would keep nodes of this lab from a subnet, or from each other."""
+def _misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
+    """Say what would keep nodes of this lab from a subnet or from each other, or pods from an address."""
     problems = []
-    for name, pool in (("Network", network.v4), ("IPv6Network", network.v6)):
+    nodes = len(lab.nodes)
+    fullest, pods = max(Counter(pod.node for pod in lab.pods).items(), key=lambda item: item[1], default=("", 0))
+    for family, name, pool in ((4, "Network", network.v4), (6, "IPv6Network", network.v6)):
         if pool is None:
             continue
         bits = pool.network.max_prefixlen - pool.subnet_len
@@ -77,6 +82,13 @@ def _misfits(network: NetConf, nodes: int, where: str) -> list[Problem]:
             hint = f"Write a lab file with a wider {name}, or with a larger SubnetLen."
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="a subnet for each node", hint=hint)
+            )
+        room = (1 << bits) - _NOT_FOR_PODS
+        if room < pods:
+            seen = f"{fullest} has {pods} pods, and its IPv{family} subnet (/{pool.subnet_len}) room for {room}"
+            hint = f"Write a smaller {name.replace('Network', 'SubnetLen')}, or fewer pods."
+            problems.append(
+                Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
             )
         below = underlay.address(4 if name == "Network" else 6).network
         if pool.network.version == below.version and pool.network.overlaps(below):
@@ -125,9 +137,10 @@ class _Reader:
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
         if checked is None:
             return spec.Lab(name=name or "weft", network="", families=(), nodes=nodes, pods=pods)
+        lab = spec.Lab(name=name or "weft", network=text, families=_families(checked), nodes=nodes, pods=pods)
         place = network or parts.get("nodes")
-        self._add(place, _misfits(checked, len(nodes), f"{self._at(place)} {'network' if network else 'nodes'}"))
-        return spec.Lab(name=name or "weft", network=text, families=_families(checked), nodes=nodes, pods=pods)
+        self._add(place, _misfits(checked, lab, f"{self._at(place)} {'network' if network else 'nodes'}"))
+        return lab
 
     def _head(self, parts: dict[str, yaml.Node]) -> None:
         for key, only in (("apiVersion", _API), ("kind", "Lab")):

@@ -122,4 +122,4 @@ async def _told(network: NetworkList, work: Callable[[], T]) -> T:
 
 def _problem(where: str, seen: str) -> Problem:
     code = "CNI-001" if "failed to find plugin" in seen else "LAB-002"
-    return Problem(code=code, where=where, seen=seen, hint="'weft lab logs NODE' shows the daemon's side.")
+    return Problem(code=code, where=where, seen=seen)

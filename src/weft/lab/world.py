@@ -23,6 +23,7 @@ from weft.lab.report import LabReport, PodReport
 from weft.lab.watch import Arrivals
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Net
+from weft.model.value import replace
 
 _PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
 _PATIENCE_PER_NODE: Final = 1.0
@@ -75,6 +76,8 @@ class World:
         try:
             running = await pod.start(wanted, on, self.inside, self.processes)
             self.pods[wanted.name] = running
+        except Unavailable as error:
+            raise Unavailable(*(_of_pod(problem, wanted) for problem in error.problems)) from error
         finally:
             self._changing.discard(wanted.name)
         return running.report()
@@ -88,6 +91,8 @@ class World:
         try:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
             del self.pods[name]
+        except Unavailable as error:
+            raise Unavailable(*(_of_pod(problem, running.spec) for problem in error.problems)) from error
         finally:
             self._changing.discard(name)
 
@@ -170,7 +175,17 @@ class World:
 
     async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
         async with gate:
-            await self.run_pod(wanted)
+            try:
+                await self.run_pod(wanted)
+            except Unavailable as error:  # the logs end with the lab, so the words are shown here
+                words = self.processes.last_words(wanted.node)
+                seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
+                raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
+
+
+def _of_pod(problem: Problem, of: spec.Pod) -> Problem:
+    hint = f"'weft lab logs {of.node}' shows the daemon's side."
+    return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> Problem:
