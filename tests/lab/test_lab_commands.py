@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import time
@@ -209,6 +210,29 @@ def test_ping_shows_which_address_arrives(running):
     # outside of the pod network the node's address is what is seen, and that is no fault
     [cell] = running.json("ping", "pod1-1", "node2", "--count", "1")["cells"]
     assert (cell["fault"], cell["seen"]) == ("", "172.31.0.11")
+
+
+def test_the_times_of_a_ping_are_the_packets_own(running):
+    """However late the supervisor reads an answer: here it is stopped for a while, again and again."""
+    supervisor = running.supervisor()
+    stops = 0
+    command = [WEFT, "lab", "ping", "--lab", running.name, "-o", "json", "pod1-1", "pod2-1", "-c", "4000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        try:
+            while not select.select([child.stdout], [], [], 0.2)[0]:
+                os.kill(supervisor, signal.SIGSTOP)
+                stops += 1
+                time.sleep(0.2)
+                os.kill(supervisor, signal.SIGCONT)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        report = json.load(child.stdout)
+    assert report["reached"] == 4000
+    late = [cell["milliseconds"] for cell in report["cells"] if cell["milliseconds"] >= 150]
+    assert stops >= 2
+    # Only a stop between reading the clock and sending can count.
+    assert len(late) <= stops // 2, (stops, late)
 
 
 def test_logs(running):

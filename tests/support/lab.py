@@ -88,6 +88,10 @@ class Lab:
         """Return what a command prints in a node or pod."""
         return self.weft("exec", where, "--", *command, check=check).stdout
 
+    def supervisor(self) -> int:
+        """The process number of the supervisor, of a lab of root's."""
+        return int(Path("/run/weft-lab", self.name, "pid").read_text().split()[0])
+
     def ps(self) -> Any:
         return self.json("ps")
 

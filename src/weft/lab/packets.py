@@ -11,6 +11,7 @@ from weft.model.value import Value
 SNAPLEN: Final = 1 << 18
 _OUTGOING: Final = 4  # linux/if_packet.h, PACKET_OUTGOING
 SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h
+ANCILLARY: Final = 64  # bytes; room for the time
 _TIMESPEC: Final = struct.Struct("@qq")
 
 
@@ -41,15 +42,16 @@ class Reader:
         while until is None or (left := until - time.monotonic()) > 0:
             self._socket.settimeout(None if until is None else left)
             try:
-                data, ancillary, _, address = self._socket.recvmsg(SNAPLEN, 64)
+                data, ancillary, _, address = self._socket.recvmsg(SNAPLEN, ANCILLARY)
             except TimeoutError:
                 return
             # Python asks the socket's own namespace for the link's name.
             name, _, kind, _, _ = address
-            yield Packet(link=name, data=data, nanoseconds=_time(ancillary), inbound=kind != _OUTGOING)
+            yield Packet(link=name, data=data, nanoseconds=arrival(ancillary), inbound=kind != _OUTGOING)
 
 
-def _time(ancillary: list[tuple[int, int, bytes]]) -> int:
+def arrival(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return when the kernel took a packet in, in nanoseconds since 1970, of a socket with SO_TIMESTAMPNS."""
     for level, kind, value in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
             seconds, nanoseconds = _TIMESPEC.unpack(value)

@@ -2,7 +2,8 @@
 
 A probe carries a number in its data. The target's raw socket shows which source address the probe had when it
 arrived, the source's socket shows the kernel's answer. So a translation on the way is seen, not guessed, and no
-program has to run in the target.
+program has to run in the target. Times are the packets' own, from just before the kernel gets a probe until it takes
+the answer in (SO_TIMESTAMPNS): how soon either is read does not count.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Final, Literal
 
 from weft.lab import underlay
 from weft.lab.node import RunningNode
+from weft.lab.packets import ANCILLARY, SO_TIMESTAMPNS, arrival
 from weft.lab.pod import RunningPod
 from weft.lab.report import Cell, PingReport
 from weft.lab.spec import Family
@@ -27,7 +29,7 @@ from weft.model.value import Value, field
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
-_AT_ONCE: Final = 16  # more would only wait for each other, and look slower than they are
+_AT_ONCE: Final = 16  # of pingall: while one is lost, others go on
 
 _MARK: Final = b"weft lab"
 # Type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4), then our mark and the probe's number.
@@ -52,19 +54,20 @@ class _End(Value):
 
 
 class _Probe(Value, frozen=False):
-    """A probe under way: what its target saw, and when the answer came."""
+    """A probe under way: what its target saw, when it was sent and when the answer came, in ns since 1970."""
 
     source: str
     target: str
     seen: Ip | None = None
-    back: float = 0.0
+    sent: int = 0
+    back: int = 0
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 async def between(world: World, source: str, target: str, *, count: int) -> PingReport:
-    """Ping from one place to all addresses of another, `count` times, without a second try."""
+    """Ping from one place to all addresses of another, `count` times, one after the other, without a second try."""
     pairs = [(_end(world, source), _end(world, target))]
-    return await _Exchange(world, tries=1).report(pairs * count)
+    return await _Exchange(world, tries=1, at_once=1).report(pairs * count)
 
 
 async def everything(world: World) -> PingReport:
@@ -81,7 +84,7 @@ async def everything(world: World) -> PingReport:
     pods = [_end(world, running.spec.name) for running in world.in_order()]
     nodes = [_end(world, name) for name in world.nodes]
     pairs = [(source, target) for source in (*pods, *nodes) for target in pods if source is not target]
-    return await _Exchange(world, tries=_TRIES).report(pairs)
+    return await _Exchange(world, tries=_TRIES, at_once=_AT_ONCE).report(pairs)
 
 
 def _end(world: World, name: str) -> _End:
@@ -97,9 +100,10 @@ def _end(world: World, name: str) -> _End:
 class _Exchange:
     """Sends probes and listens for them, on one socket for each end and family."""
 
-    def __init__(self, world: World, *, tries: int) -> None:
+    def __init__(self, world: World, *, tries: int, at_once: int) -> None:
         self._inside = world.inside
         self._tries = tries
+        self._gate = asyncio.Semaphore(at_once)
         self._sockets: dict[tuple[str, Family], socket.socket] = {}
         self._probes: dict[int, _Probe] = {}
         self._numbers = itertools.count(time.monotonic_ns())
@@ -107,10 +111,9 @@ class _Exchange:
     async def report(self, pairs: Sequence[tuple[_End, _End]]) -> PingReport:
         ways = [(source, target, address) for source, target in pairs for address in target.addresses]
         loop = asyncio.get_running_loop()
-        gate = asyncio.Semaphore(_AT_ONCE)
         try:
             await self._open(end for pair in pairs for end in pair)
-            cells = await asyncio.gather(*(self._cell(gate, *way) for way in ways))
+            cells = await asyncio.gather(*(self._cell(*way) for way in ways))
         finally:
             for sock in self._sockets.values():
                 loop.remove_reader(sock)
@@ -125,14 +128,14 @@ class _Exchange:
                 self._sockets[end.name, version] = sock
                 asyncio.get_running_loop().add_reader(sock, self._hear, sock, end.name, version)
 
-    async def _cell(self, gate: asyncio.Semaphore, source: _End, target: _End, address: Ip) -> Cell:
+    async def _cell(self, source: _End, target: _End, address: Ip) -> Cell:
         family: Family = 4 if address.version == 4 else 6
-        async with gate:
+        async with self._gate:
             sent = 1
-            probe, milliseconds = await self._once(source, target, address, family)
+            probe = await self._once(source, target, address, family)
             while sent < self._tries and not probe.complete.is_set():
                 sent += 1
-                probe, milliseconds = await self._once(source, target, address, family)
+                probe = await self._once(source, target, address, family)
         fault = _fault(probe, source, target)
         return Cell(
             source=source.name,
@@ -141,29 +144,30 @@ class _Exchange:
             address=str(address),
             sent=sent,
             fault=fault,
-            milliseconds=milliseconds if probe.back else None,
+            milliseconds=round((probe.back - probe.sent) / 1e6, 3) if probe.back else None,
             seen=str(probe.seen or ""),
         )
 
-    async def _once(self, source: _End, target: _End, address: Ip, family: Family) -> tuple[_Probe, float]:
+    async def _once(self, source: _End, target: _End, address: Ip, family: Family) -> _Probe:
         probe = _Probe(source=source.name, target=target.name)
         number = next(self._numbers)
         self._probes[number] = probe
-        start = time.perf_counter()
+        sock, request, to = self._sockets[source.name, family], _request(family, number), (str(address), 0)
         try:
             async with asyncio.timeout(_WAIT):
-                self._sockets[source.name, family].sendto(_request(family, number), (str(address), 0))
+                probe.sent = time.time_ns()
+                sock.sendto(request, to)
                 await probe.complete.wait()
         except (OSError, TimeoutError):
             pass  # no route, no answer: the cell says so
         finally:
             del self._probes[number]
-        return probe, round((probe.back - start) * 1e3, 3)
+        return probe
 
     def _hear(self, sock: socket.socket, name: str, family: Family) -> None:
         while True:
             try:
-                data, sender = sock.recvfrom(256)
+                data, ancillary, _, sender = sock.recvmsg(256, ANCILLARY)
             except BlockingIOError:
                 return
             if family == 4:
@@ -177,7 +181,7 @@ class _Exchange:
             if kind == _REQUEST[family] and name == probe.target:
                 probe.seen = ip_address(sender[0])
             elif kind == _REPLY[family] and name == probe.source:
-                probe.back = time.perf_counter()
+                probe.back = arrival(ancillary)
             if probe.seen and probe.back:
                 probe.complete.set()
 
@@ -203,6 +207,7 @@ def _listen(family: Family) -> socket.socket:
         for kind in (_REQUEST[6], _REPLY[6]):
             unwanted[kind // 32] &= ~(1 << kind % 32)
         sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *unwanted))
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     sock.settimeout(0)
     return sock
 
