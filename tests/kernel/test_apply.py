@@ -22,7 +22,7 @@ from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 
 MAC = Mac.parse("02:00:00:00:01:07")
-VTEP = VxlanLink(name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent="eth0", mac=MAC, mtu=1450)
+VTEP = VxlanLink(name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent=2, mac=MAC, mtu=1450)
 ADDRESS = Address(dev="flannel.1", ip=ip_address("10.1.1.0"), prefixlen=32)
 VTEP6 = replace(VTEP, name="flannel-v6.1", vni=2, local=ip_address("fd00::1"), mtu=1430)
 VIA6 = Route(dst=ip_network("fd01:2::/64"), via=ip_address("fd01:2::"), dev="flannel-v6.1", onlink=True)
@@ -107,7 +107,7 @@ def test_what_can_change_in_place_does(netns: Netns, changed: dict[str, object])
 
 @pytest.mark.spec("flannel.md §6.2/device-reused")
 @pytest.mark.parametrize(
-    "changed", [{"vni": 5}, {"port": 4789}, {"local": ip_address("10.0.0.2")}, {"parent": "eth1"}, {"gbp": True}]
+    "changed", [{"vni": 5}, {"port": 4789}, {"local": ip_address("10.0.0.2")}, {"parent": 3}, {"gbp": True}]
 )
 def test_what_cannot_change_in_place_is_made_anew(netns: Netns, changed: dict[str, object]) -> None:
     netns.bridge("eth1")
@@ -163,8 +163,15 @@ def test_an_mtu_that_the_parent_cannot_carry_is_refused(netns: Netns) -> None:
 
 
 def test_without_its_parent_a_vtep_fails_and_says_why(netns: Netns) -> None:
-    [failure] = put(netns, replace(VTEP, parent="eth9"))
-    assert (failure.errno, failure.message) == (errno.ENODEV, "No such device: there is no link eth9")
+    [failure] = put(netns, replace(VTEP, parent=9, parent_name="eth9"))
+    assert (failure.errno, failure.message) == (errno.ENODEV, "No such device: there is no link eth9 (index 9)")
+
+
+def test_a_vtep_that_works_is_not_taken_down_for_one_whose_parent_is_not_there(netns: Netns) -> None:
+    assert put(netns, VTEP) == []
+    [failure] = put(netns, replace(VTEP, parent=9))
+    assert failure.errno == errno.ENODEV
+    assert observe(netns.rtnl).ours == {VTEP.key: VTEP}
 
 
 def test_everything_may_be_done_twice(netns: Netns) -> None:

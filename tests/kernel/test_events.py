@@ -30,9 +30,7 @@ from weft.plan.diff import Put
 
 MAC = Mac.parse("02:00:00:00:01:07")
 OTHER_MAC = Mac.parse("02:00:00:00:02:07")
-VTEP = VxlanLink(
-    name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent="eth0", mac=OTHER_MAC, mtu=1450
-)
+VTEP = VxlanLink(name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent=2, mac=OTHER_MAC, mtu=1450)
 ADDRESSES = [
     Address(dev="flannel.1", ip=ip_address("10.1.1.0"), prefixlen=32),
     Address(dev="flannel.1", ip=ip_address("fd01:1::"), prefixlen=128),
@@ -261,7 +259,19 @@ def test_the_carrier_of_the_uplink_takes_no_routes_along(netns: Netns) -> None:
         eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later
         assert apply(netns.rtnl, [Put(routes[1])]) == []
         assert [info.dst for info in netns.rtnl.routes(protocol=PROTOCOL)] == [route.dst for route in routes]
-        assert monitor.read() == []
+        assert {type(notice) for notice in monitor.read()} <= {UplinkChanged}
+
+
+def test_an_uplink_that_is_renamed_is_still_heard_by_its_index_and_nothing_is_lost(watched: Watched) -> None:
+    eth0 = watched.netns.rtnl.link("eth0")
+    assert eth0 is not None
+    watched.uplinks.add(eth0.index)
+    renamed = watched.after("ip link set eth0 name wan0")
+    assert UplinkChanged("wan0") in renamed
+    assert not any(isinstance(notice, Lost | Seen) for notice in renamed)
+    assert UplinkChanged("wan0") in watched.after("ip addr add 10.0.9.3/24 dev wan0")
+    assert UplinkChanged("wan0") in watched.after("ip route add 10.9.0.0/16 via 10.0.0.9 dev wan0")
+    assert {Lost("wan0", eth0.index), UplinkChanged("wan0")} <= set(watched.after("ip link set wan0 down"))
 
 
 def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:

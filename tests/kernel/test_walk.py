@@ -46,7 +46,7 @@ def _family(chance: random.Random, family: int, dev: str) -> list[Object]:
                 vni=chance.choice((1, 1, 1, 7)) + family,
                 port=chance.choice((8472, 8472, 8472, 4789)),
                 local=ip_address(chance.choice(UNDERLAY[family][:1] * 3 + UNDERLAY[family][1:])),
-                parent=chance.choice(("eth0", "eth0", "eth0", "eth1")),
+                parent=chance.choice((2, 2, 2, 3)),
                 mac=mac(chance.randrange(2)),
                 mtu=chance.choice((1400, 1430)),
                 learning=chance.random() < 0.2,

@@ -1,9 +1,11 @@
 """A node whose address, MTU or uplink changes keeps its subnet, and its peers follow (§7.4, decisions.md §5)."""
 
+from contextlib import closing
+
 import pytest
 
 from tests.support.traffic import reaches
-from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually, quick_netns
 
 BACKENDS = pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
 DIRECT = {"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "DirectRouting": True}}
@@ -202,3 +204,90 @@ def test_a_lease_that_takes_an_address_which_came_later_is_refused(cluster: Clus
     node.says(r"ADDR-002 lease 10\.5\.77\.0-24.*172\.31\.0\.77 is an address of this node")
     node.says(r"ADDR-002 lease 10\.5\.60\.0-24.*overlaps this node's address 10\.5\.60\.1")
     eventually(lambda: "10.5.60.0/24" not in node.ip("route show proto 165"))
+
+
+@BACKENDS
+@pytest.mark.parametrize("live", [True, False], ids=["while up", "while down"])
+def test_an_uplink_that_is_renamed_is_followed_by_its_index_and_nothing_is_taken_down(cluster: Cluster, backend, live):
+    """As udev or an operator does it. `--iface=eth0` names nothing any more."""
+    cluster.configure(backend)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    before = one.netns.rtnl.link("flannel.1")
+    rename = "ip link set eth0 name wan0"
+    if not live:
+        rename = f"ip link set eth0 down; {rename}; ip link set wan0 up; ip route add default via 172.31.0.254"
+    one.netns.run(rename)
+    one.says("IFACE-002 the uplink changed: uplink wan0 .* by the uplink in use; not: --iface=eth0")
+    one.sees("ip route", f"{two.v4} ")
+    assert reaches(here, there.ips[0])
+    assert one.netns.rtnl.link("flannel.1") == before
+    one.ip("link set wan0 down")
+    one.says("IFACE-002 uplink wan0: it is down")
+    one.netns.run("ip link set wan0 up; ip route replace default via 172.31.0.254")
+    one.says("IFACE-002 the uplink wan0 can be used again")
+    one.sees("ip route", f"{two.v4} ")
+    assert reaches(there, here.ips[0])
+    assert not one.lines("ERROR.*No such device")
+
+
+@BACKENDS
+def test_an_uplink_that_is_renamed_before_a_full_look_costs_nothing(cluster: Cluster, backend):
+    """A full look finds the new name before weftd has followed it."""
+    cluster.configure(backend)
+    cluster.peer(50, BackendType=backend["Backend"]["Type"])
+    node = cluster.node(1).start()
+    if backend is VXLAN:
+        before = node.netns.rtnl.link("flannel.1")
+        node.netns.run("ip link set eth0 name wan0; ip link set flannel.1 down")
+        node.says("VTEP-003")
+        eventually(lambda: node.netns.rtnl.link("flannel.1") == before)
+    else:
+        node.netns.run("ip link set eth0 name wan0; ip route del 10.5.50.0/24")
+    node.sees("ip route", "10.5.50.0/24")
+
+
+@BACKENDS
+def test_an_uplink_in_another_namespace_is_named_while_it_is_away_and_all_is_back_with_it(cluster: Cluster, backend):
+    cluster.configure(backend)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    index = one.netns.rtnl.link("eth0").index
+    with closing(quick_netns()) as elsewhere:
+        one.netns.run(f"ip link set eth0 netns {elsewhere.path}")
+        one.says("IFACE-002 uplink eth0: it is gone")
+        elsewhere.run(f"ip link set eth0 netns {one.netns.path}")
+    assert one.netns.rtnl.link("eth0").index == index
+    one.netns.run(
+        f"ip address add {one.public_v4}/24 dev eth0; ip link set eth0 up; ip route add default via 172.31.0.254"
+    )
+    one.says("IFACE-002 the uplink eth0 can be used again")
+    one.sees("ip route", f"{two.v4} ")
+    assert reaches(here, there.ips[0])
+    assert reaches(there, here.ips[0])
+
+
+@BACKENDS
+def test_an_uplink_that_is_down_is_named_while_it_is_and_peers_are_back_with_it(cluster: Cluster, backend):
+    cluster.configure(backend)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    one.ip("link set eth0 down")
+    one.says("IFACE-002 uplink eth0: it is down")
+    one.netns.run("ip link set eth0 up; ip route add default via 172.31.0.254")
+    one.says("IFACE-002 the uplink eth0 can be used again")
+    one.sees("ip route", f"{two.v4} ")
+    assert reaches(here, there.ips[0])
+    assert not one.lines("peer ignored"), "where peers are is not forgotten with the link"
+
+
+def test_a_vtep_that_another_namespace_has_is_named_while_it_is_there_and_made_again_after(cluster: Cluster):
+    """Its VNI and port stay taken in the namespace that it was made in."""
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    with closing(quick_netns()) as elsewhere:
+        one.netns.run(f"ip link set flannel.1 netns {elsewhere.path}")
+        one.says("kernel refused link flannel.1")
+    one.sees("ip route", f"{two.v4} ", seconds=15)
+    assert reaches(here, there.ips[0])

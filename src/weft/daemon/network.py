@@ -58,7 +58,9 @@ class Network:
         self.uplink_changed = asyncio.Event()
         self.addresses_changed = asyncio.Event()
         self.addresses_changed.set()  # since `addresses` were listed and notices come
-        self.uplinks: set[str] = set()  # the name of the uplink, for the monitor to read when a notice comes
+        # The uplink's name and index, for the monitor to read when a notice comes.
+        self.uplinks: set[str | int] = set()
+        self.uplink_problem: Problem | None = None
         self.rules = rules
         self._backend = backend
         self._subnet_file = Latest(subnet_file, lambda: render(self._subnet_env()).encode(), mode=0o644)
@@ -89,7 +91,7 @@ class Network:
 
     def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
-        self.uplinks.add(inputs.facts.uplink.name)
+        self.uplinks.update((inputs.facts.uplink.name, inputs.facts.uplink.index))
         self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
         if self.rules is not None:
             self.rules.want(rule_sets(inputs))

@@ -23,7 +23,7 @@ from weft.daemon.services import start_cni, start_health
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
-from weft.desired.facts import overlaps
+from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.realm import Realm
 from weft.kernel.events import Monitor
@@ -105,6 +105,7 @@ class Node:
             status=status,
             clock=self._world.monotonic,
         )
+        network.uplink_problem = ailing(inputs.facts.uplink, snapshot)
         ports = frozenset({kernel.rtnl.port})
         # A socket of its own: the loop's may be busy in a thread.
         monitor = Monitor.open(

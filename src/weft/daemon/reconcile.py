@@ -158,11 +158,11 @@ class Reconciler:
             self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
             if self._started:
                 steps = self._allowed(steps, decided)
-                mended += [(self._code(step), step) for step in steps if self._repairs(step, decided)]
-            removals += [step for step in steps if self._is_removal(step)]
+                mended += [(self._code(step), step) for step in steps if step.object.key not in decided]
+            removals += [step for step in steps if isinstance(step, Delete)]
             if acting is not None:
                 await acting
-            acting = asyncio.create_task(self._act([step for step in steps if not self._is_removal(step)]))
+            acting = asyncio.create_task(self._act([step for step in steps if isinstance(step, Put)]))
             await asyncio.sleep(0)
         if acting is not None:
             await acting
@@ -200,9 +200,6 @@ class Reconciler:
         elif dirty.keys:
             yield dirty.keys - decided
 
-    def _is_removal(self, step: Step) -> bool:
-        return isinstance(step, Delete) and step.object.key not in self._wanted.objects
-
     def _decide_peer(self, lease_id: str) -> set[Key]:
         lease = self.roster.believed.get(lease_id)
         before = self.tally.unusable.pop(lease_id, None)
@@ -231,26 +228,20 @@ class Reconciler:
         for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
             log.warning("no notice announced that %s changed", describe(thing))
 
-    def _repairs(self, step: Step, decided: set[Key]) -> bool:
-        """Tell whether a step undoes what someone else did. The deletion before a link's re-creation is half of it."""
-        return step.object.key not in decided and (isinstance(step, Put) or self._is_removal(step))
-
     def _code(self, step: Step) -> str:
         key = step.object.key
         return repairs.code(step.object, wanted=key in self._wanted.objects, there=key in self._picture.objects)
 
     def _allowed(self, steps: Sequence[Step], decided: set[Key]) -> list[Step]:
-        """Leave out the repairs that have to wait; both steps of a link's re-creation or neither.
+        """Leave out the repairs that have to wait.
 
         What the kernel refused waits for its own time, which has come: that it is not there is nobody's doing.
         """
-        verdicts: dict[Key, bool] = {}
-        for step in steps:
-            key = step.object.key
-            if key not in verdicts:
-                free = key in decided or key in self.tally.failing
-                verdicts[key] = free or self._retries.may_repair(step.object, self._code(step))
-        return [step for step in steps if verdicts[step.object.key]]
+
+        def is_free(step: Step) -> bool:
+            return step.object.key in decided or step.object.key in self.tally.failing
+
+        return [step for step in steps if is_free(step) or self._retries.may_repair(step.object, self._code(step))]
 
     async def _act(self, steps: Sequence[Step]) -> None:
         if not steps:
@@ -266,6 +257,8 @@ class Reconciler:
                 continue
             if key in self.tally.failing:
                 self._settle([key])
+                if isinstance(step.object, VxlanLink):
+                    self.try_again()  # what sits on it was refused as well
             if key not in newer:  # else a notice is newer than our step
                 self._picture.did(step)
         repairs.say_some(log.error, refused)
@@ -276,7 +269,7 @@ class Reconciler:
         said = self.tally.failing.get(key)
         gone = failure.errno in _LINK_GONE and ("link", link_of(step.object)) in self._wanted.objects
         self.tally.failing[key] = failure.message
-        first = self._retries.refused(key)
+        first = self._retries.refused(key, urgent=isinstance(step.object, VxlanLink))
         if gone and first:
             self.wake.everything()  # the link went while we were at work, whether or not we have heard of it
             return []

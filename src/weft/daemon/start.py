@@ -25,7 +25,7 @@ from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import select
 from weft.desired.harm import macs_in
-from weft.desired.inputs import Facts, Inputs
+from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.desired.realm import Realm
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.netlink import NetlinkError
@@ -86,11 +86,13 @@ def understand(memory: Memory, options: Options) -> NetConf:
     return netconf
 
 
-async def look_around(options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot) -> tuple[Facts, str]:
-    """Choose the uplink and say why. Raises `ConfigError` (IFACE-001)."""
+async def look_around(
+    options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot, *, in_use: Uplink | None = None
+) -> tuple[Facts, str]:
+    """Choose the uplink and say why; `in_use` is the one of before. Raises `ConfigError` (IFACE-001)."""
     target = options.iface_can_reach
     reach = None if target is None else await kernel.route_to(target)
-    return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach)
+    return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach, in_use=in_use)
 
 
 def make_inputs(options: Options, netconf: NetConf, facts: Facts, own: Identity) -> Inputs:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from weft.config.options import Options
@@ -11,8 +12,10 @@ from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.desired.backends import BACKENDS
+from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs
+from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -42,6 +45,7 @@ class Upkeep:
         self._status = status
         self._now = now
         self._to_tell = asyncio.Event()
+        self._refused_uplink = ""  # why the uplink as it is now cannot be used
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start all of it."""
@@ -96,15 +100,17 @@ class Upkeep:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _follow_uplink(self) -> None:
-        """Notice a new address, MTU or segment of the uplink, and decide anew (IFACE-002)."""
+        """Notice a new name, address, MTU or segment of the uplink, and decide anew (IFACE-002)."""
         while True:
-            await self._network.uplink_changed.wait()
+            # What mends an uplink may be a link whose notices are not followed.
+            broken = self._network.uplink_problem is not None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_SECONDS if broken else None):
+                    await self._network.uplink_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
             self._network.uplink_changed.clear()
             try:
                 await self._look_again()
-            except ConfigError as error:
-                log.warning("IFACE-002 the uplink changed and cannot be used: %s; going on as before", error)
             except OSError as error:  # the kernel's lists never held still, or its answers were lost
                 log.warning("IFACE-002 the uplink changed and cannot be looked at: %s; trying again", error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -112,8 +118,31 @@ class Upkeep:
 
     async def _look_again(self) -> None:
         snapshot = await self._kernel.snapshot()
-        facts, why = await start.look_around(self._options, self._network.inputs.netconf, self._kernel, snapshot)
+        refused: Problem | None = None
+        try:
+            await self._use(snapshot)
+        except ConfigError as error:
+            refused = error.problems[-1]
+            if str(error) != self._refused_uplink:
+                log.warning("IFACE-002 the uplink changed and cannot be used: %s; going on as before", error)
+            self._refused_uplink = str(error)
+        else:
+            self._refused_uplink = ""
+        before, uplink = self._network.uplink_problem, self._network.inputs.facts.uplink
+        after = self._network.uplink_problem = ailing(uplink, snapshot) or refused
+        if after is None and before is not None:
+            log.info("IFACE-002 the uplink %s can be used again", uplink.name)
+        elif after is not None and after not in (before, refused):
+            log.warning("%s", after)
+
+    async def _use(self, snapshot: Snapshot) -> None:
+        """Decide from the uplink as it is now; one that does not do as it was asked for stays as long as it works."""
+        netconf, uplink = self._network.inputs.netconf, self._network.inputs.facts.uplink
+        facts, why = await start.look_around(self._options, netconf, self._kernel, snapshot, in_use=uplink)
         inputs = self._network.inputs  # as they are now: our subnet may be another since
+        if ailing(facts.uplink, snapshot) is not None:
+            # The kernel has taken its routes along: they say nothing about where peers are.
+            facts = replace(facts, onlink=inputs.facts.onlink)
         if facts == inputs.facts:
             self._network.loop.try_again()
             return

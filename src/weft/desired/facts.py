@@ -12,7 +12,7 @@ from weft.config.netconf import IpT, NetConf
 from weft.config.options import Options
 from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
-from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, usable
+from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, lost_address, usable
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.reported import LinkInfo, RouteInfo
@@ -21,17 +21,25 @@ from weft.model.snapshot import Snapshot
 _CODE: Final = "IFACE-001"
 # A node may have a thousand pods' links: the line names so many others and counts the rest.
 _NAMED: Final = 8
+# Of RFC 2863 and linux/if.h: not present, down, lower layer down. Many drivers say unknown, and carry packets.
+_NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
 def select(
-    options: Options, snapshot: Snapshot, *, v4: bool, v6: bool, reach: RouteInfo | None = None
+    options: Options,
+    snapshot: Snapshot,
+    *,
+    v4: bool,
+    v6: bool,
+    reach: RouteInfo | None = None,
+    in_use: Uplink | None = None,
 ) -> tuple[Facts, str]:
     """Choose the uplink and our addresses for the wanted families; the text is the line for the log.
 
-    `reach` is the kernel's route to `options.iface_can_reach` (None if it has none). Raises `ConfigError` with a
-    problem for each look-up that failed, and what interfaces there are.
+    `reach` is the kernel's route to `options.iface_can_reach` (None if it has none), `in_use` the uplink of before.
+    Raises `ConfigError` with a problem for each look-up that failed, and what interfaces there are.
     """
-    question = Question(options=options, snapshot=snapshot, v4=v4, v6=v6, reach=reach)
+    question = Question(options=options, snapshot=snapshot, v4=v4, v6=v6, reach=reach, in_use=in_use)
     failed: list[Problem] = []
     for flag, look_up in look_ups(question):
         try:
@@ -54,6 +62,24 @@ def select(
     *others, last = failed
     hint = f"Name the interface with --iface. This node has: {_inventory(snapshot)}."
     raise ConfigError(*others, Problem(code=_CODE, where=last.where, seen=last.seen, hint=hint))
+
+
+def ailing(uplink: Uplink, snapshot: Snapshot) -> Problem | None:
+    """What keeps packets from the uplink that is in use: it is gone or down, or has lost its carrier or our address."""
+    link = snapshot.link(uplink.index)
+    if link is None:
+        seen = "it is gone"
+    elif not link.up:
+        seen = "it is down"
+    elif link.operstate in _NO_CARRIER:
+        seen = "it has no carrier"
+    elif (lost := lost_address(snapshot, uplink)) is not None:
+        seen = f"it has lost {lost}"
+    else:
+        return None
+    hint = "Routes and devices are left as they are; weftd goes on as soon as the interface is back"
+    expected = "an interface that is up and has the address that peers were told"
+    return Problem(code="IFACE-002", where=f"uplink {uplink.name}", seen=seen, expected=expected, hint=hint)
 
 
 def overlaps(netconf: NetConf, facts: Facts) -> tuple[Problem, ...]:

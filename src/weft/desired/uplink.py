@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from weft.config.options import Options
+from weft.desired.inputs import Uplink
 from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Ip
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
@@ -36,13 +37,17 @@ class NotFoundError(Exception):
 
 
 class Question(Value):
-    """What is known and wanted. `reach` is the kernel's route to `--iface-can-reach`, None if it has none."""
+    """What is known and wanted. `reach` is the kernel's route to `--iface-can-reach`, None if it has none.
+
+    `in_use` is the uplink of before, None at a start.
+    """
 
     options: Options
     snapshot: Snapshot
     v4: bool
     v6: bool
     reach: RouteInfo | None = None
+    in_use: Uplink | None = None
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -54,7 +59,16 @@ LookUp = Callable[[], Found]
 
 
 def look_ups(question: Question) -> Iterator[tuple[str, LookUp]]:
-    """Give the look-ups in the order of §7.1, each with what it is called in messages."""
+    """Give the look-ups in the order of §7.1, each with what it is called in messages.
+
+    When all of them fail, an uplink that is in use stays: a name or a default route that went away breaks nothing.
+    """
+    yield from _asked_for(question)
+    if question.in_use is not None:
+        yield "the uplink in use", partial(_by_use, question, question.in_use)
+
+
+def _asked_for(question: Question) -> Iterator[tuple[str, LookUp]]:
     options = question.options
     for name in options.iface:
         yield f"--iface={name}", partial(_by_name, question, name)
@@ -110,6 +124,23 @@ def _by_name(question: Question, name: str) -> Found:
     if is_ours(question.snapshot, link):
         raise NotFoundError("this interface is weft's own")
     return Found(link=link, not_others="not the one named")
+
+
+def _by_use(question: Question, uplink: Uplink) -> Found:
+    """The interface with the index of `uplink`, whatever its name is now, as long as it has our addresses."""
+    link = next((link for link in _candidates(question) if link.index == uplink.index), None)
+    if link is None:
+        raise NotFoundError(f"{uplink.name} is gone")
+    lost = lost_address(question.snapshot, uplink)
+    if lost is not None:
+        raise NotFoundError(f"{link.name} has lost {lost}")
+    return Found(link=link, v4=uplink.v4, v6=uplink.v6, not_others="not in use")
+
+
+def lost_address(snapshot: Snapshot, uplink: Uplink) -> Ip | None:
+    """The address of the uplink that its interface has no more; None if it has all of them."""
+    there = {address.ip for address in snapshot.addresses_of(uplink.index)}
+    return next((ip for ip in (uplink.v4, uplink.v6) if ip is not None and ip not in there), None)
 
 
 def _owner(question: Question, address: Ip) -> LinkInfo:

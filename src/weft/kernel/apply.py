@@ -167,14 +167,14 @@ def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
     """
     there = rtnl.link(wanted.name)
     parent = rtnl.link(wanted.parent)
-    if parent is None:
-        raise NetlinkError(errno.ENODEV, f"there is no link {wanted.parent}")
+    if parent is None:  # looked at first: what works is not taken down for what cannot be made
+        raise NetlinkError(errno.ENODEV, f"there is no link {wanted.parent_name} (index {wanted.parent})")
     have = None if there is None else codec.decode_link(there, {parent.index: parent.name})
     if there is not None and (have is None or not wanted.changes_in_place(have)):
         rtnl.delete_link(there.index)
         there = None
     if there is None:
-        there = _create_vxlan(rtnl, wanted, parent.index)
+        there = _create_vxlan(rtnl, wanted)
     elif have is not None and have.learning != wanted.learning:
         rtnl.set_vxlan_learning(there.index, vni=wanted.vni, learning=wanted.learning)
     rtnl.set_link(
@@ -187,14 +187,14 @@ def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
     )
 
 
-def _create_vxlan(rtnl: Rtnl, wanted: VxlanLink, parent: int) -> LinkInfo:
+def _create_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> LinkInfo:
     def create() -> LinkInfo:
         return rtnl.add_vxlan(
             wanted.name,
             vni=wanted.vni,
             port=wanted.port,
             local=wanted.local,
-            parent=parent,
+            parent=wanted.parent,
             mac=wanted.mac,
             mtu=wanted.mtu,
             learning=wanted.learning,

@@ -58,7 +58,7 @@ class Monitor:
         sock: socket.socket,
         *,
         devices: AbstractSet[str],
-        uplinks: AbstractSet[str],
+        uplinks: AbstractSet[str | int],
         ports: AbstractSet[int],
         rest: float = 0.0,
     ) -> None:
@@ -86,7 +86,7 @@ class Monitor:
         rtnl: Rtnl,
         *,
         devices: AbstractSet[str],
-        uplinks: AbstractSet[str],
+        uplinks: AbstractSet[str | int],
         ports: AbstractSet[int],
         rest: float = 0.0,
     ) -> Self:

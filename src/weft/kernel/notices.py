@@ -65,13 +65,13 @@ Notice = Seen | Lost | UplinkChanged | AddressMoved | Resync
 
 
 class Reader:
-    """Reads messages about the links whose names are in `devices` or `uplinks`, or that are ours by their alias.
+    """Reads messages about the links in `devices` or `uplinks`, or that are ours by their alias.
 
-    `devices` are the names of links that are ours whatever their alias, `uplinks` those that carry traffic between
-    nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
+    `devices` are the names of links that are ours whatever their alias, `uplinks` names and indexes of those that
+    carry traffic between nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
     """
 
-    def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str], ports: AbstractSet[int]) -> None:
+    def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
         # Of a link that concerns nobody only what the kernel said of it: each pod's changes a dozen times.
         self._links: dict[int, LinkInfo | bytes] = {}
         self._names: dict[int, str] = {}
@@ -111,13 +111,14 @@ class Reader:
         now = link.parse_link(message.body)
         self._links[now.index] = now
         self._names[now.index] = now.name
-        if before is not None and _is_shaken(before, now) and self._watched(before):
+        if before is not None and before.up and not now.up and self._watched(before):
             yield Lost(before.name, now.index)
         if before is not None and before.name != now.name and is_ours(before, self._devices):
+            yield Lost(before.name, now.index)
             yield Seen(("link", before.name), None)
         if is_ours(now, self._devices):
             yield Seen(("link", now.name), codec.decode_link(now, self._names))
-        if now.name in self._uplinks and (before is None or _facts(before) != _facts(now)):
+        if self._is_uplink(now.index, now.name) and (before is None or _facts(before) != _facts(now)):
             yield UplinkChanged(now.name)
 
     def _deleted_link(self, message: Reply) -> Iterator[Notice]:
@@ -134,7 +135,7 @@ class Reader:
             yield Lost(gone.name, gone.index)
         if is_ours(gone, self._devices):
             yield Seen(("link", gone.name), None)
-        if gone.name in self._uplinks:
+        if self._is_uplink(gone.index, gone.name):
             yield UplinkChanged(gone.name)
 
     def _address(self, message: Reply) -> Iterator[Notice]:
@@ -152,7 +153,7 @@ class Reader:
         if is_ours(on, self._devices) and message.port not in self._ports:
             key, thing = codec.decode_address(info, on.name)
             yield Seen(key, None if gone else thing)
-        if on.name in self._uplinks:
+        if self._is_uplink(on.index, on.name):
             yield UplinkChanged(on.name)
 
     def _route(self, message: Reply) -> Iterator[Notice]:
@@ -170,7 +171,7 @@ class Reader:
             yield Seen(codec.decode_route(body, {})[0], None)
         info = route.parse_route(body)
         name = self._names.get(info.index, "")
-        if info.table == MAIN_TABLE and (prefixlen == 0 or name in self._uplinks):
+        if info.table == MAIN_TABLE and (prefixlen == 0 or self._is_uplink(info.index, name)):
             yield UplinkChanged(name)
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
@@ -186,8 +187,7 @@ class Reader:
         """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
         before = self._links.get(index)
         return (
-            name in self._uplinks
-            or self._names.get(index) in self._uplinks
+            self._is_uplink(index, name)
             # A VTEP's kind is in there; where else these bytes come up, a look more does no harm.
             or _VXLAN in body
             or (isinstance(before, LinkInfo) and is_ours(before, self._devices))
@@ -201,13 +201,17 @@ class Reader:
 
     def _watched_at(self, index: int) -> LinkInfo | None:
         """Return the link if it is ours or an uplink; what is kept as it came is a VTEP in no case, and is not read."""
-        if isinstance(self._links.get(index), bytes) and self._names[index] not in self._uplinks:
+        if isinstance(self._links.get(index), bytes) and not self._is_uplink(index, self._names[index]):
             return None
         info = self._link(index)
         return info if info is not None and self._watched(info) else None
 
     def _watched(self, info: LinkInfo) -> bool:
-        return info.name in self._uplinks or is_ours(info, self._devices)
+        return self._is_uplink(info.index, info.name) or is_ours(info, self._devices)
+
+    def _is_uplink(self, index: int, name: str) -> bool:
+        """An uplink that was renamed is one by its index, one that was made anew by its name."""
+        return index in self._uplinks or name in self._uplinks
 
 
 def _of_a_port(message: Reply) -> bool:
@@ -216,11 +220,6 @@ def _of_a_port(message: Reply) -> bool:
     return bool(family != socket.AF_UNSPEC)
 
 
-def _is_shaken(before: LinkInfo, now: LinkInfo) -> bool:
-    """Tell whether what sat on a link may have gone without a notice; on one that just comes up nothing sat."""
-    return before.name != now.name or (before.up and not now.up)
-
-
 def _facts(info: LinkInfo) -> tuple[object, ...]:
     """What of an uplink decides about anything of ours."""
-    return info.name, info.index, info.mtu, info.up, info.mac
+    return info.name, info.index, info.mtu, info.up, info.mac, info.operstate

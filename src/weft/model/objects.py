@@ -19,17 +19,21 @@ Key = tuple[str | int | bytes, ...]
 
 
 class VxlanLink(Value):
-    """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port."""
+    """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port.
+
+    `parent` is the index of the uplink: whoever renames that changes nothing of ours. Its name is for people.
+    """
 
     name: str
     vni: int
     port: int
     local: Ip
-    parent: str
+    parent: int
     mac: Mac
     mtu: int
     learning: bool = False
     gbp: bool = False
+    parent_name: str = field(default="", compare=False)
     key: Key = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

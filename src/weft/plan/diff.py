@@ -4,7 +4,8 @@ The rules of the order, all of them needed:
 
 - Adding comes before removing, so that a path is never without its objects while it changes.
 - A link comes before what sits on it, and a neighbour and an FDB entry before the route that uses them.
-- A link that cannot change in place is deleted first, and what sat on it is then missing, not different.
+- A link that cannot change in place is made anew by its one step, which looks first whether that is possible; what
+  sat on it is then missing, not different.
 - A plan may stop after any step, and each step may be done twice.
 """
 
@@ -16,7 +17,7 @@ from weft.model.value import Value
 
 
 class Put(Value, kw_only=False):
-    """Make the kernel hold `object`, replacing what has its key."""
+    """Make the kernel hold `object`, replacing what has its key, and what sat on that where it is a link."""
 
     object: Object
 
@@ -44,7 +45,7 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
     """Say which steps lead from `have` to `want`.
 
     With `keys`, look at those objects only (and at what sits on a link of theirs that must be recreated).
-    Without `prune`, remove nothing, because the view is incomplete; a link in the way is still recreated.
+    Without `prune`, remove nothing, because the view is incomplete; a link is still made anew.
     """
     looked_at = want.keys() | have.keys() if keys is None else set(keys)
     recreated = {
@@ -59,14 +60,13 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
     for key in looked_at:
         wanted, present = want.get(key), have.get(key)
         if wanted is not None:
-            if wanted != present or (recreated and _goes_along(wanted, recreated)):
+            if wanted != present or (recreated and link_of(wanted) in recreated):
                 puts.append(wanted)
-        elif present is not None and prune and not (recreated and _goes_along(present, recreated)):
+        elif present is not None and prune and not (recreated and link_of(present) in recreated):
             deletes.append(present)
     puts.sort(key=_rank)
     deletes.sort(key=_rank, reverse=True)
-    first = [Delete(have["link", name]) for name in sorted(recreated)]
-    return [*first, *map(Put, puts), *map(Delete, deletes)]
+    return [*map(Put, puts), *map(Delete, deletes)]
 
 
 def _rank(thing: Object) -> int:
@@ -75,7 +75,3 @@ def _rank(thing: Object) -> int:
 
 def _in_the_way(wanted: VxlanLink, present: Object | None) -> bool:
     return isinstance(present, VxlanLink) and not wanted.changes_in_place(present)
-
-
-def _goes_along(thing: Object, links: set[str]) -> bool:
-    return link_of(thing) in links or (isinstance(thing, VxlanLink) and thing.name in links)

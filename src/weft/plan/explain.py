@@ -13,7 +13,7 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
         case VxlanLink():
             flags = f"{' learning' if thing.learning else ''}{' gbp' if thing.gbp else ''}"
             return (
-                f"link {thing.name} vxlan id {thing.vni} local {thing.local} dev {thing.parent}"
+                f"link {thing.name} vxlan id {thing.vni} local {thing.local} dev {thing.parent_name or thing.parent}"
                 f" dstport {thing.port} address {thing.mac!s} mtu {thing.mtu}{flags}"
             )
         case Address():

@@ -21,7 +21,7 @@ def test_vxlan_needs_one_device_with_the_subnet_base():
             vni=1,
             port=8472,
             local=IPv4Address("192.168.0.1"),
-            parent="eth0",
+            parent=2,
             mac=builders.mac(1),
             mtu=1450,
         ),

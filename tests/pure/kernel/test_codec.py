@@ -158,7 +158,7 @@ VTEP = LinkInfo(
     alias=codec.VTEP_ALIAS,
     vxlan=VxlanInfo(vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, learning=False),
 )
-WANTED = VxlanLink(name="flannel.1", vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent="eth0", mac=MAC, mtu=1450)
+WANTED = VxlanLink(name="flannel.1", vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, mac=MAC, mtu=1450)
 
 
 def test_a_vtep() -> None:

@@ -21,7 +21,15 @@ from weft.plan.explain import describe, explain
 MAC = Mac.parse("0e:42:00:00:00:01")
 NET = ip_network("10.5.2.0/24")
 LINK = VxlanLink(
-    name="flannel.1", vni=1, port=8472, local=ip_address("172.31.0.11"), parent="eth0", mac=MAC, mtu=1450, learning=True
+    name="flannel.1",
+    vni=1,
+    port=8472,
+    local=ip_address("172.31.0.11"),
+    parent=2,
+    parent_name="eth0",
+    mac=MAC,
+    mtu=1450,
+    learning=True,
 )
 
 

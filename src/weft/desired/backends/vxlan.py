@@ -116,7 +116,8 @@ def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> Ke
         port=options.port or _PORT,
         # Not the public address: behind NAT that is no address of ours.
         local=local,
-        parent=inputs.facts.uplink.name,
+        parent=inputs.facts.uplink.index,
+        parent_name=inputs.facts.uplink.name,
         mac=mac,
         mtu=_base_mtu(inputs) - overhead,
         learning=options.learning,
