@@ -72,19 +72,6 @@ async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_st
 
 @pytest.mark.spec("flannel.md §4.6/renewal-time")
 @ONE_VERSION
-async def test_a_clock_that_is_set_back_delays_no_renewal(server, make_store):
-    """A node that starts with its clock hours ahead has it set right soon; etcd's time goes on as before."""
-    wrong = 8 * HOUR
-    store = make_store(server.url, now=lambda: time.time() + wrong)
-    own = await store.acquire(netconf(), attrs())
-    async with keeping(store, own, margin=86399.5) as events:
-        await soon(anext(events))
-        wrong = 0.0
-        assert (await soon(anext(events))).own.expires < own.expires - 7 * HOUR
-
-
-@pytest.mark.spec("flannel.md §4.6/renewal-time")
-@ONE_VERSION
 async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(server, make_store, prefix):
     store = make_store(server.url)
     own = await store.acquire(netconf(), attrs())

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,72 @@ def test_a_node_is_ready_without_the_store_only_until_its_lease_expires(own_clus
     own_cluster.etcd.start()
     eventually(lambda: node.ready, seconds=12)
     assert kernel(node) == before
+
+
+class WallClock:
+    """A wall clock for daemons of a test, to be set: the machine's own is everybody's. Give `env` to the daemon."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ahead = folder / "ahead"
+        (folder / "sitecustomize.py").write_text(
+            "import time, pathlib\n"
+            f"real, ahead = time.time, pathlib.Path({str(self._ahead)!r})\n"
+            "time.time = lambda: real() + float(ahead.read_text())\n"
+        )
+        self.env = {"PYTHONPATH": str(folder)}
+        self.set(0)
+
+    def set(self, hours: float) -> None:
+        """Have it go so many hours ahead of the machine's."""
+        new = self._ahead.with_suffix(".new")
+        new.write_text(str(3600 * hours))
+        new.rename(self._ahead)
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> WallClock:
+    folder = tmp_path / "clock"
+    folder.mkdir()
+    return WallClock(folder)
+
+
+@pytest.mark.parametrize("hours", [25, -25])
+def test_a_wall_clock_that_jumps_ends_no_lease(own_cluster: Cluster, wall_clock: WallClock, hours):
+    own_cluster.configure()
+    node = own_cluster.node(1).start(env=wall_clock.env)
+    wall_clock.set(hours)
+    until = time.monotonic() + 6.0  # longer than from one look at the lease's end to the next
+    while time.monotonic() < until:
+        assert node.ready
+        time.sleep(0.1)
+    assert not node.lines("expired|LEASE-004")
+    node.stop()
+    own_cluster.etcd.stop()
+    node.start(env=wall_clock.env)
+    assert node.lines("using the lease of before"), "it is the same boot, whose clock nobody has set"
+
+
+@pytest.mark.parametrize("hours", [25, -25])
+def test_after_another_boot_a_lease_counts_only_if_the_wall_clock_can_be_right(
+    own_cluster: Cluster, wall_clock: WallClock, hours
+):
+    own_cluster.configure()
+    node = own_cluster.node(1).start(env=wall_clock.env)
+    node.stop()
+    [path] = node.state_dir.glob("*/cluster.jsonl")
+    head, *leases = path.read_text().splitlines()
+    memory = json.loads(head)
+    memory["written"]["boot"] = "another"
+    path.write_text("\n".join([json.dumps(memory), *leases]))
+    own_cluster.etcd.stop()
+    wall_clock.set(hours)
+    node.spawn(env=wall_clock.env)
+    node.says("waiting for a lease: STORE-001")
+    assert not node.ready
+    wall_clock.set(0)
+    node.kill()
+    node.start(env=wall_clock.env)
+    assert node.lines("using the lease of before")
 
 
 def test_a_subnet_that_was_given_away_meanwhile_is_replaced_and_that_is_said(own_cluster: Cluster):

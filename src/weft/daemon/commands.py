@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from weft.config.flags import parse_flags
 from weft.daemon import logs
 from weft.daemon.cleanup import clean_up
 from weft.daemon.preview import preview
-from weft.daemon.world import World
+from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import fields_of
 from weft.plan.diff import Put
@@ -38,7 +37,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     options = parse_flags(flags, os.environ)
     _need_root("weft plan")
     logs.quiet()
-    shown = asyncio.run(preview(options, World(now=time.time, monotonic=time.monotonic, random=os.urandom)))
+    shown = asyncio.run(preview(options, real()))
     if output == "json":
         steps = [
             {"do": "put" if isinstance(step, Put) else "delete", "kind": step.object.key[0], "text": line}

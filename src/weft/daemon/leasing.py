@@ -16,6 +16,7 @@ from weft.cluster.etcd.values import Held, Listing, OwnLease
 from weft.config.netconf import NetConf
 from weft.daemon import memory
 from weft.daemon.memory import Memory
+from weft.daemon.world import Moment
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
@@ -40,7 +41,7 @@ class Leasing:
         netconf: NetConf,
         remembered: Memory,
         margin: float,
-        now: Callable[[], float],
+        moment: Callable[[], Moment],
     ) -> None:
         self.own: OwnLease | None = None
         self.confirmed = False  # by the store, in this run
@@ -48,11 +49,11 @@ class Leasing:
         self._netconf = netconf
         self._memory = remembered
         self._margin = margin
-        self._now = now
+        self._moment = moment
         self._listing: Listing | None = None
         self._changed = asyncio.Event()
         self._leases: Callable[[], Iterable[Lease]] = lambda: self.remembered
-        self._file = memory.file(directory, lambda: self._memory)
+        self._file = memory.file(directory, lambda: self._memory, moment)
 
     @property
     def remembered(self) -> tuple[Lease, ...]:
@@ -95,7 +96,7 @@ class Leasing:
     def use_recorded(self) -> bool:
         """Go on with the lease of an earlier run, because the store does not answer; False if there is none."""
         own = self._memory.own
-        if own is None or (own.expires is not None and own.expires <= self._now()):
+        if own is None or (own.expires is not None and own.expires <= self._moment().now):
             return False
         self.own = own
         self._store.hold(own)

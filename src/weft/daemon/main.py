@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 from weft import __version__
@@ -19,7 +18,7 @@ from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon import logs
 from weft.daemon.node import Node
-from weft.daemon.world import World
+from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
@@ -59,12 +58,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 async def _serve(options: Options, environ: Mapping[str, str]) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    world = World(
-        now=time.time,
-        monotonic=time.monotonic,
-        random=os.urandom,
-        notify_socket=environ.get("NOTIFY_SOCKET", ""),
-    )
+    world = real(environ.get("NOTIFY_SOCKET", ""))
 
     def stop(number: signal.Signals) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):

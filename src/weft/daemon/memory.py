@@ -2,6 +2,10 @@
 
 The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
 leases. One file per instance, replaced as a whole: a JSON object, then a line per lease in the store's own form.
+
+Times in it are Unix times, beside the moment at which it was written. In the same boot they are read back by the clock
+that nobody sets, so a wall clock that was set meanwhile changes nothing. After another boot only the wall clock can
+tell how long ago it was. It is believed unless it is plainly behind: then everything in the file has expired.
 """
 
 import json
@@ -10,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cluster.etcd.values import OwnLease
+from weft.cluster.etcd.values import LEASE_TTL, OwnLease
 from weft.daemon.files import Latest
+from weft.daemon.world import Moment
 from weft.model.errors import PeerError
 from weft.model.lease import Lease
-from weft.model.value import Value
+from weft.model.value import Value, fields_of
 from weft.wire.etcd import decode_lease, encode_attrs
 
 log = logging.getLogger(__name__)
@@ -31,16 +36,16 @@ class Memory(Value):
     leases: tuple[Lease, ...] = ()
 
 
-def load(directory: Path) -> Memory | None:
-    """Read what this instance remembers; None when that is nothing, or nothing that can be read."""
+def load(directory: Path, moment: Moment) -> Memory | None:
+    """Read at `moment` what this instance remembers; None when that is nothing, or nothing that can be read."""
     path = directory / _FILE
     try:
         head, *lines = path.read_bytes().splitlines()
         data: Any = json.loads(head)
-        own = data["own"]
+        own, clock = data["own"], _Clock(data.get("written"), moment)
         return Memory(
             net_conf=str(data["net_conf"]),
-            own=None if own is None else _own(own),
+            own=None if own is None else _own(own, clock),
             leases=tuple(_leases(path, lines)),
         )
     except FileNotFoundError:
@@ -50,22 +55,23 @@ def load(directory: Path) -> Memory | None:
         return None
 
 
-def file(directory: Path, memory: Callable[[], Memory]) -> Latest:
+def file(directory: Path, memory: Callable[[], Memory], moment: Callable[[], Moment]) -> Latest:
     """The file of what this instance remembers, which is `memory()` whenever it is written."""
-    return Latest(directory / _FILE, lambda: encode(memory()), mode=0o600)
+    return Latest(directory / _FILE, lambda: encode(memory(), moment()), mode=0o600)
 
 
-def encode(memory: Memory) -> bytes:
-    """The content of the file."""
+def encode(memory: Memory, moment: Moment) -> bytes:
+    """The content of the file that is written at `moment`."""
     own = memory.own
     head = {
         "net_conf": memory.net_conf,
+        "written": fields_of(moment),
         "own": own
         and {
             "lease": _entry(own.lease),
             "etcd_lease": own.etcd_lease,
             "mod_revision": own.mod_revision,
-            "expires": own.expires,
+            "expires": None if own.expires is None else own.expires - moment.now + moment.unix,
         },
     }
     # Line by line: the text of 5,000 leases in small pieces at once would stay in the process's memory for good.
@@ -94,11 +100,32 @@ def _lease(entry: Any) -> Lease:
     return decode_lease(str(lease_id), str(value).encode(), int(created))
 
 
-def _own(data: Any) -> OwnLease:
+class _Clock:
+    """Reads the times of a file that was written at `written`, if it says when, at `moment`."""
+
+    def __init__(self, written: Any, moment: Moment) -> None:
+        self._now = moment
+        self._written = (
+            moment
+            if written is None
+            else Moment(unix=float(written["unix"]), now=float(written["now"]), boot=str(written["boot"]))
+        )
+
+    def read(self, unix: float) -> float:
+        """A Unix time of the file by the present boot's clock; long ago when the wall clock cannot be right."""
+        written, now = self._written, self._now
+        if written.boot == now.boot and written is not now:
+            return unix - written.unix + written.now
+        if now.unix < written.unix or unix - now.unix > LEASE_TTL:
+            return 0.0
+        return unix - now.unix + now.now
+
+
+def _own(data: Any, clock: _Clock) -> OwnLease:
     expires = data["expires"]
     return OwnLease(
         lease=_lease(data["lease"]),
         etcd_lease=int(data["etcd_lease"]),
         mod_revision=int(data["mod_revision"]),
-        expires=None if expires is None else float(expires),
+        expires=None if expires is None else clock.read(float(expires)),
     )

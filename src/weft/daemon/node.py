@@ -68,7 +68,7 @@ class Node:
         options, status = self._options, self._status
         store = start.open_store(options, self._world)
         held.callback(store.close)
-        remembered = await start.read_net_conf(store, memory.load(self._directory), status)
+        remembered = await start.read_net_conf(store, memory.load(self._directory, self._world.moment()), status)
         netconf = start.understand(remembered, options)
         leasing = Leasing(
             store,
@@ -76,7 +76,7 @@ class Node:
             netconf=netconf,
             remembered=remembered,
             margin=options.subnet_lease_renew_margin * 60,
-            now=self._world.now,
+            moment=self._world.moment,
         )
         rules = tasks.create_task(self._firewall(netconf, held))  # programs take their time; so does the store
         kernel = NodeKernel(held.enter_context(Rtnl.open()))

@@ -46,7 +46,7 @@ class Preview(Value):
 async def preview(options: Options, world: World) -> Preview:
     """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
     directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
-    remembered, leases, source = await _cluster(options, world, memory.load(directory))
+    remembered, leases, source = await _cluster(options, world, memory.load(directory, world.moment()))
     netconf = start.understand(remembered, options)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)

@@ -1,14 +1,49 @@
 """What a node takes from outside, passed in by `main`: time, chance and where to report."""
 
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from weft.model.value import Value
 
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Moment(Value):
+    """A point in time by the clock that people set (`unix`, Unix time) and by that of the boot `boot` (`now`)."""
+
+    unix: float
+    now: float
+    boot: str
+
 
 class World(Value):
-    """`now` is Unix time and `monotonic` a clock that only goes forward, in seconds; `random(n)` gives n bytes."""
+    """`now` and `monotonic` only go forward and nobody sets them; `now` goes on while the machine sleeps. In seconds.
+
+    `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
+    """
 
     now: Callable[[], float]
     monotonic: Callable[[], float]
+    unix: Callable[[], float]
+    boot: str
     random: Callable[[int], bytes]
     notify_socket: str = ""
+
+    def moment(self) -> Moment:
+        """Now, in a form that can be written down."""
+        return Moment(unix=self.unix(), now=self.now(), boot=self.boot)
+
+
+def real(notify_socket: str = "") -> World:
+    """The machine's own clocks and chance."""
+    return World(
+        now=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        monotonic=time.monotonic,
+        unix=time.time,
+        boot=_BOOT_ID.read_text().strip(),
+        random=os.urandom,
+        notify_socket=notify_socket,
+    )

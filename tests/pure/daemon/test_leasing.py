@@ -13,9 +13,11 @@ from weft.cluster.etcd.values import OwnLease
 from weft.daemon import memory
 from weft.daemon.leasing import Leasing
 from weft.daemon.memory import Memory
+from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=None)
+MOMENT = Moment(unix=1e9, now=100.0, boot="this")
 PEERS = [builders.lease(2, vxlan), builders.lease(3, vxlan)]
 
 
@@ -30,7 +32,7 @@ def leasing(tmp_path: Path) -> Leasing:
         netconf=builders.netconf(),
         remembered=Memory(net_conf="{}"),
         margin=60.0,
-        now=lambda: 0.0,
+        moment=lambda: MOMENT,
     )
 
 
@@ -40,9 +42,9 @@ def writing(monkeypatch) -> Callable[[], int]:
     threads = [0]
     encode = memory.encode
 
-    def watched(known: Memory) -> bytes:
+    def watched(known: Memory, moment: Moment) -> bytes:
         threads.append(threading.get_ident())
-        return encode(known)
+        return encode(known, moment)
 
     monkeypatch.setattr(memory, "encode", watched)
     return lambda: threads[-1]
@@ -50,7 +52,7 @@ def writing(monkeypatch) -> Callable[[], int]:
 
 async def test_a_lease_that_is_taken_is_on_disk_and_the_event_loop_did_not_write_it(leasing, writing, tmp_path):
     await leasing.acquire(OWN.lease.attrs, (None, None))
-    assert memory.load(tmp_path) == Memory(net_conf="{}", own=OWN)
+    assert memory.load(tmp_path, MOMENT) == Memory(net_conf="{}", own=OWN)
     assert writing() not in (0, threading.get_ident())
 
 
@@ -61,7 +63,7 @@ async def test_a_stop_writes_what_was_seen_last(leasing, tmp_path):
     await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert memory.load(tmp_path) == Memory(net_conf="{}", own=OWN, leases=tuple(PEERS))
+    assert memory.load(tmp_path, MOMENT) == Memory(net_conf="{}", own=OWN, leases=tuple(PEERS))
 
 
 async def test_a_disk_that_takes_nothing_costs_no_lease(leasing, tmp_path, caplog):

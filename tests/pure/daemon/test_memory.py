@@ -1,5 +1,6 @@
 """What a node remembers survives being written, torn and partly unreadable."""
 
+import json
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from tests.support import builders
 from weft.cluster.etcd.values import OwnLease
 from weft.daemon import identity, memory
 from weft.daemon.memory import Memory
+from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
+from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=12.5)
+MOMENT = Moment(unix=1e9, now=100.0, boot="this")
+HOUR = 3600.0
 FULL = Memory(
     net_conf='{"Network": "10.5.0.0/16"}', own=OWN, leases=(builders.lease(2, vxlan), builders.lease(3, vxlan))
 )
@@ -19,21 +24,57 @@ FULL = Memory(
 
 @pytest.mark.parametrize("known", [FULL, Memory(net_conf="{}")])
 def test_what_is_saved_is_loaded(tmp_path: Path, known: Memory):
-    memory.file(tmp_path, lambda: known).write_now()
-    assert memory.load(tmp_path) == known
+    memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
+    assert memory.load(tmp_path, MOMENT) == known
+
+
+@pytest.mark.parametrize(
+    "then, left",
+    [
+        (Moment(unix=1e9 + HOUR, now=100.0 + HOUR, boot="this"), HOUR),
+        (Moment(unix=1e9 + 25 * HOUR, now=100.0 + HOUR, boot="this"), HOUR),  # the wall clock was set, both ways
+        (Moment(unix=1e9 - 25 * HOUR, now=100.0 + HOUR, boot="this"), HOUR),
+        (Moment(unix=1e9 + HOUR, now=5.0, boot="next"), HOUR),
+        (Moment(unix=1e9 + 25 * HOUR, now=5.0, boot="next"), -23 * HOUR),
+        (Moment(unix=1e9 - 1.0, now=5.0, boot="next"), -5.0),  # it cannot be before the file was written
+        (Moment(unix=0.0, now=5.0, boot="next"), -5.0),
+    ],
+)
+def test_a_lease_ends_in_time_whatever_is_done_to_the_wall_clock(tmp_path: Path, then: Moment, left: float):
+    lease = replace(OWN, expires=MOMENT.now + 2 * HOUR)
+    memory.file(tmp_path, lambda: Memory(net_conf="{}", own=lease), lambda: MOMENT).write_now()
+    loaded = memory.load(tmp_path, then)
+    assert loaded is not None
+    assert loaded.own is not None
+    assert loaded.own.expires == then.now + left
+
+
+@pytest.mark.parametrize("now, left", [(1e9, 2 * HOUR), (0.0, -5.0)])
+def test_a_file_that_does_not_say_when_it_was_written_is_read_too(tmp_path: Path, now: float, left: float):
+    memory.file(tmp_path, lambda: FULL, lambda: MOMENT).write_now()
+    [path] = tmp_path.glob("*.jsonl")
+    head, *lines = path.read_text().splitlines()
+    data = json.loads(head)
+    del data["written"]
+    data["own"]["expires"] = 1e9 + 2 * HOUR
+    path.write_text("\n".join([json.dumps(data), *lines]))
+    loaded = memory.load(tmp_path, Moment(unix=now, now=5.0, boot="this"))
+    assert loaded is not None
+    assert loaded.own is not None
+    assert loaded.own.expires == 5.0 + left
 
 
 def test_nothing_is_remembered_where_nothing_was_written(tmp_path: Path):
-    assert memory.load(tmp_path) is None
+    assert memory.load(tmp_path, MOMENT) is None
     assert identity.load(tmp_path) is None
 
 
 def test_a_line_that_cannot_be_read_costs_one_peer(tmp_path: Path, caplog):
-    memory.file(tmp_path, lambda: FULL).write_now()
+    memory.file(tmp_path, lambda: FULL, lambda: MOMENT).write_now()
     [path] = tmp_path.glob("*.jsonl")
     head, second, third = path.read_text().splitlines()
     path.write_text("\n".join([head, second[:-9], third]))
-    loaded = memory.load(tmp_path)
+    loaded = memory.load(tmp_path, MOMENT)
     assert loaded is not None
     assert [lease.v4 for lease in loaded.leases] == [IPv4Network("10.5.3.0/24")]
     assert "line 2 cannot be read" in caplog.text
@@ -43,7 +84,7 @@ def test_a_line_that_cannot_be_read_costs_one_peer(tmp_path: Path, caplog):
 def test_a_torn_head_costs_the_memory_and_not_the_start(tmp_path: Path, text: str, caplog):
     (tmp_path / "cluster.jsonl").write_text(text)
     (tmp_path / "identity.json").write_text(text)
-    assert memory.load(tmp_path) is None
+    assert memory.load(tmp_path, MOMENT) is None
     assert identity.load(tmp_path) is None
     assert caplog.text.count("cannot be read") == 2
 
@@ -51,5 +92,5 @@ def test_a_torn_head_costs_the_memory_and_not_the_start(tmp_path: Path, text: st
 def test_a_file_that_is_none_is_survived(tmp_path: Path):
     (tmp_path / "cluster.jsonl").mkdir()
     (tmp_path / "identity.json").mkdir()
-    assert memory.load(tmp_path) is None
+    assert memory.load(tmp_path, MOMENT) is None
     assert identity.load(tmp_path) is None

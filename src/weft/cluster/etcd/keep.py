@@ -22,7 +22,7 @@ from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
-# The wall clock is looked at this often, because a machine that slept, or whose clock was set forward, tells nobody.
+# The clock is looked at this often: it goes on while the machine sleeps, which the loop's own does not.
 _LOOK: Final = 60.0
 
 
@@ -51,7 +51,7 @@ class Keeper:
         self._timing = timing
         self._now = now
         self._jitter = jitter
-        self._schedule(math.inf if own.expires is None else own.expires - margin)
+        self._due = math.inf if own.expires is None else own.expires - margin
         self._rescheduled = asyncio.Event()
         self._told: asyncio.Queue[OwnEvent | None] = asyncio.Queue()
         key.hold(own)
@@ -136,19 +136,11 @@ class Keeper:
             self._hold(replace(self._own, expires=self._now() + ttl))
 
     async def _until_due(self) -> None:
-        while (left := self._left()) > 0:
+        while (left := self._due - self._now()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, _LOOK)):
                     await self._rescheduled.wait()
             self._rescheduled.clear()
-
-    def _schedule(self, due: float) -> None:
-        """Renew at `due` by the wall clock, and by the loop's not later, should the wall clock be set back."""
-        self._due = due
-        self._due_by_loop = _loop_time() + due - self._now()
-
-    def _left(self) -> float:
-        return min(self._due - self._now(), self._due_by_loop - _loop_time())
 
     def _renewal(self, own: OwnLease) -> float:
         if own.expires is None:
@@ -160,13 +152,9 @@ class Keeper:
     def _hold(self, own: OwnLease) -> None:
         if own != self._own:
             self._own = own
-            self._schedule(self._renewal(own))
+            self._due = self._renewal(own)
             self._rescheduled.set()
         self._told.put_nowait(Held(own=own))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _touched(answer: WatchResponse) -> None:

@@ -22,7 +22,9 @@ from weft.wire.etcd import Subnets, config_key, subnets_prefix
 
 
 class EtcdStore:
-    """One network's leases in etcd, below `prefix`. `now` gives Unix time in seconds; `chance` need not be secret.
+    """One network's leases in etcd, below `prefix`. `now` gives seconds of a clock that only goes forward.
+
+    `chance` need not be secret.
 
     Every method may raise `Unavailable` (STORE-001: does not answer; STORE-002: answers with an error) and
     `ConfigError` (STORE-002: refuses us or speaks another protocol), but `watch` and `keep` outlive both.

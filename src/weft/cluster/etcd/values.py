@@ -15,7 +15,7 @@ class OwnLease(Value):
     """This node's own lease, as it was last seen in the store; worth keeping across restarts.
 
     `etcd_lease` is 0 and `expires` None for a reservation, a key without an etcd lease, which never expires.
-    `expires` is in the clock's seconds that the store was given (Unix time).
+    `expires` is in the seconds of the clock that the store was given, which nobody sets.
     """
 
     lease: Lease
