@@ -14,6 +14,7 @@ from weft.daemon.cleanup import clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import counted
 from weft.model.value import fields_of
 from weft.plan.diff import Put
 
@@ -51,7 +52,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
             click.echo(f"! {problem}")
         for line in shown.lines:
             click.echo(line)
-        click.echo(f"# {len(shown.steps)} steps" if shown.steps else "# nothing to do")
+        click.echo(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
     return 3 if shown.steps else 0
 
 

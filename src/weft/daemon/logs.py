@@ -3,24 +3,24 @@
 import logging
 import sys
 import time
-from typing import Final
 
-_UNPRINTABLE: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+from weft.model.text import one_line
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, control characters escaped."""
+    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as one line; a traceback follows on lines of its own."""
-        text = record.getMessage().translate(_UNPRINTABLE)
+        """One record as one line; a traceback follows on lines of its own, which no record begins like."""
+        text = one_line(record.getMessage())
         level = "WARN" if record.levelno == logging.WARNING else record.levelname
         line = f"{self.formatTime(record)} {level} {record.name.rpartition('.')[2]}: {text}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else ()
+        return "\n".join((line, *(f"  {one_line(each)}" for each in trace)))
 
 
 def set_up(verbosity: int) -> None:

@@ -1,0 +1,37 @@
+"""Text for people cannot break a line or lead a terminal astray."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from weft.model.text import counted, one_line
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("plain, ä and 漢", "plain, ä and 漢"),
+        ("one\ntwo\r\n\n  three\n", "one; two; three"),
+        ("\x1b[31mred\x07", r"\x1b[31mred\x07"),
+        ("left\u202eright \u2028next \x9b", r"left\u202eright \u2028next \x9b"),
+        ("half a pair \ud800", r"half a pair \ud800"),
+        ("\n", ""),
+    ],
+)
+def test_lines_are_joined_and_the_rest_is_escaped(text, line):
+    assert one_line(text) == line
+
+
+@given(st.text())
+@example("a\nb")
+@example("\x1b]0;title\x07")
+def test_nothing_unprintable_is_left_and_nothing_printable_changes(text):
+    line = one_line(text)
+    assert line.isprintable()
+    if text.isprintable():
+        assert line == text
+
+
+@pytest.mark.parametrize("count, words", [(0, "0 peers"), (1, "1 peer"), (2, "2 peers")])
+def test_one_is_no_plural(count, words):
+    assert counted(count, "peer") == words
