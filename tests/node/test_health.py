@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -155,3 +155,19 @@ def _handles(pid: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     [caught] = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
     return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def test_idle_connections_take_a_few_descriptors_and_no_more(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    node.spawn(wrap=["prlimit", "--nofile=256"]).wait_ready()
+    descriptors = Path(f"/proc/{node.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    with ExitStack() as held:
+        for _ in range(300):
+            made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
+            held.enter_context(made)
+            made.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+        assert node.get("/readyz") == (200, "flanneld is ready")
+        assert len(list(descriptors.iterdir())) < before + 40
+    assert not node.lines("ERROR|Traceback")

@@ -102,9 +102,22 @@ def test_without_the_program_it_is_named_and_the_network_works_all_the_same(clus
     cluster.configure(VXLAN, kind)
     cluster.peer(50)
     node = cluster.node(1)
-    node.spawn("--ip-masq", wrap=only("")).wait_ready()
-    node.says(f"HOST-002 {'nft' if kind else 'iptables'}")
+    node.spawn("--ip-masq", wrap=only("")).says("WARN .*up, but not ready: NFT-001")
+    program = "nft" if kind else "iptables"
+    node.says(f"HOST-002 {program}")
     assert "10.5.50.0/24" in node.ip("route")
+    assert node.subnet_file.exists()
+    code, body = node.get("/readyz?verbose")
+    assert code == 503
+    assert f"[-]rules failed: NFT-001 firewall rules: cannot be written: HOST-002 {program}" in body
+
+
+@KINDS
+def test_a_node_that_needs_no_rules_needs_no_program(cluster: Cluster, kind):
+    cluster.configure(VXLAN, kind)
+    node = cluster.node(1)
+    node.spawn("--iptables-forward-rules=false", wrap=only("")).wait_ready()
+    assert not node.lines("NFT-001")
 
 
 NO_NFNETLINK = """

@@ -6,15 +6,15 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from weft.daemon.dirty import Dirty
-from weft.daemon.files import Latest
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.rules import RuleKeeper
+from weft.daemon.subnetfile import SubnetFile
 from weft.desired.firewall import rule_sets
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
@@ -26,7 +26,6 @@ from weft.model.cluster import Listed, Lost, StoreEvent
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Ip
-from weft.model.objects import Key
 from weft.model.status import Status
 from weft.plan.explain import describe
 from weft.wire.subnetenv import SubnetEnv, render
@@ -63,13 +62,17 @@ class Network:
         self.uplink_problem: Problem | None = None
         self.rules = rules
         self._backend = backend
-        self._subnet_file = Latest(subnet_file, lambda: render(self._subnet_env()).encode(), mode=0o644)
+        self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
         status.count_failing = self._loop.failing_peers
+        status.parts["devices"] = self._device_problem
+        if rules is not None:
+            status.parts["rules"] = rules.problem
+        status.parts["subnet.env"] = lambda: self.subnet_file.problem
         self._pass_on(inputs)
 
     @property
@@ -125,11 +128,11 @@ class Network:
     def take(self, event: StoreEvent) -> None:
         """Take what the store says."""
         if isinstance(event, Lost):
-            self._store_lost(event.reason)
+            self._store_lost(event)
             return
-        if self._status.store_down is not None:
+        if self._status.store is not None:
             log.info("the store answers again")
-            self._status.store_down = None
+            self._status.store = None
         roster = self._loop.roster
         if isinstance(event, Listed):
             touched = roster.listed(event.leases)
@@ -149,11 +152,14 @@ class Network:
         for problem in refused:
             log.warning("%s; the lease is ignored", problem)
 
-    def _store_lost(self, reason: str) -> None:
-        if self._status.store_down is None:
-            log.warning("STORE-001: the store does not answer (%s); the network stays as it is", reason)
-        hint = "Pods keep their network; new nodes are not seen until the store answers"
-        self._status.store_down = Problem(code="STORE-001", where="store", seen=reason, hint=hint)
+    def _store_lost(self, lost: Lost) -> None:
+        """Say so, once; and once more when a store that was silent refuses us, or the reverse."""
+        code, what = ("STORE-002", "refuses us") if lost.refused else ("STORE-001", "does not answer")
+        before = self._status.store
+        if before is None or before.code != code:
+            log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
+        hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
+        self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
     def leases(self) -> list[Lease]:
         """All leases of others, believed or not."""
@@ -190,41 +196,26 @@ class Network:
             tasks.create_task(self._loop.surely(Dirty(everything=True, inputs=True)))
             if self.rules is not None:
                 tasks.create_task(self.rules.install())
-        while failures := self._loop.own_failures():
-            self._wait_for_own(failures)
+        said = None
+        while problem := self._device_problem():
+            if problem != said:
+                log.error("%s", problem)
+            said = problem
             await asyncio.sleep(_RETRY_SECONDS)
-            await self._loop.surely(Dirty(keys=set(failures)))
-        await self.write_subnet_file()
+            await self._loop.surely(Dirty(keys=set(self._loop.own_failures())))
+        await self.subnet_file.write()
 
-    def _wait_for_own(self, failures: Mapping[Key, str]) -> None:
-        key, words = next(iter(failures.items()))
-        problem = Problem(
-            code="VTEP-002",
-            where=describe(self._loop.wanted[key]),
-            seen=f"the kernel refuses it: {words}",
-            hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`, and"
-            " remove it, or choose another Port or VNI for all nodes",
-        )
-        if self._status.waiting != problem:
-            log.error("%s", problem)
-        self._status.waiting = problem
-
-    async def write_subnet_file(self) -> None:
-        """Write subnet.env as it is to be by then, trying again until that works: without it no pod can start."""
-        before, problem = self._status.waiting, None
-        while True:
-            try:
-                await self._subnet_file.write()
-            except OSError as error:
-                problem = _unwritable(self._subnet_file.path, error)
-                if self._status.waiting != problem:
-                    log.error("%s", problem)  # noqa: TRY400 - the problem says all there is
-                self._status.waiting = problem
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                if problem is not None and self._status.waiting == problem:
-                    self._status.waiting = before
-                return
+    def _device_problem(self) -> Problem | None:
+        """What the kernel refuses now of this node's own devices."""
+        for key, words in self._loop.own_failures().items():
+            return Problem(
+                code="VTEP-002",
+                where=describe(self._loop.wanted[key]),
+                seen=f"the kernel refuses it: {words}",
+                hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`,"
+                " and remove it, or choose another Port or VNI for all nodes",
+            )
+        return None
 
     def _subnet_env(self) -> SubnetEnv:
         inputs = self.inputs
@@ -242,17 +233,6 @@ class Network:
         async for notices in monitor:
             for notice in notices:
                 self.notice(notice)
-
-
-def _unwritable(path: Path, error: OSError) -> Problem:
-    return Problem(
-        code="LEASE-001",
-        where=str(path),
-        seen=f"cannot be written: {error.strerror}",
-        expected="a file that weftd may write, on a file system with room",
-        hint=f"Trying again; until then no pod can start. Look at `ls -ld {path.parent}` and `df {path.parent}`,"
-        " or give weftd another --subnet-file",
-    )
 
 
 def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:

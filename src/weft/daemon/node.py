@@ -34,6 +34,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
+from weft.model.text import counted
 from weft.model.value import replace
 from weft.wire.etcd import Subnets
 
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
 _NOTICE_REST_SECONDS: Final = 0.01
+_STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
 
 
 class Node:
@@ -51,8 +53,7 @@ class Node:
         self._options = options
         self._world = world
         self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
-        waiting = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
-        self._status = Status(waiting=waiting)
+        self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
 
     async def run(self) -> None:
@@ -92,6 +93,7 @@ class Node:
             held.callback(claimed.close)
         kernel.devices = devices
         await self._acquire(leasing, inputs, (previous.subnet_v4, previous.subnet_v6))
+        status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         lease = leasing.lease
@@ -201,15 +203,20 @@ class Node:
                 return
 
     def _ready(self, network: Network) -> None:
-        self._status.waiting = None
+        """Pods can be attached from now on; whether all is well is another matter, and said."""
+        status = self._status
+        status.waiting = None
         self._up.set()
         log.info(
-            "ready: %d peers, %d refused, %d failing, %d objects",
-            self._status.peers,
-            self._status.peers_refused,
-            self._status.peers_failing,
-            len(network.loop.wanted),
+            "%s: %s, %d refused, %d failing, %s",
+            "ready" if status.ready else "up",
+            counted(status.peers, "peer"),
+            status.peers_refused,
+            status.peers_failing,
+            counted(len(network.loop.wanted), "object"),
         )
+        if status.unable is not None:
+            log.warning("up, but not ready: %s", status.unable)
         notify(self._world.notify_socket, "READY=1")
         # What the start has made is there to stay: the collector need not walk over it again and again.
         gc.freeze()

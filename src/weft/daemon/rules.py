@@ -13,6 +13,7 @@ from weft.daemon.dirty import Dirty, Wake
 from weft.daemon.retries import Retries
 from weft.kernel.firewall import Firewall
 from weft.kernel.nfmonitor import Monitor, Resync
+from weft.model.errors import Problem
 from weft.model.objects import KernelState, Key, Objects, RuleSet
 from weft.plan.diff import Delete, Put, Step
 from weft.plan.explain import describe
@@ -32,6 +33,7 @@ class RuleKeeper:
     def __init__(self, firewall: Firewall, *, clock: Callable[[], float]) -> None:
         self.repairs: Counter[str] = Counter()
         self.failing: dict[Key, str] = {}
+        self._held: dict[Key, str] = {}  # what others keep changing, and is not as wanted until its time comes
         self._firewall = firewall
         self._want: Objects = {}
         self._wake = Wake()
@@ -41,6 +43,18 @@ class RuleKeeper:
         """Replace what is wanted. Other rule sets with our names are leftovers of the other kind."""
         self._want = {thing.key: thing for thing in state}
         self._wake.inputs()
+
+    def problem(self) -> Problem | None:
+        """What is wrong with the rules now: refused by the tool, or changed by others so often that they must wait."""
+        hint = "Trying again every few seconds; pods may reach less than they should until then"
+        for key in self._want:
+            if key in self.failing:
+                seen = f"cannot be written: {self.failing[key]}"
+                return Problem(code="NFT-001", where="firewall rules", seen=seen, hint=hint)
+            if key in self._held:
+                seen = f"another program keeps changing {self._held[key]}"
+                return Problem(code=REPAIR_CODE, where="firewall rules", seen=seen, hint=f"Find it. {hint}")
+        return None
 
     async def install(self) -> None:
         """Make the kernel hold what is wanted, where it does not yet: `apply` looks first."""
@@ -79,10 +93,14 @@ class RuleKeeper:
         for key in self._want.keys() | dirty.keys if dirty.everything else dirty.keys:
             wanted = self._want.get(key)
             if isinstance(wanted, RuleSet) and await self._firewall.matches(wanted):
+                self._settle(key)
                 continue
             step = self._step(key, None if wanted else (await self._firewall.present({key})).get(key))
+            if step is None:
+                continue
             # What was refused before is nobody's doing.
-            if step is None or not (key in self.failing or self._retries.may_repair(step.object, REPAIR_CODE)):
+            if not (key in self.failing or self._retries.may_repair(step.object, REPAIR_CODE)):
+                self._held[key] = describe(step.object)
                 continue
             if await self._act(step):
                 self.repairs[REPAIR_CODE] += 1
@@ -100,11 +118,16 @@ class RuleKeeper:
         key = step.object.key
         failure = await self._firewall.apply(step)
         if failure is None:
-            self.failing.pop(key, None)
-            self._retries.settled(key)
+            self._settle(key)
             return True
         if self.failing.get(key) != failure.message:
             log.error("%s not possible: %s", describe(step.object), failure.message)
         self.failing[key] = failure.message
         self._retries.later(_RETRY_SECONDS, key)
         return False
+
+    def _settle(self, key: Key) -> None:
+        """Forget what was wrong: the rules are as wanted."""
+        self.failing.pop(key, None)
+        self._held.pop(key, None)
+        self._retries.settled(key)

@@ -55,10 +55,10 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     retirement = Retirement()
     held.callback(retirement.close)
 
-    def waiting() -> str:
-        return "" if status.waiting is None else str(status.waiting)
+    def unable() -> str:
+        return str(status.unable or "")
 
-    node = open_node(options.state_dir, retire=retirement.retire, lease_problem=waiting, unready=waiting)
+    node = open_node(options.state_dir, retire=retirement.retire, lease_problem=unable, unready=unable)
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     await serve(endpoint, node, run=run)

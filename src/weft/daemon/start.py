@@ -68,7 +68,7 @@ async def read_net_conf(store: EtcdStore, remembered: Memory | None, status: Sta
             problem = error.problems[0]
             if problem.code == "STORE-001" and remembered is not None:
                 log.warning("%s; starting with what was known before", problem)
-                status.store_down = problem
+                status.store = problem
                 return remembered
             if str(problem) != said:
                 log.warning("waiting for the network configuration: %s", problem)

@@ -55,6 +55,7 @@ class Upkeep:
             self._follow_uplink(),
             self._follow_addresses(),
             self._tell_peers(),
+            self._network.subnet_file.keep(),
             self._leasing.remember(),
         ):
             tasks.create_task(work)
@@ -81,7 +82,7 @@ class Upkeep:
                 "LEASE-004 our subnet is now %s, it was %s; running pods keep their addresses", lease.id, before
             )
             self._network.set_inputs(replace(inputs, v4=lease.v4, v6=lease.v6))
-            await self._network.write_subnet_file()
+            await self._network.subnet_file.write()
 
     async def _watch_expiry(self) -> None:
         """Be ready only as long as the lease is ours for certain."""
@@ -150,7 +151,7 @@ class Upkeep:
         changed = replace(inputs, facts=facts)
         BACKENDS[inputs.netconf.backend].check(changed)
         self._network.set_inputs(changed, snapshot.ips)
-        await self._network.write_subnet_file()
+        await self._network.subnet_file.write()
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
             self._leasing.reconnect()
         self._to_tell.set()

@@ -29,9 +29,10 @@ class Changed(Value):
 
 
 class Lost(Value):
-    """The store does not answer; what we know stays as it is. `reason` is for people."""
+    """The store does not answer, or `refused` us; what we know stays as it is. `reason` is for people."""
 
     reason: str
+    refused: bool = False
 
 
 StoreEvent = Listed | Changed | Lost

@@ -3,18 +3,21 @@
 from collections.abc import Callable
 
 from weft.model.errors import Problem
-from weft.model.value import Value
+from weft.model.value import Value, field
 
 
 class Status(Value, frozen=False):
-    """The daemon's own account. `waiting` says why it is not ready, None once it is.
+    """The daemon's own account. `waiting` says why there is no lease that is ours for certain, None once there is.
 
+    `parts` are asked what is wrong with them now, when somebody asks: each is there from the time on that it can
+    tell. `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
     that are not served, or not whole.
     """
 
     waiting: Problem | None = None
-    store_down: Problem | None = None
+    parts: dict[str, Callable[[], Problem | None]] = field(default_factory=dict)
+    store: Problem | None = None
     peers: int = 0
     peers_refused: int = 0
     count_failing: Callable[[], int] = int
@@ -24,7 +27,22 @@ class Status(Value, frozen=False):
         """Believed peers that are not served, or not whole, now."""
         return self.count_failing()
 
+    def look(self) -> dict[str, Problem | None]:
+        """What is wrong now with what pods of this node need, by part: the lease first."""
+        return {"lease": self.waiting, **{name: problem() for name, problem in self.parts.items()}}
+
+    @property
+    def unable(self) -> Problem | None:
+        """Why pods cannot be served now. The part that fails says more than the lease that waits for it."""
+        lease, *parts = self.look().values()
+        return next((problem for problem in (*parts, lease) if problem is not None), None)
+
+    @property
+    def refused(self) -> bool:
+        """True while the store answers and refuses us."""
+        return self.store is not None and self.store.code == "STORE-002"
+
     @property
     def ready(self) -> bool:
-        """True when the lease is ours, the peers are programmed and subnet.env is written."""
-        return self.waiting is None
+        """True while the lease is ours, every part is as it should be, and the store does not refuse us."""
+        return self.unable is None and not self.refused

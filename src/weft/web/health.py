@@ -1,12 +1,14 @@
 """`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back.
 
 Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010).
-The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once.
+The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once. Whoever reaches the
+port gets a few of the daemon's descriptors and no more: a connection too many ends the oldest.
 """
 
 import asyncio
+import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -15,17 +17,22 @@ import h11
 
 from weft.model.errors import ConfigError, Problem
 from weft.model.status import Status
+from weft.model.text import one_line
+
+log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 3.0
 _CHUNK: Final = 4096
+_CONNECTIONS: Final = 16
+_REST_SECONDS: Final = 1.0
 
 
 def bind(host: str, port: int) -> socket.socket:
     """Listen on `host:port`; `ConfigError` when that address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        listening = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise ConfigError(
             Problem(
@@ -35,31 +42,55 @@ def bind(host: str, port: int) -> socket.socket:
                 hint="Choose another port, or 0 to have no health server",
             )
         ) from error
+    listening.setblocking(False)  # noqa: FBT003  that is how socket has it
+    return listening
 
 
 async def serve(listening: socket.socket, status: Status) -> None:
     """Answer until cancelled, then give open requests three seconds; connections without one end at once."""
-    connections: dict[asyncio.Task[None] | None, h11.Connection] = {}
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        connection = connections[task] = h11.Connection(h11.SERVER)
-        try:
-            with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    await _converse(connection, reader, writer, partial(_answer, status))
-        finally:
-            del connections[task]
-            writer.close()
-
-    server = await asyncio.start_server(accept, sock=listening)
+    connections: dict[asyncio.Task[None], h11.Connection] = {}
     try:
-        await asyncio.get_running_loop().create_future()
+        while True:
+            sock = await _accepted(listening)
+            if len(connections) >= _CONNECTIONS:
+                oldest = next(iter(connections))
+                oldest.cancel()
+                await asyncio.wait((oldest,))
+            connection = h11.Connection(h11.SERVER)
+            task = asyncio.create_task(_serve_one(connection, sock, partial(_answer, status)))
+            connections[task] = connection
+            task.add_done_callback(connections.pop)
     finally:
-        server.close()
-        open_requests = [task for task, connection in connections.items() if task is not None and _is_busy(connection)]
+        listening.close()
+        open_requests = [task for task, connection in connections.items() if _is_busy(connection)]
         if open_requests:
             await asyncio.wait(open_requests, timeout=_GRACE_SECONDS)
+
+
+async def _accepted(listening: socket.socket) -> socket.socket:
+    """Take the next connection; while that cannot be, rest and try again."""
+    while True:
+        try:
+            sock, _ = await asyncio.get_running_loop().sock_accept(listening)
+        except OSError as error:
+            log.debug("no connection to the health port can be taken: %s", error)
+            await asyncio.sleep(_REST_SECONDS)
+        else:
+            return sock
+
+
+async def _serve_one(
+    connection: h11.Connection, sock: socket.socket, answer: Callable[[h11.Request], tuple[int, str]]
+) -> None:
+    with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            reader, writer = await asyncio.open_connection(sock=sock)
+            try:
+                await _converse(connection, reader, writer, answer)
+                writer.close()
+                await writer.wait_closed()
+            finally:
+                writer.transport.abort()  # a client that does not read must not keep the descriptor
 
 
 def _is_busy(connection: h11.Connection) -> bool:
@@ -70,13 +101,26 @@ def _is_busy(connection: h11.Connection) -> bool:
 def _answer(status: Status, request: h11.Request) -> tuple[int, str]:
     if request.method == b"CONNECT":
         return 405, "no tunnel here"  # 200 would begin one
-    match request.target.decode("ascii", "replace").partition("?")[0]:
+    path, _, query = request.target.decode("ascii", "replace").partition("?")
+    match path:
         case "/healthz":
             return 200, "flanneld is running"
         case "/readyz":
-            return (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
+            code, text = (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
+            verbose = any(word.partition("=")[0] == "verbose" for word in query.split("&"))
+            return code, "\n".join((*_parts(status), text)) if verbose else text
         case _:
             return 404, "not found"
+
+
+def _parts(status: Status) -> Iterator[str]:
+    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not."""
+    for name, problem in status.look().items():
+        yield f"[+]{name} ok" if problem is None else f"[-]{name} failed: {one_line(str(problem))}"
+    if status.store is None:
+        yield "[+]store ok"
+    else:  # one that is silent takes nothing from the node while its lease lasts
+        yield f"{'[-]store failed' if status.refused else '[!]store'}: {one_line(str(status.store))}"
 
 
 async def _converse(
@@ -104,10 +148,11 @@ async def _converse(
 
 
 def _response(connection: h11.Connection, request: h11.Request, code: int, text: str) -> bytes:
-    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text)))]
+    body = text.encode()
+    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
     parts = (
         connection.send(h11.Response(status_code=code, headers=headers)),
-        connection.send(h11.Data(data=b"" if request.method == b"HEAD" else text.encode())),
+        connection.send(h11.Data(data=b"" if request.method == b"HEAD" else body)),
         connection.send(h11.EndOfMessage()),
     )
     return b"".join(part for part in parts if part)

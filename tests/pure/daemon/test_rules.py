@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.waiting import comes
 from weft.daemon import rules
 from weft.daemon.rules import RuleKeeper
 from weft.model.errors import Failure
 from weft.model.objects import Chain, Key, RuleSet
 from weft.plan.diff import Put, Step
+from weft.plan.fuse import BURST, PAUSE
 
 RULES = RuleSet(kind="nft", family=4, chains=(Chain(name="postrtg", rules=("return",)),))
 
@@ -62,11 +64,54 @@ async def test_a_refused_repair_is_no_repair_and_comes_about_at_the_first_chance
         assert "put back" not in caplog.text
         assert "someone keeps changing" not in caplog.text
         assert caplog.text.count("refused") == 1
+        assert str(keeper.problem()).startswith("NFT-001 firewall rules: cannot be written: refused")
         firewall.refuses = False
         await asyncio.sleep(0.05)
         assert firewall.state
     assert caplog.text.count("put back") == 1
     assert not keeper.failing
+    assert keeper.problem() is None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_rules_that_somebody_keeps_changing_are_a_problem_while_they_have_to_wait(caplog):
+    firewall, now = FakeFirewall(), 0.0
+    keeper = RuleKeeper(firewall, clock=lambda: now)
+    keeper.want(frozenset({RULES}))
+    await keeper.install()
+    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
+
+    async def changed_until(true) -> None:
+        firewall.state.clear()
+        keeper._wake.keys([RULES.key])
+        await comes(true)
+
+    for _ in range(BURST):
+        await changed_until(lambda: firewall.state)
+    assert keeper.problem() is None
+    await changed_until(keeper.problem)
+    assert str(keeper.problem()).startswith(
+        "NFT-002 firewall rules: another program keeps changing ruleset nft IPv4: postrtg (1). Find it."
+    )
+    now = PAUSE
+    await changed_until(lambda: firewall.state)
+    assert keeper.problem() is None
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+async def test_rules_that_come_back_by_themselves_are_no_problem_any_more():
+    firewall = FakeFirewall()
+    firewall.refuses = True
+    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
+    keeper.want(frozenset({RULES}))
+    await keeper.install()
+    assert keeper.problem() is not None
+    firewall.state[RULES.key] = RULES
+    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
+    keeper._wake.keys([RULES.key])
+    await comes(lambda: keeper.problem() is None)
+    task.cancel()
+    await asyncio.wait((task,))

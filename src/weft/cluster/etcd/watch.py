@@ -47,9 +47,9 @@ class Mailbox:
         self._revision, self._lost = revision, None
         self._filled.set()
 
-    def lost(self, reason: str) -> None:
-        """The store went away. What was said before is still true and is still delivered."""
-        self._lost = Lost(reason=reason)
+    def lost(self, reason: str, *, refused: bool = False) -> None:
+        """The store went away, or refuses us. What was said before is still true and is still delivered."""
+        self._lost = Lost(reason=reason, refused=refused)
         self._filled.set()
 
     async def take(self) -> StoreEvent:
@@ -123,7 +123,7 @@ class Watcher:
                 # One break may be a leader's change or a member's restart: the next endpoint often answers at once.
                 if self._failures or self._mark is None:
                     self._lost = True
-                    self._mail.lost(str(error))
+                    self._mail.lost(str(error), refused=isinstance(error, ConfigError))
                 await self._pause()
 
     async def _follow(self) -> None:
