@@ -6,7 +6,11 @@ what nobody can do without: two programs that start, and one by one the kernel's
 
 import json
 import os
+import signal
+import socket
+import struct
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +26,7 @@ TURNS, A_TURN = 5, 10
 CROWD, MANY, LAST = 200, 1000, 30
 VERSION = "0.3.1"
 FIRST_PORT = 20000
+WITHOUT_DAEMON = 0.5  # seconds for which the control waits
 SOCKET = Path("/run/weft/cni.sock")
 PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}}
 FLANNEL = {"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}}
@@ -182,6 +187,35 @@ def last_pid() -> int:
     return int(Path("/proc/sys/kernel/ns_last_pid").read_text())
 
 
+@contextmanager
+def stopped_daemon() -> Iterator[None]:
+    """Keep the daemon of this node from doing anything (SIGSTOP) while the block runs."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(SOCKET))
+        (pid,) = struct.unpack("=i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4))
+    daemon = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(daemon, signal.SIGSTOP)
+        yield
+    finally:
+        signal.pidfd_send_signal(daemon, signal.SIGCONT)
+        os.close(daemon)
+
+
+def control(chain: Chain) -> None:
+    """Prove that it is the daemon that attaches: without it an ADD does not end. Raises `AssertionError`."""
+    adding = threading.Thread(target=chain.add, args=([0],), kwargs={"port": True})
+    with containers([0]):
+        with stopped_daemon():
+            adding.start()
+            adding.join(WITHOUT_DAEMON)
+            by_itself = not adding.is_alive()
+        adding.join()
+        chain.delete([0], port=True)
+    if by_itself:
+        raise AssertionError("an ADD ends although the daemon is stopped")
+
+
 def measure(chain: Chain) -> dict[str, Any]:
     with containers(range(CROWD, CROWD + AT_ONCE)), containers(range(CROWD)):
         said: dict[str, Any] = {
@@ -201,14 +235,15 @@ def measure(chain: Chain) -> dict[str, Any]:
 
 
 def without_daemon(chain: Chain) -> Samples:
-    """The client finds no socket, and the plugin runs in a process of its own."""
+    """The client finds no socket, and the plugin runs in a process of its own; the daemon could not help."""
     hidden = SOCKET.with_suffix(".hidden")
-    SOCKET.rename(hidden)
-    try:
-        with containers(range(WARM_UP + 10)):
-            return one_by_one(chain, port=True, turns=1)
-    finally:
-        hidden.rename(SOCKET)
+    with stopped_daemon():
+        SOCKET.rename(hidden)
+        try:
+            with containers(range(WARM_UP + 10)):
+                return one_by_one(chain, port=True, turns=1)
+        finally:
+            hidden.rename(SOCKET)
 
 
 def many() -> Samples:
@@ -262,6 +297,7 @@ def again(chain: Chain, numbers: Sequence[int], *, turns: int = TURNS) -> list[f
 def main() -> None:
     weft = Chain("cbr0", "/opt/cni/bin", FLANNEL, bridge="cni0")
     debian = Chain("debian", "/usr/lib/cni", bridge("10.99.0.0/22"), bridge="cni1")
+    control(weft)
     said = {"weft": measure(weft), "debian": measure(debian), "alone": without_daemon(weft), "many": many()}
     print(json.dumps(said))
 

@@ -50,7 +50,15 @@ def events(peers: int) -> tuple[list[float], list[float]]:
         world.weftd()
         world.ready()
         time.sleep(1)
-        return world.netns.call(lambda: _events(notices))
+        measured = world.netns.call(lambda: _events(notices))
+        late = Peer(SPARE + EVENTS)
+        notices.reset()
+        world.control(
+            "lease put to route",
+            lambda: world.put({late.key: late.value}),
+            lambda seconds: notices.wait({(ROUTE, INET): 1}, seconds=seconds),
+        )
+        return measured
 
 
 def _events(notices: Notices) -> tuple[list[float], list[float]]:

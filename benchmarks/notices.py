@@ -20,11 +20,19 @@ _BUFFER = 256 << 20
 BRIDGE = 7  # AF_BRIDGE: a neighbour message of this family is an FDB entry
 INET = 2
 
+_HEADER = 16  # struct nlmsghdr
+_STATE = struct.Struct("=8xH")  # struct ndmsg: family, padding, interface index; then the state (linux/neighbour.h)
+_PERMANENT = 0x80  # NUD_PERMANENT
+
 Kind = tuple[int, int]  # message type, family
 
 
 class Notices:
-    """Counts notices by kind and remembers when each kind came last. Use as a context."""
+    """Counts notices by kind and remembers when each kind came last. Use as a context.
+
+    Neighbours and FDB entries count only as permanent ones, as a daemon puts them: `ip neigh del` makes the kernel tell
+    of a failed neighbour before it tells that the neighbour is gone.
+    """
 
     def __init__(self, netns: Netns) -> None:
         self._socket = netns.call(self._open)
@@ -74,8 +82,9 @@ class Notices:
             with self._lock:
                 while offset + 17 <= len(data):
                     length, message = struct.unpack_from("=IH", data, offset)
-                    kind = (message, data[offset + 16])
-                    self._counts[kind] += 1
-                    self._last[kind] = now
+                    kind = (message, data[offset + _HEADER])
+                    if message != NEIGH or _STATE.unpack_from(data, offset + _HEADER)[0] & _PERMANENT:
+                        self._counts[kind] += 1
+                        self._last[kind] = now
                     offset += (length + 3) & ~3
                 self._lock.notify_all()

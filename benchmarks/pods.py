@@ -35,6 +35,15 @@ def measure() -> list[Figure]:
         for case, what, target, upstream in CASES
         for place, verb in enumerate(("add", "del"))
     ]
+    figures += [
+        Figure(
+            what=f"DEL, {what}, until its link is gone",
+            ours=ours[case]["gone"],
+            theirs=theirs[case]["gone"],
+            **peer,
+        )
+        for case, what, _, _ in CASES[:2]
+    ]
     return [
         *figures,
         Figure(

@@ -30,11 +30,11 @@ def single(world: World) -> list[Damage]:
         Damage(what="route deleted", command=f"ip route del {peer.subnet}", back={(ROUTE, INET): 1}),
         Damage(what="neighbour deleted", command=f"ip neigh del {peer.subnet[0]} {on}", back={(NEIGH, INET): 1}),
         Damage(what="FDB entry deleted", command=f"bridge fdb del {peer.mac} {on}", back={(NEIGH, BRIDGE): 1}),
-        # The first notice is of the change itself, the second of the repair.
+        # The link's first notice is of the change itself, its second of the repair. Each takes all neighbours along.
         Damage(
             what="MAC changed",
             command="ip link set flannel.1 address 02:99:99:99:99:99",
-            back={(LINK, AF_UNSPEC): 2},
+            back={(LINK, AF_UNSPEC): 2, (NEIGH, INET): len(world.peers)},
         ),
     ]
 
@@ -77,17 +77,34 @@ def measure() -> list[Figure]:
 
 def repair(world: World, damages: list[Damage]) -> list[tuple[Damage, list[float]]]:
     """Milliseconds from each damage until all is back, ROUNDS times."""
-    results = []
     with Notices(world.netns) as notices:
         world.weftd()
         world.ready()
-        for damage in damages:
-            samples = []
-            for _ in range(ROUNDS):
-                time.sleep(REST)
-                notices.reset()
-                start = time.perf_counter()
-                world.netns.run(damage.command)
-                samples.append((notices.wait(damage.back) - start) * 1e3)
-            results.append((damage, samples))
-    return results
+        whole = objects_of(world)
+        return [(damage, _rounds(world, notices, damage, whole)) for damage in damages]
+
+
+def _rounds(world: World, notices: Notices, damage: Damage, whole: list[str]) -> list[float]:
+    samples = []
+    for _ in range(ROUNDS):
+        time.sleep(REST)
+        notices.reset()
+        start = time.perf_counter()
+        world.netns.run(damage.command)
+        samples.append((notices.wait(damage.back) - start) * 1e3)
+        if objects_of(world) != whole:
+            raise AssertionError(f"{damage.what}: the notices say that all is back, and it is not")
+    time.sleep(REST)
+    notices.reset()
+    world.control(
+        damage.what,
+        lambda: world.netns.run(damage.command),
+        lambda seconds: notices.wait(damage.back, seconds=seconds),
+    )
+    return samples
+
+
+def objects_of(world: World) -> list[str]:
+    """What the daemon keeps in the kernel, as the tools print it."""
+    shown = world.netns.run("ip -4 route; ip neigh show nud permanent; bridge fdb show; ip -br link show type vxlan")
+    return sorted(shown.splitlines())

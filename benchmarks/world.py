@@ -4,11 +4,13 @@ import base64
 import http.client
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +24,7 @@ OWN = IPv4Address("172.31.0.11")
 _PORT = 2379
 _LEASES_A_TXN = 100  # etcd takes 128 operations
 _PATIENCE = 60.0
+WITHOUT_DAEMON = 0.5  # seconds for which the control of a row waits
 
 
 class Peer:
@@ -130,6 +133,30 @@ class World:
             raise RuntimeError(f"weftd ended with {self._daemon.returncode}")
         return came
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Keep the daemon from doing anything (SIGSTOP) while the block runs."""
+        self._daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._daemon.send_signal(signal.SIGCONT)
+
+    def control(self, what: str, work: Callable[[], object], wait: Callable[[float], object]) -> None:
+        """Prove that a row measures the daemon: after `work`, what `wait` waits for comes only while the daemon runs.
+
+        `wait` gets seconds and raises `TimeoutError`; this raises `AssertionError` if it comes without the daemon.
+        """
+        with self.stopped():
+            work()
+            try:
+                wait(WITHOUT_DAEMON)
+            except TimeoutError:
+                pass
+            else:
+                raise AssertionError(f"{what}: the row ends although the daemon is stopped")
+        wait(_PATIENCE)
+
     def _healthy(self) -> bool:
         try:
             return bool(self.post("/v3/maintenance/status", {}))
@@ -137,12 +164,12 @@ class World:
             return False
 
 
-def until(true: Callable[[], bool], what: str, *, step: float = 0.001) -> float:
-    """Look every `step` seconds until something is true; returns when it was (perf_counter)."""
-    end = time.perf_counter() + _PATIENCE
+def until(true: Callable[[], bool], what: str, *, step: float = 0.001, seconds: float = _PATIENCE) -> float:
+    """Look every `step` seconds until something is true; returns when it was (perf_counter). Raises `TimeoutError`."""
+    end = time.perf_counter() + seconds
     while not true():
         if time.perf_counter() > end:
-            raise TimeoutError(f"waited {_PATIENCE:.0f} s for {what}")
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(step)
     return time.perf_counter()
 
