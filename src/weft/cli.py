@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from weft import __version__
-from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.errors import Problem, WeftError
 from weft.model.value import Value, fields_of
 
 FAILED: Final = 1
@@ -105,7 +105,7 @@ def completion(shell: str) -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command line and return its exit code: 0, 1 failed, 2 wrong input, 130 interrupted.
+    """Run one command line and return its exit code: 0, 1 failed, 2 wrong input, 130 interrupted; or the error's own.
 
     What went wrong goes to standard error: a line for each problem, with `-o json` a JSON object on each.
     """
@@ -125,7 +125,7 @@ def run(args: Sequence[str]) -> int:
     except WeftError as error:
         for problem in error.problems:
             complain(problem)
-        return USAGE if isinstance(error, ConfigError) else FAILED
+        return error.status
     except OSError as error:  # what a command did not expect of this machine
         where = str(error.filename or "this machine")
         hint = "Try it as root." if isinstance(error, PermissionError) else ""

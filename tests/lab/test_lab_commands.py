@@ -77,11 +77,19 @@ def test_exec_in_json_holds_status_output_and_error(running):
 
 def test_exec_of_what_is_not_there(running):
     ran = running.weft("exec", "node1", "--", "no-such-program", check=False)
-    assert (ran.returncode, ran.stdout) == (2, "")
+    assert (ran.returncode, ran.stdout) == (127, "")
     assert "HOST-002 node1: no-such-program: No such file or directory" in ran.stderr
+    ran = running.weft("exec", "-o", "json", "node1", "--", "/etc", check=False)
+    assert (ran.returncode, json.loads(ran.stderr)["seen"]) == (126, "Permission denied")
     ran = running.weft("exec", "node9", "--", "true", check=False)
     assert ran.returncode == 2
     assert "no node or pod of this name; expected one of node1, node2, pod1-1" in ran.stderr
+
+
+def test_exec_refuses_options_that_it_does_not_have(running):
+    ran = running.weft("exec", "-it", "pod1-1", "--", "true", check=False)
+    assert ran.returncode == 2
+    assert "FLAG-001 weft lab exec: no such option: -it; expected NODE|POD -- COMMAND. Leave it out" in ran.stderr
 
 
 def test_exec_without_dashes_leaves_the_commands_options_alone(running):

@@ -90,8 +90,14 @@ class _Exec(click.Command):
 def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     """Run a command in a node or a pod; its exit status is ours.
 
-    It sees the node's network, files and processes: not only, as with `ip netns exec`, the network.
+    It sees the node's network, files and processes: not only, as with `ip netns exec`, the network. It has our
+    standard input, and a terminal if we have one. 126 is the status of what cannot be executed, 127 of what is not
+    there.
     """
+    if where.startswith("-"):  # no option of ours, and no name begins so
+        hint = "Leave it out: the command gets standard input, and a terminal where there is one."
+        where, seen = "weft lab exec", f"no such option: {where}"
+        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="NODE|POD -- COMMAND", hint=hint))
     place = start.find(base(), lab)
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
 

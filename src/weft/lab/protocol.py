@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from weft.lab.spec import Lab
-from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
 
 T = TypeVar("T")
@@ -111,19 +111,22 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The end: problems, in the fields of `Problem`. `user` tells that the user must act, else that later is better."""
+    """The end: problems, in the fields of `Problem`, and the `status` of the error: see `weft.model.errors`."""
 
     problems: list[dict[str, str]]
-    user: bool
+    status: int
 
     @classmethod
     def of(cls, error: WeftError) -> "Failed":
-        return cls([fields_of(problem) for problem in error.problems], user=isinstance(error, ConfigError))
+        return cls([fields_of(problem) for problem in error.problems], status=error.status)
 
     def error(self) -> WeftError:
         """Return the error as it was on the other side."""
-        kind = ConfigError if self.user else Unavailable
-        return kind(*(Problem(**problem) for problem in self.problems))
+        problems = [Problem(**problem) for problem in self.problems]
+        if self.status > ConfigError.status:
+            return CannotRun(problems[0], status=self.status)
+        kind = ConfigError if self.status == ConfigError.status else Unavailable
+        return kind(*problems)
 
 
 Answer = Note | Done | Failed

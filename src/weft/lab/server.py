@@ -1,6 +1,7 @@
 """Answers the commands of a lab, one connection each, until the lab ends."""
 
 import asyncio
+import errno
 import signal
 import socket
 import traceback
@@ -16,7 +17,7 @@ from weft.lab.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, NamesReport, Nothing
 from weft.lab.world import World
-from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 
 _MISTAKE: Final = "a mistake in the lab itself: 'weft lab logs supervisor' shows it"
 _SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
@@ -162,13 +163,19 @@ class Server:
             )
         except OSError as error:
             seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
-            raise ConfigError(Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")) from None
+            problem = Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")
+            raise CannotRun(problem, status=_shell_status(error)) from None
         listening = asyncio.create_task(_pass_signals(connection, child))
         try:
             status = await child.ended
         finally:
             listening.cancel()
         return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
+
+
+def _shell_status(error: OSError) -> int:
+    """Return a shell's exit status for a program that it could not run (POSIX, Shell Command Language 2.8.2)."""
+    return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
 
 
 async def _report_after(world: World, notes: asyncio.Queue[str]) -> msgspec.Struct:

@@ -26,7 +26,12 @@ class Problem(Value):
 
 
 class WeftError(Exception):
-    """An error that has been understood. `problems` holds at least one, all of one input together."""
+    """An error that has been understood. `problems` holds at least one, all of one input together.
+
+    `status` is the exit status of a command that ends with it.
+    """
+
+    status = 1
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -35,6 +40,16 @@ class WeftError(Exception):
 
 class ConfigError(WeftError):
     """The user must act: trying again will not help."""
+
+    status = 2
+
+
+class CannotRun(ConfigError):
+    """A program that the user named cannot be run. `status` is a shell's: 127 if it is not there, else 126."""
+
+    def __init__(self, problem: Problem, *, status: int) -> None:
+        super().__init__(problem)
+        self.status = status
 
 
 class Unavailable(WeftError):
