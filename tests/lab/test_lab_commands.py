@@ -220,6 +220,34 @@ def test_ping_shows_which_address_arrives(running):
     assert (cell["fault"], cell["seen"]) == ("", "172.31.0.11")
 
 
+def test_nodes_and_pods_know_each_other_by_name_and_no_other_name_is_waited_for(running):
+    own = running.pod("pod2-1")["addresses"][0].partition("/")[0]
+    assert running.run("pod1-1", "getent", "hosts", "pod2-1").split() == [own, "pod2-1"]
+    assert running.run("node1", "getent", "hosts", "node2").split() == ["172.31.0.12", "node2"]
+    assert f"({own})" in running.run("pod1-1", "ping", "-c", "1", "pod2-1")
+    running.weft("run", "web", "--node", "node2")
+    assert running.run("pod1-1", "getent", "hosts", "web")
+    running.weft("rm", "web")
+    # A name server that does not answer would be waited for 5 s and more; `timeout` ends with 124 then.
+    for name in ("web", "no-such-name.example"):
+        ran = running.weft("exec", "pod1-1", "--", "timeout", "4", "getent", "ahosts", name, check=False)
+        assert (ran.returncode, ran.stdout) == (2, "")
+
+
+def test_a_stopped_daemon_is_named_instead_of_waited_for(running):
+    pid = str(running.node("node2")["pid"])
+    running.run("node2", "kill", "-STOP", pid)
+    try:
+        for command in (("run", "web", "--node", "node2"), ("rm", "pod2-1")):
+            ran = running.weft(*command, check=False)
+            assert ran.returncode == 1
+            assert f"LAB-002 weftd of node2: process {pid} runs and does not answer within 3 s" in ran.stderr
+            assert f"'weft lab exec node2 -- kill -CONT {pid}' lets it go on" in ran.stderr
+    finally:
+        running.run("node2", "kill", "-CONT", pid)
+    assert len(running.ps()["pods"]) == 4
+
+
 def test_the_times_of_a_ping_are_the_packets_own(running):
     """However late the supervisor reads an answer: here it is stopped for a while, again and again."""
     supervisor = running.supervisor()

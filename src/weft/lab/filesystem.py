@@ -8,16 +8,20 @@ in a user namespace on every kernel since 3.8; an overlay would hide what is mou
 
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from weft.lab import system
 from weft.lab.inside import Room
+from weft.model.net import Ip
 
 # Of the lab, on its tmpfs: one directory for each node, with what is mounted in the node at the places below.
 NODES: Final = Path("/run/lab/nodes")
 ETCD_DATA: Final = Path("/run/lab/etcd")
+_HOSTS: Final = Path("/run/lab/hosts")  # in place of /etc/hosts, for all nodes and pods
+_NO_SERVERS: Final = Path("/run/lab/resolv.conf")  # in place of /etc/resolv.conf
 PLUGINS: Final = Path("/opt/cni/bin")
 NETWORKS: Final = Path("/etc/cni/net.d")
 
@@ -39,6 +43,20 @@ def prepare_lab() -> None:
     system.mount("tmpfs", str(PLUGINS), "tmpfs", data="mode=755")
     for made in (NODES, ETCD_DATA):
         made.mkdir(parents=True)
+    name_hosts([])
+    # No name server of the machine can be reached from here. Where none is named, the next is at 127.0.0.1
+    # (resolv.conf(5)), where nothing listens: a name that is not in the file of hosts fails at once.
+    _NO_SERVERS.write_text("# a lab has no name server; its names are in /etc/hosts\n")
+    for own, place in ((_HOSTS, Path("/etc/hosts")), (_NO_SERVERS, Path("/etc/resolv.conf"))):
+        if place.exists():
+            system.mount(str(own), str(place), flags=system.MS_BIND)
+
+
+def name_hosts(hosts: Iterable[tuple[str, Ip]]) -> None:
+    """Give the lab's nodes and pods these names, by hosts(5). In the file itself, which is mounted in each of them."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{address} {name}" for name, address in hosts]
+    _HOSTS.write_text("\n".join(lines) + "\n")
 
 
 def node_directory(node: str, name: str) -> Path:

@@ -13,12 +13,12 @@ _LOOK_AGAIN: Final = 0.02  # seconds
 _LOOKS: Final = 200
 
 
-async def state(inside: Inside, room: Room) -> str:
-    """Return `ready`, `not ready`, or `silent` if nothing answers."""
+async def state(inside: Inside, room: Room, patience: float = _PATIENCE) -> str:
+    """Return `ready`, `not ready`, or `silent` if nothing answers within `patience` seconds."""
     with await inside.run(room, lambda: socket.socket(socket.AF_INET)) as sock:
         sock.settimeout(0)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(patience):
                 answer = await _ask(sock)
         except (OSError, TimeoutError):
             return "silent"

@@ -27,6 +27,7 @@ from weft.model.value import replace
 
 _PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
 _PATIENCE_PER_NODE: Final = 1.0
+_LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
 _AT_ONCE: Final = 8  # pods that are started together
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
 
@@ -62,13 +63,20 @@ class World:
         async with asyncio.TaskGroup() as group:
             for wanted in self.lab.pods:
                 group.create_task(self._run_through(gate, wanted))
+        self._name_hosts()
         note(f"{len(self.pods)} pods run")
         # A daemon opens its health port when the network works, and says so there itself.
         for running in self.nodes.values():
             await health.ready(self.inside, running.room)
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
-        """Start a pod and attach it. On failure nothing of it stays."""
+        """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
+        await _check_daemon(self.node(wanted.node), self.inside)
+        running = await self._run_pod(wanted)
+        self._name_hosts()
+        return running.report()
+
+    async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
         on = self.node(wanted.node)
         if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
             raise ConfigError(_problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has"))
@@ -80,17 +88,19 @@ class World:
             raise Unavailable(*(_of_pod(problem, wanted) for problem in error.problems)) from error
         finally:
             self._changing.discard(wanted.name)
-        return running.report()
+        return running
 
     async def remove_pod(self, name: str) -> None:
         """Detach a pod and end it. If a plugin refuses, the pod stays."""
         running = self.pod(name)
         if name in self._changing:
             raise ConfigError(_problem(f"pod {name}", "it is being removed already"))
+        await _check_daemon(self.nodes[running.spec.node], self.inside)
         self._changing.add(name)
         try:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
             del self.pods[name]
+            self._name_hosts()
         except Unavailable as error:
             raise Unavailable(*(_of_pod(problem, running.spec) for problem in error.problems)) from error
         finally:
@@ -137,6 +147,15 @@ class World:
             pods=[running.report() for running in self.in_order()],
         )
 
+    def _name_hosts(self) -> None:
+        nodes = (
+            (running.spec.name, underlay.address(family, running.spec.index).ip)
+            for running in self.nodes.values()
+            for family in self.lab.families
+        )
+        pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
+        filesystem.name_hosts([*nodes, *pods])
+
     async def _make_nodes(self, note: Note) -> None:
         arrivals = Arrivals()
         for wanted in self.lab.nodes:
@@ -176,11 +195,20 @@ class World:
     async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
         async with gate:
             try:
-                await self.run_pod(wanted)
+                await self._run_pod(wanted)
             except Unavailable as error:  # the logs end with the lab, so the words are shown here
                 words = self.processes.last_words(wanted.node)
                 seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
                 raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
+
+
+async def _check_daemon(on: RunningNode, inside: Inside) -> None:
+    """Raise `Unavailable` if the node's daemon runs and does not answer: its plugins would wait for it for minutes."""
+    if on.daemon is None or on.daemon.ended.done() or await health.state(inside, on.room, _LONGEST) != "silent":
+        return  # plugins do without one that has ended
+    hint = f"If it was stopped, 'weft lab exec {on.spec.name} -- kill -CONT {on.daemon.pid}' lets it go on."
+    seen = f"process {on.daemon.pid} runs and does not answer within {_LONGEST:.0f} s"
+    raise Unavailable(Problem(code="LAB-002", where=f"weftd of {on.spec.name}", seen=seen, hint=hint))
 
 
 def _of_pod(problem: Problem, of: spec.Pod) -> Problem:
