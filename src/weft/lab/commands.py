@@ -179,7 +179,7 @@ def capture(
 
     \b
       weft lab capture node1 --out packets.pcapng
-      weft lab capture node1 eth0 --out - | tcpdump -n -r -
+      weft lab capture node1 eth0 --out - | tcpdump -n -T vxlan -r -
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     from weft.lab import record
 
@@ -206,7 +206,7 @@ def capture(
         click.echo(f"{packets} packets", err=True)
         return
     show_report(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
-    next_commands(output, f"wireshark {out}", f"tcpdump -n -r {out}")
+    next_commands(output, f"wireshark {out}", f"tcpdump -n -T vxlan -r {out}")
 
 
 def _check_stream(output: str) -> None:
@@ -214,7 +214,7 @@ def _check_stream(output: str) -> None:
     mixed = "with -o json, which is for standard output too" if output == "json" else ""
     seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
     if seen:
-        hint = "weft lab capture … --out - | tcpdump -n -r -"
+        hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"
         raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))
 
 
