@@ -16,6 +16,7 @@ from tests.support.etcd import Etcd, free_ports, make_certs
 from tests.support.store import QUICK, attrs, netconf, nothing, soon, until, value
 from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
+from weft.cluster.etcd.link import BrokenError
 from weft.config.options import Secret
 from weft.model.cluster import Changed, Listed
 from weft.model.errors import ConfigError, Unavailable
@@ -86,7 +87,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store
     async def losing(link, method, request, timeout):  # noqa: ASYNC109
         sent.append(type(request).__name__)
         await ask(link, method, request, timeout)
-        raise ConnectionResetError
+        raise BrokenError(ConnectionResetError())
 
     store._client._ask = losing
     with pytest.raises(Unavailable, match="the connection broke"):

@@ -8,72 +8,35 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
-from grpclib.client import Channel, Stream, StreamStreamMethod, UnaryUnaryMethod
-from grpclib.exceptions import ProtocolError, StreamTerminatedError
-from h2.exceptions import H2Error
+from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
-from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
-from weft.cluster.etcd.problems import answered, diagnose, handshake, plain, refused, silent, speaks_plain
-from weft.cluster.etcd.rpc import etcd_grpc, etcd_pb2
+from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
+from weft.cluster.etcd.link import BrokenError, Conversation, Link
+from weft.cluster.etcd.problems import Examiner, answered, handshake, plain, refused, silent, unresolved
+from weft.cluster.etcd.reach import Reach, UnresolvedError
+from weft.cluster.etcd.rpc import etcd_pb2
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
-T = TypeVar("T")
 
-# What a broken connection looks like through grpclib, h2 and protobuf. A call cut short by its deadline is among
-# them, and so is a message that ends early (AssertionError) or says it is compressed (NotImplementedError).
-BROKEN: Final = (
-    StreamTerminatedError, ProtocolError, H2Error, OSError, TimeoutError,
-    DecodeError, AssertionError, NotImplementedError,
-)  # fmt: skip
+# An answer that is not etcd's: bytes that are no message, a message that ends early or says it is compressed.
+_NOT_ETCD: Final = (DecodeError, AssertionError, NotImplementedError)
 # With a token, these may mean that the token is no longer good: a restarted member forgets tokens, and a change
 # of users makes old ones invalid.
 _STALE_TOKEN: Final = (Status.UNAUTHENTICATED, Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED)
 
 
-async def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in a task of its own.
-
-    When a connection breaks, grpclib cancels the tasks that use it and turns that into an error, but the task's
-    count of cancellations stays raised (a TaskGroup around it then misbehaves), and a cancellation from outside
-    that comes at the same time is lost. In a task of its own neither reaches the caller.
-    """
-    caller = asyncio.current_task()
-    assert caller is not None  # noqa: S101 a coroutine always runs in a task
-    before = caller.cancelling()
-    try:
-        return await asyncio.create_task(work)
-    except BaseException:
-        if caller.cancelling() > before:
-            raise asyncio.CancelledError from None
-        raise
-
-
 class CompactedError(Exception):
     """The revision asked for is no longer kept: list again."""
-
-
-class Link:
-    """A connection to one endpoint and etcd's services on it. `proven` once it has answered."""
-
-    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
-        self.endpoint = endpoint
-        self.context = context
-        self.channel = Channel(endpoint.host, endpoint.port, ssl=context)
-        self.kv = etcd_grpc.KVStub(self.channel)
-        self.lease = etcd_grpc.LeaseStub(self.channel)
-        self.watch = etcd_grpc.WatchStub(self.channel)
-        self.auth = etcd_grpc.AuthStub(self.channel)
-        self.proven = False
 
 
 class Client:
@@ -86,13 +49,15 @@ class Client:
         self._link: Link | None = None
         self._token = ""
         self._connecting = asyncio.Lock()
+        self._reach = Reach(access.timing.connect)
+        self._examiner = Examiner(self._reach)
         if access.tls_files and not any(endpoint.tls for endpoint in self._endpoints):
             log.warning("TLS files are given, but no endpoint is https://: connections are plain")
 
     def close(self) -> None:
         """Drop the connection; calls under way end as broken."""
         if self._link is not None:
-            self._link.channel.close()
+            self._link.drop()
             self._link = None
 
     @property
@@ -117,17 +82,17 @@ class Client:
         for _ in self._endpoints:
             link = await self._connected(errors)
             try:
-                return await apart(self._ask(link, method, request, timeout or self._access.timing.call))
+                return await self._ask(link, method, request, timeout or self._access.timing.call)
             except GRPCError as error:
                 problem = answered(link.endpoint, error, self._access)
                 if error.status is Status.OUT_OF_RANGE:
                     raise CompactedError from None
                 if error.status is not Status.UNAVAILABLE:
                     raise problem from None
-            except BROKEN as error:
-                problem = await self._broken(link, error)
+                self._give_up(link)
+            except BrokenError as error:
+                problem = await self._broken(link, error.cause)
             errors.append(problem)
-            self._give_up(link)
             if not repeat:
                 break
         raise _joined(errors)
@@ -138,13 +103,13 @@ class Client:
         method: Callable[[Link], StreamStreamMethod[RequestT, ReplyT]],
         *,
         timeout: float | None = None,  # noqa: ASYNC109
-    ) -> AsyncIterator[Stream[RequestT, ReplyT]]:
+    ) -> AsyncIterator[Conversation[RequestT, ReplyT]]:
         """Open a stream on the first endpoint that connects; errors inside come out as in `call`."""
         link = await self._connected([])
         try:
             metadata = [*await self._metadata(link), ("hasleader", "true")]
-            async with method(link).open(metadata=metadata, timeout=timeout) as stream:
-                yield stream
+            async with link.converse(method(link), metadata=metadata, timeout=timeout) as conversation:
+                yield conversation
         except GRPCError as error:
             self._stale(error)
             if error.status is Status.UNAVAILABLE:
@@ -153,10 +118,10 @@ class Client:
         except Unavailable:
             self._give_up(link)
             raise
-        except BROKEN as error:
-            problem = await self._broken(link, error)
-            self._give_up(link)
-            raise problem from None
+        except BrokenError as error:
+            raise await self._broken(link, error.cause) from None
+        except TimeoutError as error:
+            raise await self._broken(link, error) from None
 
     def forget_token(self) -> None:
         """Authenticate again before the next request."""
@@ -170,13 +135,11 @@ class Client:
         timeout: float,  # noqa: ASYNC109
     ) -> ReplyT:
         try:
-            reply = await method(link)(request, timeout=timeout, metadata=await self._metadata(link))
+            return await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
         except GRPCError as error:
             if not self._stale(error):
                 raise
-            reply = await method(link)(request, timeout=timeout, metadata=await self._metadata(link))
-        link.proven = True
-        return reply
+            return await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
 
     def _stale(self, error: GRPCError) -> bool:
         """Tell whether another token may help, and drop this one."""
@@ -192,7 +155,9 @@ class Client:
             password = self._access.password.reveal() if self._access.password is not None else ""
             request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=password)
             try:
-                self._token = (await link.auth.Authenticate(request, timeout=self._access.timing.call)).token
+                timeout = self._access.timing.call
+                reply = await link.ask(link.auth.Authenticate, request, timeout=timeout, metadata=[])
+                self._token = reply.token
             except GRPCError as error:
                 if error.status is not Status.FAILED_PRECONDITION:
                     raise
@@ -211,49 +176,54 @@ class Client:
             raise _joined(errors)
 
     async def _connect(self) -> Link:
-        link = self._link
-        if link is None:
-            endpoint = self._endpoints[self._turn % len(self._endpoints)]
-            link = Link(endpoint, tls_context(self._access) if endpoint.tls else None)
+        if self._link is not None and self._link.alive:
+            return self._link
+        self.close()
+        endpoint = self._endpoints[self._turn % len(self._endpoints)]
+        link = Link(endpoint, tls_context(self._access) if endpoint.tls else None, self._reach)
         try:
-            async with asyncio.timeout(self._access.timing.connect):
-                await link.channel.__connect__()
-        except TimeoutError:
-            error: WeftError = silent(link.endpoint, f"no connection within {self._access.timing.connect:g} s")
-        except ssl.SSLError as failure:
-            error = handshake(link.endpoint, failure)
-        except OSError as failure:
-            hung_up = isinstance(failure, ConnectionError) and not isinstance(failure, ConnectionRefusedError)
-            if (
-                link.endpoint.tls
-                and hung_up
-                and await speaks_plain(link.endpoint, patience=self._access.timing.connect)
-            ):
-                error = plain(link.endpoint)
-            else:
-                error = silent(link.endpoint, _os_reason(failure))
-        else:
-            self._link = link
-            return link
-        link.channel.close()
-        self._link = None
-        raise error from None
+            await link.connect()
+        except BrokenError as error:
+            link.drop()
+            raise await self._unreachable(link, error.cause) from None
+        except BaseException:
+            link.drop()
+            raise
+        self._link = link
+        return link
+
+    async def _unreachable(self, link: Link, error: BaseException) -> WeftError:
+        endpoint, patience = link.endpoint, self._access.timing.connect
+        if isinstance(error, TimeoutError):
+            return silent(endpoint, f"no connection within {patience:g} s")
+        if isinstance(error, UnresolvedError):
+            return unresolved(endpoint, str(error))
+        if isinstance(error, ssl.SSLError):
+            return handshake(endpoint, error)
+        hung_up = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
+        if endpoint.tls and hung_up and await self._examiner.speaks_plain(endpoint):
+            return plain(endpoint)
+        return silent(endpoint, _os_reason(error) if isinstance(error, OSError) else repr(error))
 
     def _give_up(self, link: Link) -> None:
         """Leave an endpoint that failed, unless someone else has done so already."""
-        link.channel.close()
+        link.drop()
         if self._link is link:
             self._link = None
             self._turn += 1
 
     async def _broken(self, link: Link, error: BaseException) -> WeftError:
-        """Say why a connection broke; look closer at an endpoint that never answered."""
+        """Give a link up and say why it broke; look closer at an endpoint that never answered."""
+        self._give_up(link)
         timing = self._access.timing
         if isinstance(error, TimeoutError):
             return silent(link.endpoint, f"no answer within {timing.call:g} s")
-        if isinstance(error, DecodeError | AssertionError | NotImplementedError):
+        if isinstance(error, _NOT_ETCD):
             return refused(link.endpoint, "an answer that is not etcd's", expected="an etcd that speaks the v3 API")
-        found = None if link.proven else await diagnose(link.endpoint, link.context, patience=timing.connect)
+        found = None
+        if not link.proven:
+            async with self._connecting:  # one connection at a time, to look with or to use
+                found = await self._examiner.diagnose(link.endpoint, link.context)
         return found or silent(link.endpoint, f"the connection broke: {str(error) or type(error).__name__}")
 
 

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from grpclib.client import Stream
+from grpclib import GRPCError
 
 from weft.cluster.etcd.access import Timing
-from weft.cluster.etcd.client import BROKEN, Client, CompactedError
+from weft.cluster.etcd.client import Client, CompactedError
+from weft.cluster.etcd.link import BrokenError, Conversation
 from weft.cluster.etcd.listing import mark_of
 from weft.cluster.etcd.rpc.etcd_pb2 import WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse
 from weft.cluster.etcd.values import Mark
 from weft.model.errors import Problem, Unavailable
 
-_WatchStream = Stream[WatchRequest, WatchResponse]
+_Watch = Conversation[WatchRequest, WatchResponse]
 
 
 class OtherHistoryError(Exception):
@@ -40,12 +41,12 @@ async def follow(
     again from the last event's revision).
     """
     request = WatchCreateRequest(key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True)
-    async with client.stream(lambda link: link.watch.Watch) as stream:
+    async with client.stream(lambda link: link.watch.Watch) as watch:
         async with asyncio.timeout(timing.call) as alarm:
-            await stream.send_message(WatchRequest(create_request=request))
-            asker = asyncio.create_task(_ask_for_life(stream, timing.ping))
+            await watch.send(WatchRequest(create_request=request))
+            asker = asyncio.create_task(_ask_for_life(watch, timing.ping))
             try:
-                await _read(client, stream, after, take, lambda: alarm.reschedule(_now() + timing.ping + timing.pong))
+                await _read(client, watch, after, take, lambda: alarm.reschedule(_now() + timing.ping + timing.pong))
             finally:
                 asker.cancel()
     raise AssertionError("_read ends by raising")
@@ -53,16 +54,14 @@ async def follow(
 
 async def _read(
     client: Client,
-    stream: _WatchStream,
+    watch: _Watch,
     after: Mark,
     take: Callable[[WatchResponse], None],
     alive: Callable[[], None],
 ) -> NoReturn:
     while True:
-        answer = await stream.recv_message()
+        answer = await watch.receive()
         if answer is None:
-            await stream.end()
-            await stream.recv_trailing_metadata()  # raises with etcd's reason, if it gave one
             raise _ended(client, "etcd ended the watch")
         alive()
         if answer.canceled:
@@ -76,12 +75,12 @@ async def _read(
             take(answer)
 
 
-async def _ask_for_life(stream: _WatchStream, every: float) -> None:
+async def _ask_for_life(watch: _Watch, every: float) -> None:
     """Make etcd say something now and then; that it does not is noticed by the reader's alarm."""
-    with suppress(*BROKEN):  # the reader sees the same break, and reports it
+    with suppress(BrokenError, GRPCError):  # the reader sees the same break, and reports it
         while True:
             await asyncio.sleep(every)
-            await stream.send_message(WatchRequest(progress_request=WatchProgressRequest()))
+            await watch.send(WatchRequest(progress_request=WatchProgressRequest()))
 
 
 def _now() -> float:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cluster.etcd.access import Timing
-from weft.cluster.etcd.client import Client, CompactedError, apart
+from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, WatchResponse
@@ -90,7 +90,7 @@ class Keeper:
                     self._hold(own)
                 held, delay = True, self._timing.backoff
                 name = self._key.key(own.lease.id)
-                await apart(follow(self._client, name, b"", after=mark, timing=self._timing, take=_touched))
+                await follow(self._client, name, b"", after=mark, timing=self._timing, take=_touched)
             except _TouchedError:
                 continue
             except (Unavailable, ConfigError, CompactedError, OtherHistoryError) as error:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from weft.cluster.etcd.client import Client, apart
+from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.judge import is_bare, overlaps, present, unchanged, who
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
 from weft.cluster.etcd.rpc.etcd_pb2 import (
@@ -153,7 +153,10 @@ class OwnKey:
 
     async def renew(self, etcd_lease: int) -> int:
         """Give an etcd lease its full time again; returns that in seconds, 0 when the lease is no more."""
-        return await apart(self._renew(etcd_lease))
+        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._call) as stream:
+            await stream.send(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
+            reply = await stream.receive()
+            return 0 if reply is None else reply.TTL
 
     def adopt(self, own: OwnLease, kv: KeyValue) -> OwnLease | None:
         """The own lease as `kv` shows it; None when another node wrote that.
@@ -171,12 +174,6 @@ class OwnKey:
         return OwnLease(
             lease=entry.lease, etcd_lease=entry.etcd_lease, mod_revision=entry.mod_revision, expires=own.expires
         )
-
-    async def _renew(self, etcd_lease: int) -> int:
-        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._call) as stream:
-            await stream.send_message(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
-            reply = await stream.recv_message()
-            return 0 if reply is None else reply.TTL
 
     def _refuse_rivals(self, netconf: NetConf, attrs: LeaseAttrs, listing: Listing) -> None:
         entries = {entry.lease.id: entry for entry in listing.entries}

@@ -11,6 +11,7 @@ from typing import Final
 from grpclib import GRPCError, Status
 
 from weft.cluster.etcd.access import Access, Endpoint
+from weft.cluster.etcd.reach import Reach
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 # The client's connection preface (RFC 9113 §3.4) and an empty SETTINGS frame.
@@ -71,53 +72,73 @@ def plain(endpoint: Endpoint) -> ConfigError:
     return refused(endpoint, "no TLS spoken there", expected="TLS, as https:// says", hint=hint)
 
 
-async def speaks_plain(endpoint: Endpoint, *, patience: float) -> bool:
-    """Tell whether an endpoint that hung up on our TLS handshake speaks HTTP/2 without TLS."""
-    try:
-        async with asyncio.timeout(patience):
-            said = await _first_words(endpoint, None)
-    except (OSError, TimeoutError):
-        return False
-    return said[3:4] == _SETTINGS
+def unresolved(endpoint: Endpoint, seen: str) -> Unavailable:
+    """The endpoint's name has no address, or not now."""
+    hint = "Correct --etcd-endpoints, or this machine's DNS (/etc/resolv.conf, /etc/hosts)"
+    return Unavailable(Problem(code="STORE-001", where=endpoint.url, seen=seen, expected="an etcd", hint=hint))
 
 
-async def diagnose(endpoint: Endpoint, context: ssl.SSLContext | None, *, patience: float) -> WeftError | None:
-    """Look what listens at an endpoint that dropped our connection; None if that tells nothing new."""
-    try:
-        async with asyncio.timeout(patience):
-            said = await _first_words(endpoint, context)
-            if context is None and (said.startswith(_TLS_ALERT) or (not said and await _speaks_tls(endpoint))):
-                hint = "Use https:// for this endpoint, with --etcd-cafile if its CA is not the system's"
-                return refused(endpoint, "TLS is spoken there", expected="no TLS, as http:// says", hint=hint)
-            if said and said[3:4] != _SETTINGS:
-                hint = "Check --etcd-endpoints: is it etcd's client port?"
-                return refused(endpoint, f"an answer that begins with {said!r}", expected="etcd's gRPC", hint=hint)
-    except ssl.SSLError as error:
-        return handshake(endpoint, error)
-    except (OSError, TimeoutError):
+class Examiner:
+    """Looks what listens at an endpoint, with short connections of its own."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def speaks_plain(self, endpoint: Endpoint) -> bool:
+        """Tell whether an endpoint that hung up on our TLS handshake speaks HTTP/2 without TLS."""
+        try:
+            async with asyncio.timeout(self._reach.patience):
+                said = await self._first_words(endpoint, None)
+        except OSError:
+            return False
+        return said[3:4] == _SETTINGS
+
+    async def diagnose(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> WeftError | None:
+        """Look what listens at an endpoint that dropped our connection; None if that tells nothing new."""
+        try:
+            async with asyncio.timeout(self._reach.patience):
+                said = await self._first_words(endpoint, context)
+                if context is None and (said.startswith(_TLS_ALERT) or (not said and await self._speaks_tls(endpoint))):
+                    hint = "Use https:// for this endpoint, with --etcd-cafile if its CA is not the system's"
+                    return refused(endpoint, "TLS is spoken there", expected="no TLS, as http:// says", hint=hint)
+                if said and said[3:4] != _SETTINGS:
+                    hint = "Check --etcd-endpoints: is it etcd's client port?"
+                    return refused(endpoint, f"an answer that begins with {said!r}", expected="etcd's gRPC", hint=hint)
+        except ssl.SSLError as error:
+            return handshake(endpoint, error)
+        except OSError:  # TimeoutError is one
+            return None
         return None
-    return None
 
+    async def _first_words(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> bytes:
+        reader, writer = await self._open(endpoint, context)
+        try:
+            writer.write(_PREFACE)
+            return await reader.read(16)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.transport.abort()
 
-async def _first_words(endpoint: Endpoint, context: ssl.SSLContext | None) -> bytes:
-    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
-    try:
-        writer.write(_PREFACE)
-        return await reader.read(16)
-    except ConnectionError:
-        return b""
-    finally:
+    async def _speaks_tls(self, endpoint: Endpoint) -> bool:
+        """Tell whether a TLS server is there, whatever its certificate: only its first answer matters."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's roots, which take a while to read
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            _, writer = await self._open(endpoint, context)
+        except ssl.SSLError as error:
+            return "alert" in (error.reason or "").lower()
         writer.transport.abort()
+        return True
 
-
-async def _speaks_tls(endpoint: Endpoint) -> bool:
-    """Tell whether a TLS server is there, whatever its certificate: only its first answer matters."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
-    except ssl.SSLError as error:
-        return "alert" in (error.reason or "").lower()
-    writer.transport.abort()
-    return True
+    async def _open(
+        self, endpoint: Endpoint, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = await self._reach.open(endpoint)
+        try:
+            name = endpoint.host if context else None
+            return await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
+        except BaseException:
+            connection.close()
+            raise

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
 from weft.cluster.etcd.access import Timing
-from weft.cluster.etcd.client import Client, CompactedError, apart
+from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
@@ -129,7 +129,7 @@ class Watcher:
     async def _follow(self) -> None:
         assert self._mark is not None  # noqa: S101 listed before
         end = prefix_end(self._key)
-        await apart(follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take))
+        await follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take)
 
     def _listed(self, listing: Listing) -> None:
         leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry))

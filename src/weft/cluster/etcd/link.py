@@ -1,0 +1,201 @@
+"""A connection to one endpoint, and the one door to grpclib: nothing that happens behind it reaches our tasks.
+
+When a connection breaks, grpclib cancels the tasks that use it and makes an error of that, but a task's count of
+cancellations stays raised: `asyncio.timeout` and `TaskGroup` then misbehave in it, and a cancellation from outside
+at the same time is lost. What it raises is a matter of chance: errors of h2 and protobuf, an AttributeError where
+it has taken its own objects apart. So whatever is asked of it runs in a task of its own, and ends with an answer,
+with etcd's own error (`GRPCError`), or with `BrokenError`.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Generic, TypeVar
+
+from grpclib import GRPCError
+from grpclib.client import Channel, Stream, StreamStreamMethod, UnaryUnaryMethod
+from grpclib.protocol import H2Protocol
+
+from weft.cluster.etcd.access import Endpoint
+from weft.cluster.etcd.reach import Reach
+from weft.cluster.etcd.rpc import etcd_grpc
+
+log = logging.getLogger(__name__)
+
+RequestT = TypeVar("RequestT")
+ReplyT = TypeVar("ReplyT")
+T = TypeVar("T")
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)  # struct linger, socket(7)
+
+Metadata = list[tuple[str, str]]
+
+
+class BrokenError(Exception):
+    """The connection broke, or what came over it is not gRPC. `cause` is what was raised then."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.cause = cause
+
+
+class Link:
+    """A connection to one endpoint, made once, and etcd's services on it. `proven` once it has answered.
+
+    Every method may raise `BrokenError` and `GRPCError`.
+    """
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, reach: Reach) -> None:
+        self.endpoint = endpoint
+        self.context = context
+        self._channel = _Channel(endpoint, context, reach)
+        self.kv = etcd_grpc.KVStub(self._channel)
+        self.lease = etcd_grpc.LeaseStub(self._channel)
+        self.watch = etcd_grpc.WatchStub(self._channel)
+        self.auth = etcd_grpc.AuthStub(self._channel)
+        self.proven = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected, as far as this machine knows."""
+        return self._channel.alive
+
+    async def connect(self) -> None:
+        """Make the connection."""
+        await _apart(self._channel.__connect__())
+
+    async def ask(
+        self,
+        method: UnaryUnaryMethod[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        timeout: float,  # noqa: ASYNC109 grpclib tells etcd the deadline, too
+        metadata: Metadata,
+    ) -> ReplyT:
+        """Ask one of this link's methods."""
+        reply = await _apart(method(request, timeout=timeout, metadata=metadata))
+        self.proven = True
+        return reply
+
+    @asynccontextmanager
+    async def converse(
+        self,
+        method: StreamStreamMethod[RequestT, ReplyT],
+        *,
+        timeout: float | None,  # noqa: ASYNC109
+        metadata: Metadata,
+    ) -> AsyncIterator["Conversation[RequestT, ReplyT]"]:
+        """Open a stream of one of this link's methods."""
+        stream = method.open(timeout=timeout, metadata=metadata)
+        await _apart(stream.__aenter__())
+        try:
+            yield Conversation(self, stream)
+        except BrokenError as error:
+            await _apart(_leave(stream, error.cause))  # raises etcd's reason instead, if that has come
+            raise
+        except BaseException as error:
+            with suppress(BrokenError, GRPCError):
+                await _apart(_leave(stream, error))
+            raise
+        await _apart(_leave(stream, None))
+
+    def drop(self) -> None:
+        """Close the connection at once, without a goodbye: whoever uses it sees it break."""
+        self._channel.drop()
+
+
+class Conversation(Generic[RequestT, ReplyT]):
+    """A stream of requests and a stream of replies. Both methods raise what a `Link`'s raise."""
+
+    def __init__(self, link: Link, stream: Stream[RequestT, ReplyT]) -> None:
+        self._link = link
+        self._stream = stream
+        self._ended = False
+
+    async def send(self, request: RequestT, *, end: bool = False) -> None:
+        """Send a request, with `end` the last one."""
+        self._ended = end
+        await _apart(self._stream.send_message(request, end=end))
+
+    async def receive(self) -> ReplyT | None:
+        """Wait for the next reply; None when etcd ended the stream and gave no reason."""
+        reply = await _apart(self._receive())
+        self._link.proven = True
+        return reply
+
+    async def _receive(self) -> ReplyT | None:
+        reply = await self._stream.recv_message()
+        if reply is None:
+            if not self._ended:
+                await self._stream.end()
+            await self._stream.recv_trailing_metadata()  # raises etcd's reason
+        return reply
+
+
+class _Channel(Channel):
+    """grpclib's channel, but its connection is made once, not anew behind our back, and can be dropped at once."""
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, reach: Reach) -> None:
+        super().__init__(endpoint.host, endpoint.port, ssl=context)
+        self._endpoint = endpoint
+        self._context = context
+        self._reach = reach
+        self._socket: socket.socket | None = None
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def drop(self) -> None:
+        if self._socket is not None:
+            # A connection that is closed in order stays in the kernel, and a TLS one in the loop, until the other
+            # end has agreed: for a minute or more when that is gone.
+            with suppress(OSError):  # it is closed already
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.close()
+        if self._transport is not None:
+            with suppress(AttributeError):  # Python 3.11's TLS transport has none of its parts left once it is closed
+                self._transport.abort()
+        elif self._socket is not None:
+            self._socket.close()
+
+    async def _create_connection(self) -> H2Protocol:
+        if self._socket is not None:
+            raise ConnectionResetError("Connection lost")  # in grpclib's words
+        self._socket = await self._reach.open(self._endpoint)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._reach.patience):
+            name = self._endpoint.host if self._context else None
+            self._transport, protocol = await loop.create_connection(
+                self._protocol_factory, sock=self._socket, ssl=self._context, server_hostname=name
+            )
+        return protocol
+
+
+async def _leave(stream: Stream[Any, Any], error: BaseException | None) -> None:
+    kind = None if error is None else type(error)
+    await stream.__aexit__(kind, error, None)
+
+
+async def _apart(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`, which is grpclib's, in a task of its own; raises `BrokenError`, `GRPCError`, `CancelledError`."""
+    caller = asyncio.current_task()
+    assert caller is not None  # noqa: S101 a coroutine always runs in a task
+    before = caller.cancelling()
+    try:
+        answer = await asyncio.create_task(work)
+    except (Exception, asyncio.CancelledError) as error:
+        if caller.cancelling() > before:
+            raise asyncio.CancelledError from None
+        if isinstance(error, GRPCError):
+            raise
+        log.debug("the library says: %r", error, exc_info=True)
+        raise BrokenError(error) from error
+    if caller.cancelling() > before:
+        raise asyncio.CancelledError
+    return answer
