@@ -1,6 +1,6 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak spec docs lock stubs clean
+.PHONY: help setup demo test lint bench soak mutants spec docs lock stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ bench: setup ## measures against floors and peers of the same run, beside the fi
 
 soak: setup ## the tests that break things, for long
 	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests
+
+mutants: setup ## changes the source in 300 small ways and counts how many of them a test notices
+	@.venv/bin/python -m tests.mutants
 
 spec: setup ## which rows of the specification no test claims yet
 	@.venv/bin/python -m tests.support.speccoverage

@@ -1,9 +1,11 @@
 """For all tests: carries the ids of @pytest.mark.spec into the report, where tests.support.report reads them.
 
-And gives programs that tests start the usual signals, whatever the run itself was told to ignore.
+Gives programs that tests start the usual signals, whatever the run itself was told to ignore.
+Where coverage is measured, it is told which test runs: tests.mutants asks which tests ran a line.
 """
 
 import signal
+import sys
 
 import pytest
 
@@ -20,3 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker in item.iter_markers("spec"):
             item.user_properties.extend(("spec", str(name)) for name in marker.args)
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    coverage = sys.modules.get("coverage")
+    if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
+        measuring.switch_context(nodeid)

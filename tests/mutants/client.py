@@ -1,0 +1,90 @@
+"""Changes of the CNI client's source, by hand: no parser of C is worth having for six files.
+
+Each is a file, a piece of its text that stands there once, and what comes in its place. A piece that is gone is an
+error of this list, to be mended with the source (`tests/pure/test_mutants.py`).
+"""
+
+from typing import Final
+
+from tests.mutants.operators import Mutant
+from tests.mutants.trial import CHECKOUT
+
+_SOURCE: Final = "src/weft/cni/client"
+
+CHANGES: Final = (
+    # main.c
+    ("main.c", "peer.uid == 0", "peer.uid >= 0"),
+    ("main.c", "if (got < 0 && errno == EINTR)", "if (got < 0 && errno == EBADF)"),
+    ("main.c", "if (used == sizeof input)", "if (used > sizeof input)"),
+    ("main.c", "    if (command && *command)\n", "    if (command)\n"),
+    ("main.c", 'if (strncmp(*variable, "CNI_", 4))', 'if (strncmp(*variable, "CNI_", 3))'),
+    ("main.c", "if (size > MAX_PAYLOAD / 2) {", "if (size > MAX_PAYLOAD * 2) {"),
+    ("main.c", "done->count != 3", "done->count < 2"),
+    ("main.c", "exit_status > 255", "exit_status > 256"),
+    ("main.c", "    write_all(2, done->fields[2].data, done->fields[2].size);\n", ""),
+    ("main.c", "frame.version != VERSION", "frame.version > VERSION"),
+    ("main.c", "while (fd >= 0 && fd <= 2);", "while (fd >= 0 && fd < 2);"),
+    ("main.c", "strlen(plugin) >= MAX_NAME", "strlen(plugin) > MAX_NAME"),
+    ("main.c", "path && *path ? path : WEFT_SOCKET", "path ? path : WEFT_SOCKET"),
+    # frame.c
+    ("frame.c", "field.size >= size || memchr", "field.size > size || memchr"),
+    ("frame.c", " || memchr(field.data, 0, field.size)", ""),
+    ("frame.c", "        message->msg_control = NULL;\n        message->msg_controllen = 0;\n", ""),
+    ("frame.c", "message->msg_iov->iov_len -= (size_t)sent;", ""),
+    ("frame.c", "            errno = ECONNRESET;", "            errno = EBADMSG;"),
+    ("frame.c", "size - at < PREFIX_SIZE || frame->count", "size - at < 1 || frame->count"),
+    ("frame.c", "if (field > size - at)", "if (field > size)"),
+    ("frame.c", " || frame->count == MAX_FIELDS", " || frame->count == MAX_FIELDS - 1"),
+    # netns.c
+    ("netns.c", ' "host-local",', ""),
+    ("netns.c", "where.f_type != NSFS_MAGIC && where.f_type != PROC_SUPER_MAGIC", "where.f_type != NSFS_MAGIC"),
+    ("netns.c", "ioctl(netns, NS_GET_NSTYPE) == CLONE_NEWNET", "ioctl(netns, NS_GET_NSTYPE) != -1"),
+    ("netns.c", "NETLINK_ROUTE));\n    return_home();", "NETLINK_ROUTE));"),
+    ("netns.c", "name[0] == '.' || strchr(name, '/')", "strchr(name, '/')"),
+    ("netns.c", "    return_home();\n    errno = error;\n", "    errno = error;\n"),
+    ("netns.c", "O_RDONLY | O_CLOEXEC | O_NONBLOCK", "O_RDONLY | O_CLOEXEC"),
+    # delegate.c
+    ("delegate.c", "S_ISREG(status.st_mode)", "!S_ISDIR(status.st_mode)"),
+    ("delegate.c", "strchr(name, '/') || !strcmp(name, \".\")", '!strcmp(name, ".")'),
+    ("delegate.c", "directory += size + (directory[size] == ':');", "directory += size + 1;"),
+    ("delegate.c", 'size == strcspn(b, "=") && !strncmp(a, b, size)', "!strncmp(a, b, size)"),
+    ("delegate.c", "        if (at < *count)\n            environment[at] = environment[--*count];\n", ""),
+    ("delegate.c", "    sigaddset(&reset, SIGPIPE);\n", ""),
+    ("delegate.c", "error == ETXTBSY && i < BUSY_RETRIES", "error == ETXTBSY && i < 1"),
+    ("delegate.c", "streams[1].fd >= 0 || streams[2].fd >= 0", "streams[1].fd >= 0 && streams[2].fd >= 0"),
+    ("delegate.c", "EXIT_SIGNAL + WTERMSIG(status)", "WTERMSIG(status)"),
+    ("delegate.c", "    if (out->lost) {\n", "    if (!out->size) {\n"),
+    ("delegate.c", "        set_nonblocking(streams[i].fd);\n", "        if (i) set_nonblocking(streams[i].fd);\n"),
+    # fallback.c
+    ("fallback.c", " | O_NOFOLLOW", ""),
+    ("fallback.c", "status.st_uid != 0", "status.st_uid > 65534"),
+    ("fallback.c", "(S_IWGRP | S_IWOTH)", "S_IWOTH"),
+    ("fallback.c", "interpreter[0] != '/' || ", ""),
+    ("fallback.c", '"-I", ', ""),
+    # error.c
+    ("error.c", "byte == '\"' || byte == '\\\\'", "byte == '\"'"),
+    ("error.c", "byte < 0x20 || byte > 0x7e", "byte < 0x20"),
+)
+
+
+def mutants() -> list[Mutant]:
+    return [_mutant(*change) for change in CHANGES]
+
+
+def _mutant(name: str, old: str, new: str) -> Mutant:
+    path = f"{_SOURCE}/{name}"
+    text = (CHECKOUT / path).read_text()
+    if text.count(old) != 1:
+        raise SystemExit(f"tests/mutants/client.py: {old!r} stands {text.count(old)} times in {path}, not once")
+    start = text.index(old)
+    line = text.count("\n", 0, start) + 1
+    return Mutant(
+        path=path,
+        line=line,
+        start=start,
+        end=start + len(old),
+        old=old,
+        new=new,
+        operator="by hand",
+        source=text.splitlines()[line - 1].strip(),
+    )

@@ -1,0 +1,145 @@
+"""Runs tests against a changed copy of the checkout, where nothing can reach the checkout or the machine.
+
+A run has network, process and mount namespaces of its own. The copy is mounted in the checkout's place, so whatever
+way the source is found, as the editable install, by a script's first line, or as the compiled client, it is the
+changed one. `/run` is empty, the rest of the machine cannot be written to, and all processes end with the run.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.mutants.operators import Mutant
+
+CHECKOUT: Final = Path(__file__).parents[2]
+HANGS: Final = 30  # seconds that one test may take; the slowest takes a few
+_PYTHON: Final = ".venv/bin/python"
+_ENTER: Final = """
+set -e
+mkdir -p "$1/.venv" "$1/build"
+mount --bind "$2/.venv" "$1/.venv"
+mount --rbind "$1" "$2"
+mount -t tmpfs tmpfs /run
+mount -t tmpfs -o mode=1777 tmpfs /media
+mount -o remount,bind,ro /
+ip link set lo up
+cd "$2"
+export TMPDIR=/media
+shift 2
+exec "$@"
+"""
+_APART: Final = (
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--net",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child=KILL",
+    "--mount-proc",
+)
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
+
+
+_GENERATED: Final = ("_pb2.py", "_grpc.py")
+
+
+def sources() -> list[str]:
+    """The Python files that are changed, relative to the checkout."""
+    found = sorted(path for path in (CHECKOUT / "src").rglob("*.py") if not path.name.endswith(_GENERATED))
+    return [str(path.relative_to(CHECKOUT)) for path in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run of tests ended. `failed` is the first test that failed, or the file that could not be read."""
+
+    passed: bool
+    failed: str = ""
+    hung: bool = False
+    output: str = ""
+
+
+class Copy:
+    """A copy of the checkout below `directory`, to be changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=CHECKOUT,
+            capture_output=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (CHECKOUT / name).is_file():
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / name, directory / name)
+        if self.execute([_PYTHON, "-m", "weft.cni.build"], seconds=120).returncode:
+            raise SystemExit("mutants: the CNI client cannot be built")
+
+    @contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[None]:
+        """The copy with one change, until the end."""
+        path = self.root / mutant.path
+        text = path.read_text()
+        self._write(path, mutant.apply(text))
+        try:
+            yield
+        finally:
+            self._write(path, text)
+
+    def _write(self, path: Path, text: str) -> None:
+        # A compiled module is known by the second and the size of its source, and both may be the same.
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+        path.write_text(text)
+        if path.suffix in (".c", ".h"):
+            (self.root / "src/weft/cni/bin/weft-cni").unlink(missing_ok=True)
+            built = self.execute([_PYTHON, "-m", "weft.cni.build"], seconds=120)
+            if built.returncode:
+                raise SystemExit(f"mutants: {path.name} does not compile:\n{built.stderr}")
+
+    def test(self, tests: Sequence[str], *, seconds: float, without: Sequence[str] = ()) -> Outcome:
+        """Run tests until the first fails. A run that `seconds` end before that has passed."""
+        arguments = self.root / "build" / "tests.txt"
+        arguments.parent.mkdir(exist_ok=True)
+        arguments.write_text("".join(f"{word}\n" for word in (*(f"--deselect={test}" for test in without), *tests)))
+        shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
+        options = ("-q", "-x", "--tb=line", "-p", "no:cacheprovider", f"--timeout={HANGS}")
+        try:
+            ran = self.execute([_PYTHON, "-m", "pytest", *options, "@build/tests.txt"], seconds=seconds)
+        except subprocess.TimeoutExpired:
+            return Outcome(passed=True)
+        failed = _FAILED.search(ran.stdout)
+        if ran.returncode in (0, 5):
+            return Outcome(passed=True)
+        if failed is None:
+            # pytest itself was ended by what was changed, or cannot even begin.
+            return Outcome(passed=False, output=(ran.stdout + ran.stderr)[-2000:])
+        return Outcome(passed=False, failed=failed[1], hung="Timeout" in (failed[2] or ""), output=ran.stdout[-2000:])
+
+    def execute(self, words: Sequence[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Run a program in the copy, in the checkout's place; `TimeoutExpired` when it takes longer."""
+        command = [*_APART, "sh", "-c", _ENTER, "sh", str(self.root), str(CHECKOUT), *words]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        with process:
+            try:
+                stdout, stderr = process.communicate(timeout=seconds)
+            finally:
+                process.kill()  # and with it, by the kernel, all that runs in its namespaces
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)

@@ -1,0 +1,98 @@
+"""The tool that changes the source: what it changes, what it leaves alone, and that its lists fit the source."""
+
+from fnmatch import fnmatchcase
+
+import pytest
+
+from tests.mutants import client, covering, equivalent, operators
+from tests.mutants.trial import CHECKOUT, sources
+
+
+def changes(source: str) -> set[str]:
+    return {mutant.change for mutant in operators.mutants("f.py", source)}
+
+
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("a < b", {"a < b -> (a <= b)"}),
+        ("a is not b", {"a is not b -> (a is b)"}),
+        ("a and b", {"a and b -> (a or b)", "a and b -> b", "a and b -> a"}),
+        ("not a", {"not a -> a"}),
+        ("if a: b", {"a -> (not a)"}),
+        ("a + b", {"a + b -> (a - b)"}),
+        ("n = 4", {"4 -> 5", "4 -> 3"}),
+        ("n = 0", {"0 -> 1"}),
+        ("n = True", {"True -> False"}),
+        ("n = 'key'", {"'key' -> 'key~'"}),
+        ("n = b'\\0'", {"b'\\0' -> b'\\x00~'"}),
+        ("f(a)", {"f(a) -> pass"}),
+        ("async def f(): await g(a)", {"await g(a) -> pass"}),
+        ("x = f(a=b, c=d)", {"f(a=b, c=d) -> f(a=b)", "f(a=b, c=d) -> f(c=d)"}),
+        ("a.b = c", {"a.b = c -> pass"}),
+        ("a -= b", {"a -= b -> pass"}),
+        ("def f(): return a", {"return a -> return None"}),
+        ("raise e", {"raise e -> pass"}),
+        ("while a: continue", {"a -> (not a)", "continue -> break"}),
+        ("x = [a for a in b if c]", {"c -> (not c)"}),
+        ("x = 'é' + f(a=b) * 2", {"'é' -> 'é~'", "f(a=b) -> f()", "f(a=b) * 2 -> (f(a=b) // 2)", "2 -> 3", "2 -> 1"}),
+    ],
+)
+def test_what_is_changed(source: str, expected: set[str]):
+    assert changes(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What it is for."""',
+        'def f():\n    """What it returns."""',
+        "x: Final[int] = y",
+        "x = 'words for people'",
+        "x = f'{a} < {b + 1}'",
+        "_log.info('x', 1, a=2)",
+        "class A:\n    def __repr__(self): return 'x'",
+        "if TYPE_CHECKING:\n    x = 1",
+        "@dataclass(frozen=True)\nclass A(Base, slots=True): pass",
+        "X = Route | Address | None",
+        "__all__ = ['x']",
+        "def f():\n    return",
+    ],
+)
+def test_what_is_left_alone(source: str):
+    assert changes(source) <= {"return -> pass"}
+
+
+def test_of_a_problem_the_code_alone_is_changed():
+    assert changes("raise e(Problem(code='A-1', seen='b'))") == {
+        "'A-1' -> 'A-1~'",
+        "raise e(Problem(code='A-1', seen='b')) -> pass",
+    }
+
+
+def test_a_change_is_made_where_it_stands():
+    source = "x = 'é'; y = (a <\n  b)\n"
+    (mutant,) = (one for one in operators.mutants("f.py", source) if one.operator == "comparison")
+    assert mutant.apply(source) == "x = 'é'; y = ((a <= b))\n"
+    with pytest.raises(AssertionError, match="the source has changed"):
+        mutant.apply(source.replace("é", "e "))
+
+
+def test_the_changes_of_the_client_can_be_made():
+    assert len(client.mutants()) == len(client.CHANGES)
+
+
+def test_no_equivalent_has_expired():
+    equivalent.check()
+
+
+def test_every_source_file_has_tests_and_every_named_test_is_there():
+    used = set()
+    for path in sources():
+        fitting = [pattern for pattern, _ in covering.table() if fnmatchcase(path.removeprefix("src/weft/"), pattern)]
+        if (CHECKOUT / path).stat().st_size:
+            assert fitting or path.endswith("/__init__.py"), path
+        used.update(fitting[:1])
+    assert [pattern for pattern, _ in covering.table() if pattern not in used | {"cni/client/*"}] == []
+    for test in {test for _, tests in covering.table() for test in tests}:
+        assert (CHECKOUT / test).is_file(), test
