@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 
 import pytest
 
@@ -114,10 +115,34 @@ def test_variables_that_are_refused(weft, monkeypatch, variable, code, words):
 
 def test_a_plugin_that_fails_says_so_in_its_own_words(weft, recording, netns):
     recording.does("one", "ADD", """echo '{"code": 11, "msg": "no lease", "details": "wait"}'; exit 1""")
-    assert said(*weft("add", "net", netns)) == (
-        'weft: CNI-003 network net: plugin type="one" failed (add): no lease; wait. '
-        f"'weft cni del net {netns}' removes what was made."
-    )
+    line = said(*weft("add", "net", netns))
+    assert line.startswith('weft: CNI-003 network net: plugin type="one" failed (add): no lease; wait. `weft cni del ')
+    assert line.endswith(f" net {netns}` removes what was made.")
+
+
+@pytest.mark.parametrize("ifname", ["eth0", "net1;reboot", "-i"])
+def test_the_hint_of_a_failed_add_undoes_just_that_add(weft, recording, monkeypatch, netns, ifname):
+    recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
+    monkeypatch.setenv("CNI_ARGS", "A=1;B=2 3")
+    path = f"/nowhere:{recording.bin_dir}"
+    line = said(*weft("add", "--path", path, "--cap-args", '{"mac": "x"}', f"--ifname={ifname}", "net", netns))
+    for variable in ("CNI_ARGS", "CNI_PATH", "NETCONFPATH"):
+        monkeypatch.delenv(variable)
+    hint = shlex.split(line.partition("`")[2].rpartition("`")[0])
+    assert hint[0] == "weft"
+    assert cli.run(hint[1:]) == 0
+    add, delete = recording.calls
+    assert (add.command, delete.command) == ("ADD", "DEL")
+    for variable in ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS", "CNI_PATH"):
+        assert delete.env[variable] == add.env[variable]
+    assert delete.env["CNI_IFNAME"] == ifname
+    assert delete.conf == add.conf
+
+
+def test_a_hint_names_no_option_that_is_as_usual(weft, recording, netns):
+    recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
+    line = said(*weft("add", "net", netns))
+    assert not [option for option in ("--ifname", "--args", "--cap-args", "--output") if option in line]
 
 
 def test_a_plugin_that_is_missing_has_its_code(weft, recording, netns):

@@ -6,6 +6,7 @@ or with `-o json` as JSON; why something failed goes to standard error.
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,6 +109,20 @@ class _Site:
         raise WeftError(Problem(code=code, where=f"network {self.name}", seen=seen, hint=hint))
 
 
+def _same(verb: str) -> str:
+    """Return the command that does `verb` to just that which this one was called for."""
+    context = click.get_current_context()
+    words, arguments = ["weft", "cni", verb], []
+    for parameter in context.command.params:
+        value = str(context.params[parameter.name or ""])
+        if isinstance(parameter, click.Argument):
+            arguments.append(value)
+        elif value != str(parameter.get_default(context)):
+            words += [max(parameter.opts, key=len), value]
+    words += ["--"] * any(argument.startswith("-") for argument in arguments)
+    return shlex.join([*words, *arguments])
+
+
 def _conf(netns: str, ifname: str, args: str, cap_args: str) -> RuntimeConf:
     return RuntimeConf(
         container_id=byhand.container_id(netns),
@@ -133,7 +148,7 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
         weft cni add --path /opt/cni/bin cbr0 /run/netns/blue
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     site = _Site(network, output, **where)
-    with site.calling(f"'weft cni del {network} {netns}' removes what was made."):
+    with site.calling(f"`{_same('del')}` removes what was made."):
         outcome = site.runtime.add(site.network, _conf(netns, ifname, args, cap_args))
     result = outcome.result
     rows = [("interface", interface.name, interface.sandbox or "here") for interface in result.interfaces]
