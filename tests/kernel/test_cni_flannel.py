@@ -89,6 +89,13 @@ def test_add_and_del(site, pod, version, env, count):
     assert list((site.directory / "state").rglob("*.json")) == []
 
 
+@pytest.mark.parametrize("size", [238, 239, 255, 1000])
+def test_a_long_container_id_is_taken_by_add_and_del_or_by_neither(site, pod, size):
+    answers = add(site, config(site), pod, id_="x" * size), delete(site, config(site), pod, id_="x" * size)
+    assert {answer.code for answer in answers} == ({0} if size == 238 else {4})
+    assert state_names(site) == set()
+
+
 @pytest.mark.spec("flannel.md 11.12/foo-bar", "flannel.md §10.3/completeness")
 def test_an_env_that_says_nothing(site, pod):
     (site.directory / "subnet.env").write_text("foo=bar\n")

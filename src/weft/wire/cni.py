@@ -29,6 +29,8 @@ UNAVAILABLE_AND_LIMITED: Final = 51
 INTERNAL: Final = 999
 
 _MAX_IFNAME = 15
+# The longest name of a file is 255 bytes: `ID.HASH` is flannel's state of a further attachment (`cni/flannelstate.py`).
+_MAX_CONTAINER_ID: Final = 255 - len(".") - 16
 _plain: Final = json.JSONEncoder(ensure_ascii=False).encode
 _quoted: Final = json.encoder.encode_basestring  # what `_plain` finds for text in the end, in C
 _VERSION_PARTS = 3
@@ -127,6 +129,9 @@ def check_container_id(container_id: str) -> None:
     """Refuse what is no container id (§1.5)."""
     if not _NAME.fullmatch(container_id):
         raise CniError(BAD_ENVIRONMENT, "invalid characters in containerID", container_id)
+    if len(container_id) > _MAX_CONTAINER_ID:
+        seen = f"{len(container_id)} characters; files are named after it, which allows {_MAX_CONTAINER_ID}"
+        raise CniError(BAD_ENVIRONMENT, "containerID is too long", seen)
 
 
 def check_network_name(name: str) -> None:

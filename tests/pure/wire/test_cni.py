@@ -109,6 +109,13 @@ def test_only_an_error_without_a_code_gets_words_before_it():
     assert typed.within("a: ") is typed
 
 
+def test_a_container_id_that_no_file_can_be_named_after():
+    cni.check_container_id("x" * 238)
+    with pytest.raises(CniError, match=r"containerID is too long; 239 characters; .* allows 238") as caught:
+        cni.check_container_id("x" * 239)
+    assert caught.value.code == 4
+
+
 def test_an_interface_without_a_name():
     with pytest.raises(CniError, match=r"^interface name is empty$"):
         cni.check_ifname("")
