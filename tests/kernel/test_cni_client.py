@@ -1,18 +1,22 @@
 """The client in C alone: what it answers itself, what it becomes without a daemon, and what it refuses from one."""
 
 import errno
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
+import termios
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.cniclient import answering, compiled, done_frame, error, read_frame, run, run_frame, server
+from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
 from weft.cni import build, plugins
 from weft.cni.install import install
@@ -26,6 +30,13 @@ def program() -> Path:
     built = build.build()
     assert built, "musl-gcc is missing"
     return built
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client with limits of a second."""
+    limits = [f"-D{name}_SECONDS=1" for name in ("SEND", "BEGIN", "ANSWER")]
+    return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
 
 
 @pytest.fixture
@@ -126,7 +137,7 @@ class TestSettings:
         said: dict[bytes, str] = {}
 
         def serve(connection: socket.socket) -> None:
-            read_frame(connection)
+            answering()(connection)
             for name in names:
                 connection.sendall(frames.encode(Frame(kind=Kind.OPEN, fields=(name,))))
                 data, fds, _, _ = socket.recv_fds(connection, 1 << 16, 9)
@@ -173,8 +184,7 @@ class TestSettings:
         said: list[bytes] = []
 
         def serve(connection: socket.socket) -> None:
-            read_frame(connection)
-            connection.sendall(frames.encode_open("core"))
+            answering(frames.encode_open("core"))(connection)
             read_frame(connection)
             connection.sendall(run_frame(b"where", b""))
             said.append(frames.decode_ran(read_frame(connection)).stdout)
@@ -187,7 +197,7 @@ class TestSettings:
 
 class TestVersion:
     @pytest.mark.spec("flannel.md §10.1/versions")
-    @pytest.mark.parametrize("name", ["bridge", "flannel", "host-local", "loopback", "portmap"])
+    @pytest.mark.parametrize("name", plugins.NAMES)
     def test_it_is_answered_without_daemon_stdin_and_python(self, program: Path, tmp_path: Path, name: str):
         (tmp_path / name).hardlink_to(shutil.copy2(program, tmp_path / "copy"))
         with server(tmp_path / "sock", lambda _: pytest.fail("it has asked the daemon")) as env:
@@ -202,7 +212,9 @@ class TestVersion:
             )
             os.close(read)
             os.close(write)
-        assert done.stdout == cni.render_versions(cni.VERSIONS)
+        plugin = plugins.find(name)
+        assert plugin
+        assert done.stdout == cni.render_versions(plugin.versions)
         assert done.stderr == b""
 
 
@@ -221,15 +233,42 @@ class TestFallback:
         done = run(tmp_path / "flannel", WEFT_CNI_SOCKET=str(tmp_path / "none"))
         assert done.stdout == b"-I -m weft.cni flannel\n"
 
-    @pytest.mark.parametrize("answer", [b"", b"\0", b"\0\0\0\0\0\1\0\4", frames.encode(Frame(kind=9, fields=()))])
-    def test_never_once_connected(self, bin_dir: Path, tmp_path: Path, answer: bytes):
+    @pytest.mark.parametrize("answer", [b"", b"\0", b"\0\0\0\0\0\2\0\4", frames.encode(Frame(kind=9, fields=()))])
+    def test_never_once_begun(self, bin_dir: Path, tmp_path: Path, answer: bytes):
         with server(tmp_path / "sock", answering(answer)) as env:
             assert "weftd" in error(run(bin_dir / "bridge", b"{}", **env))
 
-    def test_never_when_the_daemon_hangs_up_at_once(self, bin_dir: Path, tmp_path: Path):
-        with server(tmp_path / "sock", lambda _: None) as env:
-            for _ in range(20):
-                assert "weftd" in error(run(bin_dir / "bridge", b"{}" * 100_000, **env))
+    @pytest.mark.parametrize("answer", [b"\0\0\0\0\0\2\0\4", frames.encode(Frame(kind=9, fields=())), b"\xff" * 8])
+    def test_never_with_a_daemon_that_breaks_the_rules(self, bin_dir: Path, tmp_path: Path, answer: bytes):
+        with server(tmp_path / "sock", answering(answer, begun=False)) as env:
+            assert "weftd" in error(run(bin_dir / "bridge", b"{}", **env))
+
+    @pytest.mark.parametrize("size", [0, 1, 1000, 900_000, (1 << 20) + 1])
+    @pytest.mark.parametrize("serve", [lambda _: None, lambda it: it.recv(100), answering(begun=False)])
+    def test_a_daemon_that_ends_before_it_has_begun(
+        self, bin_dir: Path, tmp_path: Path, size: int, serve: Callable[[socket.socket], None]
+    ):
+        with server(tmp_path / "sock", serve) as env:
+            for _ in range(5):
+                done = run(bin_dir / "bridge", b"x" * size, **env)
+                assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+
+    def test_an_older_daemon_that_refuses_our_version(self, bin_dir: Path, tmp_path: Path):
+        refusal = done_frame(b"1", b'{"code": 11}', b"", version=frames.VERSION - 1)
+        with server(tmp_path / "sock", answering(refusal, begun=False)) as env:
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"-I -m weft.cni bridge\n{}"
+
+    def test_a_refusal_is_an_answer(self, bin_dir: Path, tmp_path: Path):
+        with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b""), begun=False)) as env:
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
+
+    def test_an_input_that_cannot_be_read_stays_where_it_is(self, bin_dir: Path, tmp_path: Path):
+        (bin_dir / "python").write_text("#!/bin/sh\nreadlink /proc/self/fd/0\n")
+        directory = os.open(tmp_path, os.O_RDONLY)
+        env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]}
+        done = subprocess.run([bin_dir / "bridge"], env=env, stdin=directory, capture_output=True, check=True)
+        os.close(directory)
+        assert done.stdout == f"{tmp_path}\n".encode()
 
     @pytest.mark.parametrize(
         "make, problem",
@@ -256,6 +295,99 @@ class TestFallback:
         message = error(run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "none")))
         assert problem in message
         assert str(bin_dir / ".weft-python") in message
+
+
+class TestLimits:
+    """What the daemon keeps waiting: nothing waits for ever. The limits are a second here."""
+
+    @pytest.fixture
+    def impatient(self, bin_dir: Path, hasty: Path) -> Path:
+        shutil.copy2(hasty, bin_dir / "bridge")
+        return bin_dir / "bridge"
+
+    @pytest.mark.parametrize("size", [2, 900_000])
+    def test_a_backlog_that_stays_full(self, impatient: Path, tmp_path: Path, size: int):
+        with ExitStack() as sockets:
+            listener = sockets.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(tmp_path / "sock"))
+            listener.listen(0)
+            others = [sockets.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
+            for other in others:
+                other.setblocking(False)
+            assert errno.EAGAIN in [other.connect_ex(str(tmp_path / "sock")) for other in others]
+            done = run(impatient, b"x" * size, WEFT_CNI_SOCKET=str(tmp_path / "sock"))
+        assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+
+    @pytest.mark.parametrize("size", [2, 900_000])
+    def test_a_daemon_that_is_stopped(self, impatient: Path, tmp_path: Path, size: int):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "sock"))
+            listener.listen()
+            done = run(impatient, b"x" * size, WEFT_CNI_SOCKET=str(tmp_path / "sock"))
+        assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+
+    def test_a_daemon_that_wants_to_begin_too_late_cannot(self, impatient: Path, tmp_path: Path):
+        refused: list[Exception] = []
+
+        def serve(connection: socket.socket) -> None:
+            read_frame(connection)
+            assert not connection.recv(1), "it has not given up"
+            with pytest.raises(BrokenPipeError) as error:
+                connection.sendall(frames.encode_begun())
+            refused.append(error.value)
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(impatient, b"{}", **env).stdout == b"-I -m weft.cni bridge\n{}"
+        assert refused
+
+    @pytest.mark.parametrize("part", [b"", done_frame(b"0", b"out", b"")[:-1]])
+    @pytest.mark.parametrize("command, then", [("ADD", "call DEL"), ("DEL", "call it again")])
+    def test_a_daemon_that_does_not_answer(self, impatient: Path, tmp_path: Path, command: str, then: str, part: bytes):
+        def serve(connection: socket.socket) -> None:
+            answering(part)(connection)
+            connection.recv(1)
+
+        with server(tmp_path / "sock", serve) as env:
+            message = error(run(impatient, b"{}", **env, CNI_COMMAND=command))
+        assert f"weftd has begun {command} and not answered for 1 s: {then}" in message
+
+    def test_a_delegates_answer_that_nobody_reads(self, impatient: Path, tmp_path: Path):
+        (tmp_path / "loud").write_text("#!/bin/sh\nexec /usr/bin/head -c 900000 /dev/zero\n")
+        (tmp_path / "loud").chmod(0o755)
+        over = threading.Event()
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"loud", b""))(connection)
+            over.wait(20)
+
+        with server(tmp_path / "sock", serve) as env:
+            message = error(run(impatient, b"{}", **env, CNI_PATH=str(tmp_path)))
+            over.set()
+        assert "could not be passed to it" in message
+
+    def test_input_may_come_late(self, bin_dir: Path, tmp_path: Path):
+        """The daemon allows some seconds for a request: it is not asked before the request is complete."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "sock"))
+            listener.listen()
+            listener.setblocking(False)
+            env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "sock")}
+            with subprocess.Popen([bin_dir / "bridge"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as it:
+                assert it.stdin
+                it.stdin.write(b"{")
+                it.stdin.flush()
+                wait_for(lambda: fcntl.ioctl(it.stdin, termios.FIONREAD, bytes(4)) == bytes(4))
+                with pytest.raises(BlockingIOError):
+                    listener.accept()
+                it.stdin.write(b"}")
+                it.stdin.close()
+                listener.settimeout(10)
+                connection, _ = listener.accept()
+                with connection:
+                    assert frames.decode_call(read_frame(connection)).stdin == b"{}"
+                    connection.sendall(done_frame(b"0", b"fine", b""))
+                assert it.stdout
+                assert it.stdout.read() == b"fine"
 
 
 class TestDaemonsItRefuses:

@@ -155,7 +155,11 @@ def test_ten_thousand_streams(sanitized: Path, tmp_path: Path):
         pytest.param("delegate.c", "sizeof changes - used,", "sizeof changes,", id="writes behind the changes"),
         pytest.param("delegate.c", "strchr(name, '/')", "0", id="runs what is outside of CNI_PATH"),
         pytest.param("main.c", "exit_status > 255", "exit_status > 999", id="takes any exit status"),
-        pytest.param("main.c", "|| frame.version != VERSION", "", id="takes any version"),
+        pytest.param("main.c", "frame.version != VERSION ||", "", id="takes any version"),
+        pytest.param("main.c", "(begun ?", "(1 ?", id="takes orders before the beginning"),
+        pytest.param(
+            "main.c", "&& frame.version < VERSION", "&& 0", id="takes an older daemon's refusal for an answer"
+        ),
     ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, file: str, sound: str, planted: str):

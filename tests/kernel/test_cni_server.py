@@ -1,19 +1,31 @@
 """The daemon's CNI server, as a process in a namespace, with the real client and with clients that break the rules."""
 
 import errno
+import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
-from tests.support.cniframes import call, decode_done, descriptors, encode_call, encode_opened, exchange, read_done
+from tests.support.cniframes import (
+    call,
+    decode_done,
+    descriptors,
+    encode_call,
+    encode_opened,
+    exchange,
+    read_begun,
+    read_done,
+)
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
@@ -256,6 +268,7 @@ class TestRefusals:
                     sock.settimeout(SECONDS)
                     sock.connect(str(daemon.socket))
                     socket.send_fds(sock, [call(ENV, named, stdin=stdin)], list(named.values()))
+                    read_begun(sock)
                     assert sock.recv(1 << 16) == frames.encode_open("ipv4")
                     socket.send_fds(sock, [encode_opened(number)], fds)
                     return read_done(sock)
@@ -379,7 +392,7 @@ class TestRefusals:
         assert done
         answer = json.loads(done.stdout)
         assert answer["code"] == 11
-        assert "version 2 of the protocol, this daemon versions 0 and 1: upgrade the older" in answer["msg"]
+        assert "version 3 of the protocol, this daemon versions 1 and 2: upgrade the older" in answer["msg"]
 
     def test_the_previous_version_is_served(self, daemon: CniDaemon):
         def inside() -> frames.Done | None:
@@ -468,6 +481,105 @@ class TestTurns:
         assert status == 0
         assert json.loads(out)["plugin"] == "host-local"
         wait_for(lambda: not list((daemon.state / "cni" / "turns").iterdir()))
+
+
+def connections(daemon: CniDaemon) -> list[str]:
+    """The daemon's socket and the connections to it, with those that it has not accepted."""
+    lines = daemon.netns.run("cat /proc/net/unix").splitlines()
+    return [line for line in lines if str(daemon.socket) in line]
+
+
+class TestLimits:
+    """What hangs costs what it must, and nothing of what others need."""
+
+    def threads(self, daemon: CniDaemon) -> int:
+        return len(list(Path(f"/proc/{daemon.process.pid}/task").iterdir()))
+
+    def open_files(self, daemon: CniDaemon) -> int:
+        return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+
+    def test_a_gc_whose_delegate_hangs_gives_the_node_up(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "hangs", f"while ! test -e {tmp_path}/go; do sleep 0.1; done")
+        config = {"do": "delegate-gone", "name": "hangs", "command": "GC", "word": "hung"}
+        gcs = [daemon.start("GC", config, container="", CNI_PATH=str(tmp_path)).feed() for _ in range(9)]
+        wait_for(lambda: "GC  hung" in daemon.journal())
+        before = self.threads(daemon)
+        others = [daemon.start("ADD", {"word": "passes"}, container=f"other{number}").feed() for number in range(9)]
+        assert all(other.answer().get("plugin") == "bridge" for other in others)
+        assert self.threads(daemon) <= before + 9
+        (tmp_path / "go").touch()
+        answer = gcs[0].answer()
+        assert answer["code"] == 11
+        assert "the plugin 'hangs' has not ended within 8 s" in answer["msg"]
+        for gc in gcs[1:]:
+            gc.kill()
+
+    def test_a_lock_that_another_program_keeps_bars_those_that_need_it_alone(
+        self, tmp_path: Path, bin_dir: Path, netns: Netns, make_netns: Callable[[], Netns]
+    ):
+        daemon = CniDaemon(tmp_path / "d", make_netns(), bin_dir, ours=True)
+        ipam = {"type": "host-local", "dataDir": str(tmp_path / "nets"), "subnet": "10.9.0.0/24"}
+        config = {"cniVersion": "1.0.0", "name": "held", "type": "host-local", "ipam": ipam}
+        (tmp_path / "nets" / "held").mkdir(parents=True)
+        with (tmp_path / "nets" / "held" / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            adds = [
+                daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=netns.path).feed()
+                for number in range(25)
+            ]
+            wait_for(lambda: self.threads(daemon) > 20)
+            for number in range(5):
+                free = daemon.call(
+                    "ADD", {**config, "name": "free"}, plugin="host-local", container=f"f{number}", CNI_NETNS=netns.path
+                )
+                assert free["ips"]
+            assert all(add.process.poll() is None for add in adds), "they wait meanwhile"
+            answers = [add.answer() for add in adds]
+        assert {answer["code"] for answer in answers} == {11}
+        seen = f"locked by process {os.getpid()}, and not given free within 10 s"
+        assert answers[0]["msg"] == f"{tmp_path}/nets/held/lock is {seen}"
+        assert daemon.stop() == 0
+
+    def test_a_container_whose_request_hangs_bars_its_own_requests_alone(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "hangs", f"while ! test -e {tmp_path}/go; do sleep 0.1; done")
+        config = {"do": "delegate-gone", "name": "hangs", "command": "ADD", "word": "hung"}
+        hung = daemon.start("ADD", config, container="hung", CNI_PATH=str(tmp_path)).feed()
+        wait_for(lambda: "ADD hung hung" in daemon.journal())
+        open_before, threads = self.open_files(daemon), self.threads(daemon)
+        again = [daemon.start("DEL", {}, container="hung").feed() for _ in range(30)]
+        wait_for(lambda: self.open_files(daemon) >= open_before + 60)
+        assert self.threads(daemon) <= threads + 1
+        for client in again:
+            client.kill()
+        wait_for(lambda: self.open_files(daemon) <= open_before)
+        assert daemon.call("ADD", {}, container="free")["plugin"] == "bridge"
+        (tmp_path / "go").touch()
+        hung.answer()
+
+    def test_more_than_there_is_room_for_wait_in_the_backlog(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper="prlimit --nofile=128:128")
+        go = tmp_path / "go"
+        config = {"do": "wait", "path": str(go)}
+        clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(20)]
+        wait_for(lambda: len(connections(daemon)) == 21)
+        wait_for(lambda: len(daemon.journal()) == 5)
+        assert self.open_files(daemon) < 128
+        go.touch()
+        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
+        assert (daemon.directory / "log").read_text() == ""
+        daemon.stop()
+
+    def test_without_descriptors_accepting_rests_and_says_so_once(self, own_daemon: CniDaemon):
+        own_daemon.call("ADD", {}, container="c0")
+        pid, log = own_daemon.process.pid, own_daemon.directory / "log"
+        usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+        client = own_daemon.start("ADD", {}, container="c1").feed()
+        wait_for(lambda: "RES-001 --cni-socket: cannot accept a client" in log.read_text())
+        time.sleep(2)  # two more looks, or a hundred thousand
+        assert log.read_text().count("\n") == 1
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        assert client.answer()["plugin"] == "bridge"
 
 
 def _program(path: Path, body: str) -> Path:
@@ -559,8 +671,9 @@ class TestUndo:
                 sock.connect(str(daemon.socket))
                 env = {**ENV, "CNI_COMMAND": "ADD", "CNI_CONTAINERID": "unread"}
                 socket.send_fds(sock, [call(env, named, stdin=b'{"word": "u"}')], list(named.values()))
-                wait_for(lambda: "end unread u" in daemon.journal())
                 sock.settimeout(5)
+                read_begun(sock)
+                wait_for(lambda: "end unread u" in daemon.journal())
                 sock.recv(1, socket.MSG_PEEK)  # the answer has come, and stays where it is
 
         daemon.netns.call(inside)
@@ -605,7 +718,8 @@ class TestEndings:
         own_daemon.process.kill()
         answer = client.answer()
         assert answer["code"] == 11
-        assert "the connection to weftd was lost" in answer["msg"]
+        assert "the connection to weftd was lost in the middle of ADD" in answer["msg"]
+        assert "call DEL" in answer["msg"]
 
     def test_a_daemon_that_stops_lets_requests_end(self, tmp_path: Path, bin_dir: Path, netns: Netns):
         daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
@@ -619,6 +733,48 @@ class TestEndings:
         assert daemon.process.wait(SECONDS) == 0  # a second signal would kill it at its very end
         daemon.log.close()
         assert "DEL stop s" not in daemon.journal()
+
+    def test_what_a_daemon_has_not_begun_when_it_dies_is_done_without_it(
+        self, own_daemon: CniDaemon, make_netns: Callable[[], Netns]
+    ):
+        """One request waits for its turn, the other one in the backlog."""
+        netns = make_netns()
+        config = {"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}
+        first = own_daemon.start("ADD", {"do": "wait", "path": "/none"}, container="c").feed()
+        wait_for(lambda: "ADD c " in own_daemon.journal())
+        waits = own_daemon.start("ADD", config, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
+        wait_for(lambda: len(connections(own_daemon)) == 3)
+        own_daemon.process.send_signal(signal.SIGSTOP)
+        unseen = own_daemon.start("ADD", config, plugin="loopback", container="d", CNI_NETNS=netns.path).feed()
+        wait_for(lambda: len(connections(own_daemon)) == 4)
+        own_daemon.process.kill()
+        assert first.answer()["code"] == 11
+        assert waits.answer()["interfaces"][0]["name"] == "lo"
+        assert unseen.answer()["interfaces"][0]["name"] == "lo"
+
+    def test_a_daemon_that_stops_serves_those_that_have_come(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        """They wait in the backlog when the signal comes. By clients that could not do without it."""
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
+        daemon.call("ADD", {}, container="c0")
+        daemon.process.send_signal(signal.SIGSTOP)
+
+        def inside() -> list[frames.Done | None]:
+            with ExitStack() as opened:
+                sockets = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(60)]
+                for number, sock in enumerate(sockets):
+                    sock.settimeout(SECONDS)
+                    sock.connect(str(daemon.socket))
+                    with descriptors() as named:
+                        env = {**ENV, "CNI_CONTAINERID": f"c{number}"}
+                        socket.send_fds(sock, [call(env, named, version=1)], list(named.values()))
+                daemon.process.send_signal(signal.SIGTERM)
+                daemon.process.send_signal(signal.SIGCONT)
+                return [read_done(sock) for sock in sockets]
+
+        answers = netns.call(inside)
+        assert [done and done.exit for done in answers] == [0] * 60
+        assert daemon.process.wait(SECONDS) == 0
+        daemon.log.close()
 
     def test_a_second_daemon_for_one_socket_is_told_so(self, daemon: CniDaemon):
         from weft.cni.endpoint import Endpoint

@@ -86,6 +86,7 @@ def make_stream(chance: Random, directory: Path) -> Stream:
     """Some orders and an answer, as they should be or not."""
     frames_ = [chance.choice((_open, _run, _run, _run))(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2, 3)))]
     frames_ += [_any(chance) for _ in range(chance.choice((0, 0, 0, 1)))]
+    frames_[:0] = [_frame(chance, Kind.BEGUN, []) for _ in range(chance.choice((0, *(1,) * 12, 2)))]
     frames_.append(_done(chance))
     data = bytearray(b"".join(frames_))
     for _ in range(chance.choice((0, 0, 0, 0, 1, 1, 2, 5))):
@@ -103,7 +104,7 @@ def _frame(chance: Random, kind: int, fields: list[bytes]) -> bytes:
 
 
 def _version(chance: Random) -> int:
-    return chance.choice((frames.VERSION,) * 12 + (0, 2, 0xFFFF))
+    return chance.choice((frames.VERSION,) * 12 + (0, 1, 3, 0xFFFF))
 
 
 def _blob(chance: Random) -> bytes:
@@ -174,15 +175,20 @@ class _Meaning:
 
 def meaning(data: bytes) -> _Meaning:
     """Read a stream as the client must."""
-    read, at = _Meaning(), 0
+    read, at, begun = _Meaning(), 0, False
     while len(data) - at >= frames.HEADER_SIZE:
         size, version, kind = unpack_from(">IHH", data, at)
         at += frames.HEADER_SIZE
         fields = _fields(data[at : at + size]) if size <= min(MAX_PAYLOAD, len(data) - at) else None
         at += size
-        if fields is not None and kind == Kind.DONE:
+        if fields is not None and kind == Kind.DONE and (begun or version >= frames.VERSION):
             read.answer = _answer(fields)
-        if fields is None or version != frames.VERSION or not _is_order(kind, fields):
+        if fields is None or version != frames.VERSION or (kind == Kind.BEGUN) == begun:
+            break
+        if kind == Kind.BEGUN:
+            begun = True
+            continue
+        if not begun or not _is_order(kind, fields):
             break
         read.orders.append(tuple(fields[:2]))
     return read

@@ -84,12 +84,12 @@ def read_frame(connection: socket.socket) -> Frame:
     raise ConnectionResetError("the client has gone")
 
 
-def answering(*answers: bytes) -> Callable[[socket.socket], None]:
-    """Read the request, then send these bytes as they are."""
+def answering(*answers: bytes, begun: bool = True) -> Callable[[socket.socket], None]:
+    """Read the request, say that it is `begun`, then send these bytes as they are."""
 
     def serve(connection: socket.socket) -> None:
         read_frame(connection)
-        for answer in answers:
+        for answer in (*[frames.encode_begun()] * begun, *answers):
             connection.sendall(answer)
 
     return serve

@@ -27,15 +27,21 @@ def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool
 
 
 def read_done(sock: socket.socket) -> frames.Done | None:
+    """Read the answer, after the word that the request is begun if that comes."""
     reader = frames.Reader()
     try:
-        while data := sock.recv(1 << 16):
+        while data := sock.recv(frames.HEADER_SIZE if reader.empty else 1 << 16):
             frame = reader.feed(data)
-            if frame is not None:
+            if frame is not None and frame.kind != frames.Kind.BEGUN:
                 return decode_done(frame)
     except ConnectionResetError:
         pass
     return None
+
+
+def read_begun(sock: socket.socket) -> None:
+    """Read the word that the request is begun, and nothing behind it."""
+    assert sock.recv(frames.HEADER_SIZE) == frames.encode_begun()
 
 
 @contextmanager

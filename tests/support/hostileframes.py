@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tests.support.cniframes import SECONDS, decode_done, encode_call
 from tests.support.hostilesite import Site
-from weft.cni.server import _MAX_DESCRIPTORS
+from weft.cni.incoming import MAX_DESCRIPTORS
 from weft.cni.settings import is_outside, open_settings
 from weft.model.value import replace
 from weft.wire import frames
@@ -67,7 +67,7 @@ class Hostile:
     def must_fail(self) -> bool:
         """Tell whether a descriptor is spoiled that the daemon uses for this plugin."""
         names = " ".join(name for name, _ in self.named).split()
-        if len(names) != len(self.named) or len(set(names)) < len(names) or len(names) > _MAX_DESCRIPTORS:
+        if len(names) != len(self.named) or len(set(names)) < len(names) or len(names) > MAX_DESCRIPTORS:
             return True
         used = {"own", "root"}
         if "netns" in names:
@@ -113,7 +113,7 @@ def _spoil(chance: Random, site: Site, hostile: Hostile, opened: ExitStack) -> N
         netns_problem=chance.choice(("",) * 8 + ("statfs 2", "magic x", "open " + "9" * 50, "\n")),
         stdin_error=chance.choice(("",) * 8 + ("Is a directory", "x" * 5000)),
     )
-    hostile.data = encode_call(call, version=chance.choice((frames.VERSION,) * 9 + (0,)))
+    hostile.data = encode_call(call, version=chance.choice((frames.VERSION,) * 9 + (frames.VERSION - 1,)))
     if chance.random() < 0.4:
         hostile.data = _broken(chance, hostile.data)
         hostile.what.append("broken bytes")
@@ -271,11 +271,11 @@ def _listen(sock: socket.socket, hostile: Hostile) -> Done | None:
     rans, directories = iter(hostile.rans), iter(hostile.opened)
     reader = frames.Reader()
     with suppress(ConnectionResetError, BrokenPipeError):
-        while data := sock.recv(1 << 16):
+        while data := sock.recv(frames.HEADER_SIZE if reader.empty else 1 << 16):
             frame = reader.feed(data)
             if frame is not None and frame.kind == Kind.DONE:
                 return decode_done(frame)
-            if frame is not None:
+            if frame is not None and frame.kind != Kind.BEGUN:
                 hostile.delegated = True
                 answer, *fds = next(directories) if frame.kind == Kind.OPEN else (next(rans),)
                 socket.send_fds(sock, [answer or b"\0"], fds)

@@ -20,8 +20,9 @@ _BACKLOG: Final = 1024
 class Endpoint:
     """A listening socket and the lock that says that it is ours."""
 
-    def __init__(self, sock: socket.socket, *, held: ExitStack) -> None:
+    def __init__(self, sock: socket.socket, *, name: ExitStack, held: ExitStack) -> None:
         self.socket = sock
+        self._name = name
         self._held = held
 
     @classmethod
@@ -52,8 +53,13 @@ class Endpoint:
             sock.settimeout(0)
             # A client that finds the name finds somebody listening, also while a daemon takes over.
             os.rename(fresh, path)
-            held.callback(files.unlink, f"/{name}")
-            return cls(sock, held=held.pop_all())
+            named = held.enter_context(ExitStack())
+            named.callback(files.unlink, f"/{name}")
+            return cls(sock, name=named, held=held.pop_all())
+
+    def hide(self) -> None:
+        """Remove the name: no client comes any more, and those that have come can still be accepted."""
+        self._name.close()
 
     def close(self) -> None:
         """Stop listening and remove the name: clients now do the work themselves."""

@@ -13,18 +13,24 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from struct import Struct
 from typing import Final, TypeVar
 
 from weft.cni.openat import encoded, openat2
 
 T = TypeVar("T")
+Aside = Callable[[], AbstractContextManager[None]]
 
 # No configuration and no state of a plugin is near this size; it bounds what a wrong path can cost.
 _MAX_READ: Final = 16 << 20
 _CHUNK: Final = 1 << 16
+# How long a lock is waited for that another program may hold: less than a client waits for its answer.
+_LOCK_SECONDS: Final = 10.0
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
@@ -36,8 +42,10 @@ _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, p
 class RootedFiles:
     """Files below the directory that `root` describes."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, *, aside: Aside = nullcontext) -> None:
+        """Serve files below `root`. What may take long happens inside `aside`."""
         self._root = root
+        self._aside = aside
 
     def _open(self, path: str, flags: int, mode: int = 0) -> int:
         return openat2(self._root, path, flags, mode)
@@ -187,12 +195,12 @@ class RootedFiles:
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
         """Hold an exclusive flock on a file, made if missing. Threads exclude each other.
 
-        Waits without limit, or with `wait` false raises `BlockingIOError` if somebody else holds it.
+        `BlockingIOError` if somebody else holds it: at once, unless this is to `wait` some seconds for the end of that.
         """
         while True:
             fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._take(fd, path, wait=wait)
                 # Whoever held it may have removed the file: then this lock keeps nobody out.
                 if os.fstat(fd).st_nlink == 0:
                     continue
@@ -200,6 +208,19 @@ class RootedFiles:
                 return
             finally:
                 os.close(fd)
+
+    def _take(self, fd: int, path: str, *, wait: bool) -> None:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        with self._aside():
+            for pause in pauses(_LOCK_SECONDS if wait else 0):
+                time.sleep(pause)
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+        seen = f"locked{_by_whom(fd)}" + f", and not given free within {_LOCK_SECONDS:g} s" * wait
+        raise BlockingIOError(errno.EAGAIN, seen, path)
 
     @contextmanager
     def locks(self, path: str) -> Iterator["ByteLocks"]:
@@ -221,10 +242,31 @@ class ByteLocks:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def take(self, offset: int, *, wait: bool = True, shared: bool = False) -> None:
-        """Take a lock, exclusive unless `shared`; `BlockingIOError` if another has it and this is not to `wait`."""
+    def take(self, offset: int, *, shared: bool = False) -> None:
+        """Take a lock, exclusive unless `shared`; `BlockingIOError` if another has it."""
         byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, byte)
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, byte)
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """Give pauses between looks at what cannot be waited for with a limit, for so long: short first, then longer."""
+    end = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _by_whom(fd: int) -> str:
+    """Say for people which process has the flock on an open file (proc_locks(5)), empty if that cannot be seen."""
+    seen = os.fstat(fd)
+    this = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    with suppress(OSError), open("/proc/locks") as locks:
+        for line in locks:
+            words = line.split()
+            if words[1] == "FLOCK" and this in words:
+                return f" by process {words[4]}"
+    return ""
 
 
 def _rename(directory: int, old: str, new: str, how: int) -> int:

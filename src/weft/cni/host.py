@@ -103,7 +103,10 @@ class Files(Protocol):
         ...
 
     def lock(self, path: str, *, mode: int = 0o600) -> AbstractContextManager[None]:
-        """Hold an exclusive flock on a file, made if missing, opened for reading only. Threads exclude each other."""
+        """Hold an exclusive flock on a file, made if missing, opened for reading only. Threads exclude each other.
+
+        `BlockingIOError` if another program does not give it free within some seconds.
+        """
         ...
 
 

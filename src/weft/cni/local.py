@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.cni import afterwards, plugins
 from weft.cni.host import Done, Ran, Request
-from weft.cni.locks import VARIABLE, ContainerLocks, Turn
+from weft.cni.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
 from weft.cni.openat import fs_magic, open_root
 from weft.cni.opened import Node, OpenedHost, open_node
 from weft.cni.settings import is_outside, open_settings
@@ -171,7 +171,7 @@ class _Delegates:
         changed = {**self._env, **env, "CNI_COMMAND": command}
         if self._turn is not None:
             changed[VARIABLE] = self._turn.token()
-        return _execute(path, name, changed, stdin)
+        return _execute(path, name, changed, stdin, limit=GC_SECONDS if command == "GC" else None)
 
     def _find(self, name: str) -> str | None:
         if "/" in name or name in ("", ".", ".."):
@@ -180,13 +180,19 @@ class _Delegates:
         return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _execute(path: str, name: str, env: Mapping[str, str], stdin: bytes) -> Ran:
+def _execute(path: str, name: str, env: Mapping[str, str], stdin: bytes, *, limit: float | None) -> Ran:
     import subprocess
     import time
 
     for attempt in range(_BUSY_RETRIES + 1):
         try:
-            ran = subprocess.run([name], executable=path, env=env, input=stdin, capture_output=True, check=False)
+            ran = subprocess.run(
+                [name], executable=path, env=env, input=stdin, capture_output=True, check=False, timeout=limit
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CniError(
+                cni.TRY_AGAIN, f"the plugin {name!r} has not ended within {limit} s, and was ended"
+            ) from error
         except OSError as error:
             if error.errno == _ETXTBSY and attempt < _BUSY_RETRIES:
                 time.sleep(_BUSY_SECONDS)

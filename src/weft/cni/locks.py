@@ -6,15 +6,20 @@ the ADD still runs, and may ask for GC with a list that lacks it.
 The lock is one byte of a file under `--state-dir`, which both see; a checksum of the container's id says which. A
 delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
 is held on its behalf: it carries the holder's token in its environment and is let through.
+
+Nobody waits for long: what holds a turn may hang, and a caller that is told so in time can do something about it.
 """
 
 import os
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
-from weft.cni.files import ByteLocks, RootedFiles
+from weft.cni.files import Aside, ByteLocks, RootedFiles, pauses
+from weft.wire import cni
+from weft.wire.cni import CniError
 
 # Starts with CNI_ so that the client passes it on with the other variables.
 VARIABLE: Final = "CNI_WEFT_TURN"
@@ -22,8 +27,10 @@ _LOCKS: Final = "/locks"
 _TOKENS: Final = "/turns"
 # Beyond all checksums: the byte that every request of a container shares, and GC has for itself.
 _NODE: Final = 1 << 32
-
-Aside = Callable[[], AbstractContextManager[None]]
+# How long GC may keep the node for itself while it waits for programs that are not ours.
+GC_SECONDS: Final = 8.0
+# How long a turn is waited for: longer than that, and less than a client waits (BEGIN_SECONDS in weft.h).
+PATIENCE_SECONDS: Final = 12.0
 
 
 class Turn:
@@ -50,36 +57,68 @@ class Turn:
 class ContainerLocks:
     """The locks of all containers, in the directory `files` is rooted at."""
 
-    def __init__(self, files: RootedFiles) -> None:
+    def __init__(self, files: RootedFiles, *, patience: float = PATIENCE_SECONDS) -> None:
         self._files = files
+        self._patience = patience
+        self._ended = threading.Condition()
+        self._kept_away = 0  # requests that wait for GC's end: the next GC comes after them
         files.makedirs(_TOKENS, mode=0o700)
 
     @contextmanager
     def hold(self, env: Mapping[str, str], *, aside: Aside = nullcontext) -> Iterator[Turn | None]:
         """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts.
 
-        What it may have to wait for can need the caller's place among threads: it waits inside `aside`.
+        What it may have to wait for can need the caller's place among threads: it waits inside `aside`. `CniError`
+        (code 11) if the turn does not come.
         """
         place = _place(env)
         if place is None or self.inside(env):
             yield None
             return
-        with self._files.locks(_LOCKS) as locks:
-            if place != _NODE:
-                self._wait(locks, _NODE, aside, shared=True)
-            self._wait(locks, place, aside, shared=False)
-            turn = Turn(self._files, _token_path(place))
-            try:
-                yield turn
-            finally:
-                turn.end()
+        try:
+            with self._files.locks(_LOCKS) as locks:
+                if place != _NODE:
+                    self._wait(locks, _NODE, aside, shared=True)
+                self._wait(locks, place, aside, shared=False)
+                turn = Turn(self._files, _token_path(place))
+                try:
+                    yield turn
+                finally:
+                    turn.end()
+        finally:
+            with self._ended:
+                self._ended.notify_all()
 
     def _wait(self, locks: ByteLocks, place: int, aside: Aside, *, shared: bool) -> None:
+        with suppress(BlockingIOError):
+            self._take(locks, place, shared=shared)
+            return
+        with aside(), self._counted(shared=shared):
+            for pause in pauses(self._patience):
+                with self._ended:  # an end in this process wakes us; those elsewhere must be looked for
+                    self._ended.wait(pause)
+                with suppress(BlockingIOError):
+                    self._take(locks, place, shared=shared)
+                    return
+        what = "a GC runs" if shared else "calls for containers run" if place == _NODE else "another call for it runs"
+        raise CniError(
+            cni.TRY_AGAIN, f"{what} that has not ended within {self._patience:g} s, and this one waits for it"
+        )
+
+    def _take(self, locks: ByteLocks, place: int, *, shared: bool) -> None:
+        if place == _NODE and not shared and self._kept_away:
+            raise BlockingIOError
+        locks.take(place, shared=shared)
+
+    @contextmanager
+    def _counted(self, *, shared: bool) -> Iterator[None]:
+        with self._ended:
+            self._kept_away += shared
         try:
-            locks.take(place, wait=False, shared=shared)
-        except BlockingIOError:
-            with aside():
-                locks.take(place, shared=shared)
+            yield
+        finally:
+            with self._ended:
+                self._kept_away -= shared
 
     def inside(self, env: Mapping[str, str]) -> bool:
         """Tell whether the request comes from a delegate of whoever holds its turn now."""
@@ -94,7 +133,7 @@ class ContainerLocks:
         """Remove what a crash has left: tokens of turns that nobody holds."""
         for name in self._files.list(_TOKENS):
             with suppress(BlockingIOError, ValueError), self._files.locks(_LOCKS) as locks:
-                locks.take(int(name, 16), wait=False)
+                locks.take(int(name, 16))
                 self._files.unlink(f"{_TOKENS}/{name}")
 
 
@@ -103,8 +142,8 @@ def claim(files: RootedFiles, container: str) -> Iterator[bool]:
     """Hold a container's turn if nobody has it, nor GC its own; else False, at once."""
     with files.locks(_LOCKS) as locks:
         try:
-            locks.take(_NODE, wait=False, shared=True)
-            locks.take(_offset(container), wait=False)
+            locks.take(_NODE, shared=True)
+            locks.take(_offset(container))
         except BlockingIOError:
             yield False
             return

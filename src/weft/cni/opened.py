@@ -7,12 +7,12 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from fcntl import ioctl
 from typing import Final
 
 from weft.cni import locks
-from weft.cni.files import RootedFiles
+from weft.cni.files import Aside, RootedFiles
 from weft.cni.host import Container, Ran, StoreViews
 from weft.cni.openat import open_root
 from weft.cni.settings import Settings, is_outside, open_all_settings
@@ -127,10 +127,12 @@ class OpenedHost:
         netns_problem: str,
         delegate: Delegate,
         settings: Callable[[str], int],
+        aside: Aside = nullcontext,
     ) -> None:
         """Look at the descriptors. `CniError` for those that are not what their names say.
 
         `settings` opens a first-level directory of the container's /proc/sys/net, for whoever closes the descriptors.
+        Waits for what other programs hold happen inside `aside`.
         """
         for name in ("own", "root"):
             if name not in descriptors:
@@ -142,7 +144,7 @@ class OpenedHost:
         self._netfilter: NfSocket | None = None
         self.delegate = delegate
         self.netns_fd = descriptors["own"]
-        self.files = RootedFiles(descriptors["root"])
+        self.files = RootedFiles(descriptors["root"], aside=aside)
         self.same_namespace = False
         self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors

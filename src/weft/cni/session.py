@@ -1,6 +1,7 @@
 """One request of one client, from its frame to its answer. Runs in a worker thread and may block.
 
-What a client gets stands and falls with the client: an ADD whose answer nobody has read is undone.
+What a client gets stands and falls with the client: an ADD whose answer nobody has read is undone, and what a client
+cannot be told that it begins does not begin.
 """
 
 import errno
@@ -11,10 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from struct import Struct
 from typing import Final
 
 from weft.cni.host import ClientGone, Done, Host, Ran, Request
-from weft.cni.locks import VARIABLE, ContainerLocks, Turn
+from weft.cni.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
 from weft.cni.opened import Node, OpenedHost
 from weft.cni.turns import Turns
 from weft.model.value import Value, replace
@@ -24,7 +26,13 @@ from weft.wire.frames import Call, FrameError
 
 # How long a client may take to read what it has been waiting for.
 _READ_SECONDS: Final = 10.0
+# How long a client may take for what it is asked to do while it waits: to open something, to take an order.
+_ORDER_SECONDS: Final = 10.0
+# How long the delegates of one request may run: longer than any runtime waits for a plugin.
+_DELEGATE_SECONDS: Final = 300.0
 _CHUNK: Final = 1 << 16
+_TIMEVAL: Final = Struct("@ll")
+_SEND: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number is quicker than the enum
 
 _log = logging.getLogger(__name__)
@@ -43,7 +51,7 @@ class Service(Value):
 
 
 class Session:
-    """A connection whose request has been read. `serve` ends it; other threads may call `overdue` and `cut_off`."""
+    """A connection whose request has been read. `serve` ends it; other threads may call all that is public."""
 
     def __init__(
         self, service: Service, *, connection: socket.socket, call: Call, version: int, descriptors: Mapping[str, int]
@@ -56,9 +64,11 @@ class Session:
         self._opened = list(descriptors.values())
         self._turn: Turn | None = None
         self._guard = threading.Lock()
+        self._taken = False
         self._answered = False
-        self._since: float | None = None
+        self._since: float | None = time.monotonic()
         self._spent = 0.0
+        self._patience = GC_SECONDS if call.env.get("CNI_COMMAND") == "GC" else _DELEGATE_SECONDS
 
     @property
     def request(self) -> Request:
@@ -73,15 +83,37 @@ class Session:
 
     def serve(self) -> None:
         """Do what is asked and answer."""
-        self._since = time.monotonic()
+        if not self._take():
+            return
+        self._start_clock()
         try:
             with self._service.locks.hold(self._call.env, aside=self._service.turns.aside) as self._turn:
                 self._serve()
         except CniError as error:
             self._reply(Done(exit=1, stdout=error.render()))
         finally:
-            self._close_descriptors()
-            self._connection.close()
+            self._close()
+
+    def drop(self) -> bool:
+        """Hang up unless a thread has taken it: its client then does the work itself. Returns whether it is over."""
+        taken = self._take()
+        if taken:
+            self._close()
+        return taken
+
+    def deserted(self) -> bool:
+        """Tell whether no thread has taken it yet and its client has gone."""
+        with self._guard:
+            return not self._taken and self._gone()
+
+    def _take(self) -> bool:
+        with self._guard:
+            taken, self._taken = self._taken, True
+        return not taken
+
+    def _close(self) -> None:
+        self._close_descriptors()
+        self._connection.close()
 
     def overdue(self, now: float) -> bool:
         """Tell whether our own work on it has taken longer than it may."""
@@ -111,10 +143,11 @@ class Session:
                 netns_problem=self._call.netns_problem,
                 delegate=self._delegate,
                 settings=self._open_settings,
+                aside=self._service.turns.aside,
             )
         ) as host:
             self._service.node.keep_root(self._descriptors["root"])
-            if self._gone():
+            if not self._begin():
                 return  # nothing has been done for it yet
             try:
                 done = self._service.run(request, host)
@@ -128,6 +161,18 @@ class Session:
                 return
         self._close_descriptors()
         self._reply(done)
+
+    def _begin(self) -> bool:
+        """Tell the client, if it knows of that; False if it has gone, and has taken the work along."""
+        if self._version < frames.TELLS_BEGUN:
+            return not self._gone()
+        if self._answered:
+            return False
+        try:
+            self._connection.send(frames.encode_begun(version=self._version), _SEND)
+        except OSError:
+            return False
+        return True
 
     def _gone(self) -> bool:
         """Tell whether the client has closed its end, or was cut off."""
@@ -183,12 +228,18 @@ class Session:
             raise CniError(cni.INTERNAL, f"delegate {name!r} cannot be called: {error}") from error
         with self._service.turns.aside():
             self._stop_clock()
+            began = time.monotonic()
             try:
-                self._connection.sendall(order)
+                self._order(order, seconds=max(self._patience, 1e-3))
                 ran = frames.decode_ran(self._receive())
+            except BlockingIOError as error:
+                limit = time.monotonic() - began
+                self.cut_off(f"the plugin {name!r} has not ended within {limit:.0f} s and is not waited for any more")
+                raise ClientGone(f"{name} hangs") from error
             except (OSError, FrameError) as error:
                 raise ClientGone(str(error)) from error
             finally:
+                self._patience -= time.monotonic() - began
                 self._start_clock()
         return None if ran.exit is None else Ran(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
 
@@ -197,7 +248,7 @@ class Session:
         if not frames.is_name(name):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         try:
-            self._connection.sendall(frames.encode_open(name, version=self._version))
+            self._order(frames.encode_open(name, version=self._version), seconds=_ORDER_SECONDS)
             data, found, _, _ = socket.recv_fds(self._connection, _CHUNK, 1, socket.MSG_CMSG_CLOEXEC)
             self._opened += found
             number = frames.decode_opened(self._receive(data))
@@ -208,6 +259,13 @@ class Session:
         if not found:
             raise ClientGone("the client says that it has opened settings, and has sent no descriptor")
         return found[0]
+
+    def _order(self, order: bytes, *, seconds: float) -> None:
+        """Tell the client what to do; it may take so long. What takes longer is a `BlockingIOError`."""
+        # Not `settimeout`, with which each call costs another one.
+        for option, limit in ((socket.SO_SNDTIMEO, _ORDER_SECONDS), (socket.SO_RCVTIMEO, seconds)):
+            self._connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(limit), int(limit % 1 * 1e6)))
+        self._connection.sendall(order)
 
     def _receive(self, data: bytes = b"") -> frames.Frame:
         """Read one frame, of which `data` has come already."""

@@ -125,7 +125,10 @@ def run(plugin: Plugin, request: Request, host: Host, *, find: "Callable[[str], 
     except CniError as error:
         return Done(exit=1, stdout=error.render(), stderr=_lines(notes))
     except (OSError, JsonError) as error:
-        return Done(exit=1, stdout=cni.failure(str(error)).render(), stderr=_lines(notes))
+        said = cni.failure(str(error))
+        if isinstance(error, BlockingIOError):  # a lock that another program keeps
+            said = CniError(cni.TRY_AGAIN, f"{error.filename} is {error.strerror}")
+        return Done(exit=1, stdout=said.render(), stderr=_lines(notes))
     except ClientGone:
         return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
     except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours is an error object too

@@ -5,11 +5,16 @@ A frame is a header (size of what follows, 4 bytes; version, 2; kind, 2; big-end
 same in every version, so that a refusal can always be read. weft/cni/client/frame.c is the other side.
 
     client → daemon   Call        plugin, names of descriptors, netns problem, stdin error, stdin, K=V …
+    daemon → client   Begun       nothing                                         before anything is done
     daemon → client   Run         name, stdin, K=V to set or K to remove …        any number of times,
     client → daemon   Ran         exit status or "missing", stdout, stderr        each answered by this
     daemon → client   Open        name                                            any number of times,
     client → daemon   Opened      errno, 0 if a descriptor comes with it          each answered by this
     daemon → client   Done        exit status, stdout, stderr                     once, at the end
+
+A client that is told of no beginning may do the work itself: a daemon that cannot send `Begun`, because the client has
+closed or shut its end down, does nothing. So a client that gives up shuts its end down first and looks once more. A
+`Done` without `Begun` is a refusal. Version 1 knew no `Begun`.
 
 Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
 namespaces of the client and of the container), `root` (the client's /) and `route` (a NETLINK_ROUTE socket of the
@@ -27,7 +32,9 @@ from typing import Final
 
 from weft.model.value import Value, field
 
-VERSION: Final = 1
+VERSION: Final = 2
+# From this version on a client is told that its request is begun.
+TELLS_BEGUN: Final = 2
 # Its own version and the previous one: node and client are upgraded in any order.
 ACCEPTED: Final = frozenset({VERSION - 1, VERSION})
 MAX_PAYLOAD: Final = 1 << 20
@@ -71,6 +78,7 @@ class Kind(IntEnum):
     DONE = 4
     OPEN = 5
     OPENED = 6
+    BEGUN = 7
 
 
 class Frame(Value):
@@ -213,6 +221,11 @@ def is_name(name: str) -> bool:
 
 def _named(variable: bytes) -> str:
     return f"the environment variable {variable.partition(b'=')[0].decode('ascii', 'replace')}"
+
+
+def encode_begun(*, version: int = VERSION) -> bytes:
+    """Return the frame that says that from now on the daemon works on the request."""
+    return encode(Frame(kind=Kind.BEGUN, version=version, fields=()))
 
 
 def encode_run(run: Run, *, version: int = VERSION) -> bytes:

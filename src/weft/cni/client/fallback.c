@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,7 +61,20 @@ static const char *read_interpreter(const char *path, char *interpreter)
     return NULL;
 }
 
-int become_python(const char *plugin, const char *why)
+/* Makes `input` the stdin again; 0, or -1 with errno set. */
+static int give_back(const struct span *input)
+{
+    int fd = memfd_create("weft-cni-input", MFD_CLOEXEC), moved = -1;
+
+    if (fd < 0)
+        return -1;
+    if (write_all(fd, input->data, input->size) == 0 && lseek(fd, 0, SEEK_SET) == 0)
+        moved = dup2(fd, 0);
+    close(fd);
+    return moved;
+}
+
+int become_python(const char *plugin, const struct span *input, const char *why)
 {
     static char path[MAX_PATH], interpreter[MAX_PATH];
     const char *const arguments[] = {interpreter, "-I", "-m", "weft.cni", plugin, NULL};
@@ -72,6 +86,9 @@ int become_python(const char *plugin, const char *why)
     wrong = read_interpreter(path, interpreter);
     if (wrong)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and %s cannot be used: %s", why, path, wrong);
+    if (input && give_back(input) < 0)
+        return fail(CODE_AGAIN, "weftd does not answer (%s), and the input cannot be passed on: %s", why,
+                    strerror(errno));
     execv(interpreter, (char *const *)(uintptr_t)arguments);
     return fail(CODE_AGAIN, "weftd does not answer (%s), and %s, named in %s, cannot be executed: %s", why, interpreter,
                 path, strerror(errno));

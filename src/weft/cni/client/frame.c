@@ -130,12 +130,16 @@ int frame_send(int connection, enum kind kind, const struct span *fields, int co
 
 static int receive_all(int connection, unsigned char *at, size_t size)
 {
+    const unsigned char *start = at;
+
     while (size > 0) {
         ssize_t got = recv(connection, at, size, 0);
         if (got < 0 && errno == EINTR)
             continue;
         if (got == 0)
             errno = ECONNRESET;
+        if (got < 0 && errno == EAGAIN && at > start)
+            errno = ETIMEDOUT;
         if (got <= 0)
             return -1;
         at += got;
@@ -158,8 +162,10 @@ int frame_receive(int connection, struct frame *frame)
     errno = EBADMSG;
     if (size > MAX_PAYLOAD)
         return -1;
-    if (receive_all(connection, payload, size) < 0)
+    if (receive_all(connection, payload, size) < 0) {
+        errno = errno == EAGAIN ? ETIMEDOUT : errno;
         return -1;
+    }
     errno = EBADMSG;
     while (at < size) {
         size_t field;

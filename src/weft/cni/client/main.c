@@ -12,15 +12,26 @@
 
 #include "weft.h"
 
-static const char versions[] =
-    "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":"
-    "[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n";
-
 extern char **environ;
 
-static unsigned char input[MAX_PAYLOAD];
+/* What this process was called with: NULL for a command that is not set, `problem` NULL for a stdin that was not read. */
+struct call {
+    const char *plugin, *command, *problem;
+    struct span input;
+};
 
-/* Connects to the daemon; -1 with errno set when nobody answers there. */
+/* One byte more than is taken, so that the fallback sees as well that it is too much. */
+static unsigned char input[MAX_PAYLOAD + 1];
+
+static void limit_wait(int connection, int direction, int seconds)
+{
+    const struct timeval limit = {.tv_sec = seconds};
+
+    setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);
+}
+
+/* Connects to the daemon; -1 with errno set when nobody answers there. A full backlog is waited for as long as for
+ * sending. */
 static int connect_daemon(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -32,6 +43,7 @@ static int connect_daemon(const char *path)
     if (strlen(path) >= sizeof address.sun_path)
         return -1;
     strcpy(address.sun_path, path);
+    limit_wait(connection, SO_SNDTIMEO, SEND_SECONDS);
     return connect(connection, (struct sockaddr *)&address, sizeof address) < 0 ? -1 : connection;
 }
 
@@ -52,59 +64,54 @@ static const char *read_input(struct span *out)
         ssize_t got = read(0, input + used, sizeof input - used);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0)
+        if (got < 0) {
+            *out = (struct span){NULL, 0};
             return strerror(errno);
+        }
         used += (size_t)got;
+        *out = (struct span){input, used};
         if (used == sizeof input)
             return "more than 1 MiB";
-        if (got > 0)
-            continue;
-        *out = (struct span){input, used};
-        return "";
+        if (got == 0)
+            return "";
     }
 }
 
-/* Sends the request; 0, or -1 after an error object has been printed. */
-static int ask(int connection, const char *plugin)
+static int do_it_here(const struct call *call, const char *why)
+{
+    return become_python(call->plugin, call->input.data ? &call->input : NULL, why);
+}
+
+/* Sends the request; 0, -1 with errno set, or 1 after an error object has been printed. */
+static int ask(int connection, const struct call *call)
 {
     static struct span fields[MAX_FIELDS];
     struct descriptors with = {0};
-    const char *command = getenv("CNI_COMMAND"), *input_problem = "";
     size_t size = 0;
     int count = 5;
 
-    collect(&with, plugin, getenv("CNI_NETNS"));
-    fields[4] = (struct span){input, 0};
-    /* Called by hand without CNI_COMMAND a plugin says what it is; it does not wait for a terminal. */
-    if (command && *command)
-        input_problem = read_input(&fields[4]);
-    fields[0] = text(plugin);
-    fields[1] = text(with.names);
-    fields[2] = text(with.netns_problem);
+    fields[0] = text(call->plugin);
+    fields[3] = text(call->problem ? call->problem : "");
+    fields[4] = call->problem && *call->problem ? text("") : call->input;
     for (char **variable = environ; *variable; variable++) {
         if (strncmp(*variable, "CNI_", 4))
             continue;
-        if (count == MAX_FIELDS) {
-            fail(CODE_ENVIRONMENT, "too many CNI_ variables in the environment");
-            return -1;
-        }
+        if (count == MAX_FIELDS)
+            return fail(CODE_ENVIRONMENT, "too many CNI_ variables in the environment");
         fields[count] = text(*variable);
         size += PREFIX_SIZE + fields[count++].size;
     }
-    if (size > MAX_PAYLOAD / 2) {
-        fail(CODE_ENVIRONMENT, "the CNI_ variables in the environment are too large");
-        return -1;
-    }
+    if (size > MAX_PAYLOAD / 2)
+        return fail(CODE_ENVIRONMENT, "the CNI_ variables in the environment are too large");
+    collect(&with, call->plugin, getenv("CNI_NETNS"));
+    fields[1] = text(with.names);
+    fields[2] = text(with.netns_problem);
     /* Names and variables come first, the configuration must fit into what they leave. */
     if (size + fields[4].size + PREFIX_SIZE * 5 + 512 > MAX_PAYLOAD) {
-        input_problem = "more than 1 MiB";
+        fields[3] = text("more than 1 MiB");
         fields[4].size = 0;
     }
-    fields[3] = text(input_problem);
-    if (frame_send(connection, CALL, fields, count, &with) == 0)
-        return 0;
-    fail(CODE_AGAIN, "the request could not be sent to weftd: %s", strerror(errno));
-    return -1;
+    return frame_send(connection, CALL, fields, count, &with);
 }
 
 /* Prints the answer and returns its exit status; 1 if it makes no sense. */
@@ -125,26 +132,57 @@ static int finish(const struct frame *done)
     return (int)exit_status;
 }
 
-static int converse(int connection)
+/* The daemon was lost after it had begun: what holds now, and what to do. */
+static int lost(const struct call *call, int error)
+{
+    const char *command = call->command ? call->command : "";
+    const char *then = !strcmp(command, "ADD") ? "call DEL, which removes what ADD has made, then ADD again"
+                                               : "call it again, it takes up what was left undone";
+
+    if (error == EAGAIN || error == ETIMEDOUT)
+        return fail(CODE_AGAIN, "weftd has begun %s and not answered for %d s: %s", command, ANSWER_SECONDS, then);
+    if (error == EBADMSG)
+        return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
+    return fail(CODE_AGAIN, "the connection to weftd was lost in the middle of %s (%s): %s", command, strerror(error),
+                then);
+}
+
+/* A daemon that hangs up may have said why before. */
+static int hung_up(int error)
+{
+    return error == EPIPE || error == ECONNRESET;
+}
+
+/* Until the daemon says that it has begun everything can be done here, without doubt: one that cannot say so, because
+ * this end is shut down, does not begin. */
+static int converse(int connection, const struct call *call)
 {
     static struct frame frame;
+    int begun = 0, closed = 0;
 
     for (;;) {
         if (frame_receive(connection, &frame) < 0) {
-            if (errno == EAGAIN)
-                return fail(CODE_AGAIN, "weftd has not answered for %d s", ANSWER_TIMEOUT);
-            return fail(CODE_AGAIN, "the connection to weftd was lost: %s", strerror(errno));
+            if (begun || (errno != EAGAIN && errno != ECONNRESET))
+                return lost(call, errno);
+            if (closed || errno == ECONNRESET)
+                return do_it_here(call, closed ? "it has not begun in time" : strerror(errno));
+            shutdown(connection, SHUT_RDWR);
+            closed = 1;
+            continue;
         }
         /* The header and `done` are the same in every version, so that a refusal can always be read. */
+        if (frame.kind == DONE && !begun && frame.version < VERSION)
+            return do_it_here(call, "it speaks an older version of the protocol");
         if (frame.kind == DONE)
             return finish(&frame);
-        if ((frame.kind != RUN && frame.kind != OPEN) || frame.version != VERSION)
+        if (frame.version != VERSION || frame.kind != (begun ? frame.kind == OPEN ? OPEN : RUN : BEGUN))
             return fail(CODE_AGAIN, "weftd speaks another version of the protocol: kind %d, version %u",
                         (int)frame.kind, frame.version);
-        if (frame.kind == OPEN && send_settings(connection, &frame) < 0)
-            return fail(CODE_AGAIN, "settings could not be passed to weftd: %s", strerror(errno));
-        if (frame.kind == RUN && run_delegate(connection, &frame) < 0)
-            return fail(CODE_AGAIN, "a delegate's answer could not be passed to weftd: %s", strerror(errno));
+        if (frame.kind == BEGUN)
+            limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS);
+        else if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
+            return fail(CODE_AGAIN, "what weftd has asked for could not be passed to it: %s", strerror(errno));
+        begun = 1;
     }
 }
 
@@ -162,25 +200,30 @@ static void open_standard_streams(void)
 
 int main(int argc, char **argv)
 {
-    const struct timeval limit = {.tv_sec = ANSWER_TIMEOUT};
-    const char *command = getenv("CNI_COMMAND"), *path = getenv("WEFT_CNI_SOCKET");
-    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
-    const char *plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "";
-    int connection;
+    const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    struct call call = {.plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "", .command = getenv("CNI_COMMAND")};
+    int connection, asked;
 
     open_standard_streams();
-    if (!*plugin || strlen(plugin) >= MAX_NAME)
+    if (!*call.plugin || strlen(call.plugin) >= MAX_NAME)
         return fail(CODE_AGAIN, "called by a name that no plugin has");
-    if (command && !strcmp(command, "VERSION"))
-        return write_all(1, versions, sizeof versions - 1) < 0;
+    if (call.command && !strcmp(call.command, "VERSION"))
+        return print_versions(call.plugin);
+    /* Called by hand without CNI_COMMAND a plugin says what it is; it does not wait for a terminal. All input is there
+     * before the daemon is asked, which waits for no one. */
+    if (call.command && *call.command)
+        call.problem = read_input(&call.input);
     connection = connect_daemon(path && *path ? path : WEFT_SOCKET);
     if (connection < 0)
-        return become_python(plugin, strerror(errno));
+        return do_it_here(&call, errno == EAGAIN ? "it accepts no connection" : strerror(errno));
     signal(SIGPIPE, SIG_IGN);
     if (!served_by_root(connection))
         return fail(CODE_AGAIN, "the daemon's socket is not served by root");
-    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (ask(connection, plugin) < 0)
-        return 1;
-    return converse(connection);
+    limit_wait(connection, SO_RCVTIMEO, BEGIN_SECONDS);
+    asked = ask(connection, &call);
+    if (asked > 0)
+        return asked;
+    if (asked < 0) /* it never begins what it has not got whole */
+        return do_it_here(&call, errno == EAGAIN ? "it does not read" : strerror(errno));
+    return converse(connection, &call);
 }

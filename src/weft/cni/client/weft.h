@@ -15,8 +15,20 @@
 #define WEFT_SOCKET "/run/weft/cni.sock"
 #endif
 
+/* Seconds. Together they are less than the two minutes that a runtime gives a plugin at the least: after them an error
+ * says what was seen, after the runtime's limit nothing does. */
+#ifndef SEND_SECONDS
+#define SEND_SECONDS 5          /* for the daemon to accept the connection, and to read what it is sent */
+#endif
+#ifndef BEGIN_SECONDS
+#define BEGIN_SECONDS 15        /* until it begins; longer than a request waits there for another one */
+#endif
+#ifndef ANSWER_SECONDS
+#define ANSWER_SECONDS 60       /* for each answer after that; longer than the daemon's own limit */
+#endif
+
 enum {
-    VERSION = 1,
+    VERSION = 2,
     HEADER_SIZE = 8,
     PREFIX_SIZE = 4,            /* the length in front of each field */
     MAX_PAYLOAD = 1 << 20,
@@ -24,10 +36,9 @@ enum {
     MAX_FDS = 32,               /* what the daemon takes */
     MAX_STDERR = 64 << 10,      /* what is kept of a delegate's log */
     MAX_NAME = 64,              /* bytes in a plugin's name */
-    ANSWER_TIMEOUT = 150,       /* seconds; longer than the daemon's own limit with a queue before it */
 };
 
-enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4, OPEN = 5, OPENED = 6 };
+enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4, OPEN = 5, OPENED = 6, BEGUN = 7 };
 
 /* Codes of the CNI specification, section "Error". */
 enum { CODE_ENVIRONMENT = 4, CODE_AGAIN = 11 };
@@ -55,7 +66,8 @@ struct descriptors {
 /* error.c: print a CNI error object on stdout; always returns 1, the exit status. */
 int fail(unsigned code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* frame.c: 0, or -1 with errno set; a frame that breaks the rules is EBADMSG, the end of the stream ECONNRESET. */
+/* frame.c: 0, or -1 with errno set; a frame that breaks the rules is EBADMSG, the end of the stream ECONNRESET. When
+ * nothing came in time it is EAGAIN, and ETIMEDOUT when only a part did. */
 int frame_send(int connection, enum kind kind, const struct span *fields, int count, const struct descriptors *with);
 int frame_receive(int connection, struct frame *frame);
 struct span text(const char *string);
@@ -72,7 +84,11 @@ int send_settings(int connection, const struct frame *asked);
 /* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. */
 int run_delegate(int connection, const struct frame *run);
 
-/* fallback.c: become the Python plugin; returns (with 1, an error having been printed) only if that fails. */
-int become_python(const char *plugin, const char *why);
+/* fallback.c: become the Python plugin, with `input` as its stdin unless that is NULL; returns (with 1, an error having
+ * been printed) only if that fails. */
+int become_python(const char *plugin, const struct span *input, const char *why);
+
+/* versions.c: answer VERSION for a plugin; returns the exit status. */
+int print_versions(const char *plugin);
 
 #endif
