@@ -112,8 +112,12 @@ class Site:
         directory = self.store / network
         if not directory.exists():
             return {}
-        names = [path for path in directory.iterdir() if path.name[0].isdigit() or ":" in path.name]
-        return {path.name: path.read_bytes() for path in names}
+        found = {}
+        for path in directory.iterdir():
+            if path.name[0].isdigit() or ":" in path.name:
+                with suppress(FileNotFoundError):  # freed since it was listed
+                    found[path.name] = path.read_bytes()
+        return found
 
     def env(
         self,
