@@ -53,6 +53,39 @@ def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
         }
 
 
+def test_ps_tells_of_a_store_that_does_not_answer_and_of_one_that_ended():
+    with lab("--nodes", "1", "--pods", "0") as running:
+        assert running.ps()["store_state"] == "ready"
+        threads = Path(f"/proc/{running.supervisor()}/task").iterdir()
+        children = [child for thread in threads for child in (thread / "children").read_text().split()]
+        [etcd] = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text() == "etcd\n"]
+        os.kill(etcd, signal.SIGSTOP)
+        assert running.ps()["store_state"] == "silent"
+        os.kill(etcd, signal.SIGKILL)
+        assert "store http://172.31.0.1:2379 exited -9\n" in running.weft("ps").stdout
+
+
+def test_a_lab_with_one_pod_is_told_nothing_of_several():
+    name = new_name()
+    ran = weft("lab", "up", "--name", name, "--nodes", "1", "--pods", "1")
+    try:
+        for said in (
+            "1 node made\n",
+            "ready: 1 of 1 daemon\n",
+            "1 pod started\n",
+            f"run --lab {name} POD --node node1\n",
+        ):
+            assert said in ran.stderr
+        for said in ("pingall", "every other"):
+            assert said not in ran.stderr
+        ran = weft("lab", "ping", "--lab", name, "node1", "pod1-1")
+        assert "pingall" not in ran.stderr
+        weft("lab", "run", "--lab", name, "other", "--node", "node1")
+        assert "4 cells tried, from 3 pods and nodes to 2 pods" in weft("lab", "pingall", "--lab", name).stdout
+    finally:
+        weft("lab", "down", name)
+
+
 def test_exec_enters_the_whole_node_and_returns_its_status(running):
     assert running.run("node1", "hostname") == "node1\n"
     assert "FLANNEL_SUBNET=" in running.run("node1", "cat", "/run/flannel/subnet.env")

@@ -211,7 +211,7 @@ def test_up_takes_the_place_of_a_dead_lab():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("after", ["nodes stand", "daemons are ready"])
+@pytest.mark.parametrize("after", ["nodes made", "of 4 daemons"])
 def test_an_interrupted_up_leaves_nothing(number, after):
     name = new_name()
     with subprocess.Popen(

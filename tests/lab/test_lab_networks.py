@@ -115,7 +115,7 @@ def test_pingall_of_fewer_than_two_pods_proves_nothing_and_says_so():
     with lab("--nodes", "1", "--pods", "1") as running:
         ran = running.weft("pingall", check=False)
         assert ran.returncode == 2
-        assert "LAB-002 pingall: a lab with 1 pods; expected two pods at least" in ran.stderr
+        assert "LAB-002 pingall: a lab with 1 pod; expected two pods at least" in ran.stderr
         running.weft("run", "second", "--node", "node1")
         assert running.json("pingall")["tried"] == 2 + 2
 

@@ -16,6 +16,7 @@ from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.lab.speaking import next_commands, output_option, show_report
 from weft.lab.which import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import counted
 
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
 
@@ -124,7 +125,7 @@ def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
     place = start.find(base(), lab)
     report, option = ask(place, wanted, PingReport), within(place)
     show_report(output, report, show.ping(report))
-    next_commands(output, f"weft lab capture{option} {source} --out packets.pcapng", f"weft lab pingall{option}")
+    next_commands(output, f"weft lab capture{option} {source} --out packets.pcapng", f"weft lab ps{option}")
     return 0 if report.reached == report.tried else 1
 
 
@@ -203,9 +204,9 @@ def capture(
             Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
         ) from None
     if path is None:
-        click.echo(f"{packets} packets", err=True)
+        click.echo(counted(packets, "packet"), err=True)
         return
-    show_report(output, {"file": str(out), "packets": packets}, f"{packets} packets in {out}\n")
+    show_report(output, {"file": str(out), "packets": packets}, f"{counted(packets, 'packet')} in {out}\n")
     next_commands(output, f"wireshark {out}", f"tcpdump -n -T vxlan -r {out}")
 
 

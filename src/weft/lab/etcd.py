@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from weft.lab import underlay
+from weft.lab import health, underlay
 from weft.lab.children import Child
 from weft.lab.filesystem import ETCD_DATA
 from weft.lab.processes import Processes
@@ -65,6 +65,13 @@ def command(binary: str, families: Sequence[Family]) -> list[str]:
         "--heartbeat-interval=10",
         "--election-timeout=100",
     ]
+
+
+async def state(etcd: Child | None, families: Sequence[Family]) -> str:
+    """Return `ready`, `not ready` or `silent` as the store answers, or `exited N` if it has ended."""
+    if etcd is not None and etcd.ended.done():
+        return f"exited {etcd.ended.result()}"
+    return await health.store(underlay.address(families[0]).ip, _PORT)
 
 
 async def ready(etcd: Child, processes: Processes, lab: Lab) -> None:

@@ -66,7 +66,9 @@ def up(
     show_report(output, report, show.lab(report))
     first, option = report.nodes[0].name, within(places.make(base(), wanted.name))
     end = f"weft lab down{option.removeprefix(' --lab')}"
-    next_commands(output, f"weft lab pingall{option}", f"weft lab exec{option} {first} -- ip route", end)
+    # One pod alone has no other to reach.
+    use = f"weft lab pingall{option}" if len(report.pods) > 1 else f"weft lab run{option} POD --node {first}"
+    next_commands(output, use, f"weft lab exec{option} {first} -- ip route", end)
 
 
 @click.command()

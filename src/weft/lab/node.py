@@ -11,6 +11,7 @@ from weft.cni import conflist
 from weft.kernel.rtnl import Rtnl
 from weft.lab import etcd, filesystem, health, underlay
 from weft.lab.children import Child
+from weft.lab.health import Health
 from weft.lab.inside import Inside, Room
 from weft.lab.processes import Processes
 from weft.lab.report import NodeReport
@@ -57,13 +58,18 @@ class RunningNode(Value, frozen=False):
         """Return what there is to see of it."""
         assert self.daemon is not None  # noqa: S101 - only a lab that is up reports
         ended = self.daemon.ended
+        if ended.done():
+            found = Health(state=f"exited {ended.result()}")
+        else:
+            found = await health.daemon(inside, self.room)
         env = self.subnet_env()
         return NodeReport(
             name=self.spec.name,
             underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
             subnets=[str(net) for net in env.subnets],
             mtu=env.mtu,
-            daemon=f"exited {ended.result()}" if ended.done() else await health.state(inside, self.room),
+            daemon=found.state,
+            problems=list(found.problems),
             pid=self.daemon.pid,
         )
 

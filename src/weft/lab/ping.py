@@ -25,6 +25,7 @@ from weft.lab.spec import Family
 from weft.lab.world import World
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
+from weft.model.text import counted
 from weft.model.value import Value, field
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
@@ -76,7 +77,7 @@ async def everything(world: World) -> PingReport:
         problem = Problem(
             code="LAB-002",
             where="pingall",
-            seen=f"a lab with {len(world.pods)} pods",
+            seen=f"a lab with {counted(len(world.pods), 'pod')}",
             expected="two pods at least",
             hint="'weft lab run POD --node NODE' starts another.",
         )

@@ -11,6 +11,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env.
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
+    `problems` are what it says of its parts that are not as they should be;
     `pid` is its process number inside the lab.
     """
 
@@ -19,6 +20,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     subnets: list[str]
     mtu: int
     daemon: str
+    problems: list[str]
     pid: int
 
 
@@ -33,12 +35,16 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL."""
+    """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
+
+    `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
+    """
 
     name: str
     backend: str
     families: list[Family]
     store: str
+    store_state: str
     network: msgspec.Raw
     nodes: list[NodeReport]
     pods: list[PodReport]

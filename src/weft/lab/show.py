@@ -6,6 +6,7 @@ from typing import Final
 
 from weft.lab.report import Cell, LabReport, PingReport
 from weft.model.table import table
+from weft.model.text import counted
 
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14
@@ -15,7 +16,7 @@ _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
 def lab(report: LabReport) -> str:
     """Return the lab's head, its nodes and its pods."""
     families = " and ".join(f"IPv{family}" for family in report.families)
-    head = f"lab {report.name}: {report.backend}, {families}, store {report.store}\n"
+    head = f"lab {report.name}: {report.backend}, {families}, store {report.store} {report.store_state}\n"
     nodes = table(
         ("NODE", "UNDERLAY", "POD SUBNET", "MTU", "DAEMON"),
         (
@@ -23,6 +24,7 @@ def lab(report: LabReport) -> str:
             for node in report.nodes
         ),
     )
+    nodes += "".join(f"{node.name}: {problem}\n" for node in report.nodes for problem in node.problems)
     if not report.pods:
         return f"{head}\n{nodes}"
     pods = table(("POD", "NODE", "ADDRESS"), ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods))
@@ -46,7 +48,7 @@ def pingall(report: PingReport) -> str:
     sources = len({cell.source for cell in report.cells})
     targets = len({cell.target for cell in report.cells})
     return text + (
-        f"{report.tried} cells tried, from {sources} pods and nodes to {targets} pods: "
+        f"{counted(report.tried, 'cell')} tried, from {sources} pods and nodes to {counted(targets, 'pod')}: "
         f"{report.reached} reached with the source's own address, {len(faults)} not\n"
     )
 

@@ -14,7 +14,7 @@ import msgspec
 from weft.cni import install
 from weft.kernel.rtnl import Rtnl
 from weft.lab import etcd, filesystem, health, node, pod, spec, underlay
-from weft.lab.children import Children
+from weft.lab.children import Child, Children
 from weft.lab.inside import Inside
 from weft.lab.node import RunningNode
 from weft.lab.pod import RunningPod
@@ -23,6 +23,7 @@ from weft.lab.report import LabReport, PodReport
 from weft.lab.watch import Arrivals
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Net
+from weft.model.text import counted
 from weft.model.value import replace
 
 _PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
@@ -45,6 +46,7 @@ class World:
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
         self._rtnl = Rtnl.open()
+        self._store: Child | None = None
         self._changing: set[str] = set()  # pods that come or go
 
     async def up(self, note: Note) -> None:
@@ -52,7 +54,7 @@ class World:
         families = self.lab.families
         binary = etcd.program(self.processes.environ)
         underlay.make_switch(self._rtnl, families)
-        store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
+        self._store = store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
             group.create_task(asyncio.to_thread(install.install, filesystem.PLUGINS))
@@ -64,7 +66,7 @@ class World:
             for wanted in self.lab.pods:
                 group.create_task(self._run_through(gate, wanted))
         self._name_hosts()
-        note(f"{len(self.pods)} pods run")
+        note(f"{counted(len(self.pods), 'pod')} started")
         # A daemon opens its health port when the network works, and says so there itself.
         for running in self.nodes.values():
             await health.ready(self.inside, running.room)
@@ -142,6 +144,7 @@ class World:
             backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
             families=list(self.lab.families),
             store=etcd.url(self.lab.families),
+            store_state=await etcd.state(self._store, self.lab.families),
             network=msgspec.Raw(self.lab.network.encode()),
             nodes=await asyncio.gather(*nodes),
             pods=[running.report() for running in self.in_order()],
@@ -163,7 +166,7 @@ class World:
             underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
             self.nodes[wanted.name] = running
-        note(f"{len(self.nodes)} nodes stand")
+        note(f"{counted(len(self.nodes), 'node')} made")
 
     async def _start_daemons(self, note: Note) -> None:
         nodes = list(self.nodes.values())
@@ -174,14 +177,15 @@ class World:
             async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
                 for number, running in enumerate(nodes, 1):
                     await node.daemon_ready(running, self.processes)
-                    note(f"{number} of {len(nodes)} daemons are ready")
+                    note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
                 subnets = {net for running in nodes for net in running.subnet_env().subnets}
                 for running in nodes:
                     while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
                         await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             raise Unavailable(self._late(subnets)) from None
-        note("every node has a route to every other")
+        if len(nodes) > 1:
+            note("every node has a route to every other")
 
     def _late(self, subnets: AbstractSet[Net]) -> Problem:
         for name, running in self.nodes.items():
@@ -204,8 +208,10 @@ class World:
 
 async def _check_daemon(on: RunningNode, inside: Inside) -> None:
     """Raise `Unavailable` if the node's daemon runs and does not answer: its plugins would wait for it for minutes."""
-    if on.daemon is None or on.daemon.ended.done() or await health.state(inside, on.room, _LONGEST) != "silent":
-        return  # plugins do without one that has ended
+    if on.daemon is None or on.daemon.ended.done():
+        return  # plugins do without it
+    if (await health.daemon(inside, on.room, _LONGEST)).state != "silent":
+        return
     hint = f"If it was stopped, 'weft lab exec {on.spec.name} -- kill -CONT {on.daemon.pid}' lets it go on."
     seen = f"process {on.daemon.pid} runs and does not answer within {_LONGEST:.0f} s"
     raise Unavailable(Problem(code="LAB-002", where=f"weftd of {on.spec.name}", seen=seen, hint=hint))
