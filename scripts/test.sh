@@ -2,10 +2,9 @@
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
-#   system    stores, kernel objects and the daemon; two at a time, in a network namespace of their own, so that not
-#             even a faulty test can reach the machine's
-#   campaign  kill -9 at seeded points, and hostile input; for minutes at most, with seeds and counts printed
-#   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, in a namespace as above
+#   system    stores, kernel objects and the daemon; two at a time, apart from the machine: scripts/apart.sh
+#   campaign  kill -9 at seeded points, and hostile input; for minutes at most, with seeds and counts printed; apart
+#   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
 #   mutants   small changes of the source, another 30 each run, each of which a test ought to notice
 #   lab       several real nodes, and the commands of the docs; one at a time
@@ -25,17 +24,17 @@ stage() {
     timeout --foreground --kill-after=20 "$limit" "$@" || code=$?
     printf '%s\t%s\t%s\n' "$name" "$(awk "BEGIN { print $EPOCHREALTIME - $start }")" $code >>$reports/stages.tsv
 }
-apart=(unshare --net sh -c 'ip link set lo up && exec "$@"' sh)
+apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
 stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
-stage 'system tests' 900 "${apart[@]}" $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
+stage 'system tests' 900 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
 # How many of 30 are noticed is chance: where nine in ten are, fewer than 20 are once in 10,000 runs.
 stage 'mutants' 330 $bin/python -m tests.mutants --sample 30 --minutes 4 --floor 65
-stage 'kills and hostile input' 600 $bin/python $(pytest_of campaign) -s tests/campaign
-stage 'real runtimes' 600 "${apart[@]}" $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
+stage 'kills and hostile input' 600 $apart $bin/python $(pytest_of campaign) -s tests/campaign
+stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
