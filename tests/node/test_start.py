@@ -252,3 +252,22 @@ def test_without_its_own_device_a_node_is_not_ready_and_says_why(cluster: Cluste
     node.netns.run("ip link del foreign")
     node.wait_ready()
     assert len(node.lines("VTEP-002")) == 1
+
+
+def test_a_node_that_waits_for_room_looks_again_at_store_and_machine(cluster: Cluster):
+    """Both may have changed by the time that somebody makes room: days later, on another address."""
+    cluster.configure(SubnetMin="10.5.100.0", SubnetMax="10.5.101.0")
+    cluster.peers((100, 101))
+    node = cluster.node(1).spawn()
+    node.says("waiting for a lease: LEASE-003")
+    node.ip("address add 172.31.0.61/24 dev eth0")
+    node.ip("address del 172.31.0.1/24 dev eth0")
+    node.says("uplink eth0 .* with 172.31.0.61")
+    node.ip("address del 172.31.0.61/24 dev eth0")
+    node.says("waiting for a lease: IFACE-001")
+    node.ip("address add 172.31.0.62/24 dev eth0")
+    node.says("uplink eth0 .* with 172.31.0.62")
+    cluster.etcd.delete(cluster.key("10.5.101.0-24"))
+    node.wait_ready()
+    assert str(node.v4) == "10.5.101.0/24"
+    assert json.loads(cluster.leases()["10.5.101.0-24"].value)["PublicIP"] == "172.31.0.62"

@@ -18,7 +18,7 @@ from weft.daemon import memory
 from weft.daemon.memory import Memory
 from weft.daemon.world import Moment
 from weft.model.cluster import StoreEvent
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.errors import ConfigError, Unavailable, WeftError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace
 from weft.wire.etcd import Subnets
@@ -77,9 +77,13 @@ class Leasing:
 
     async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:
         """Take a lease and remember it. Raises `Unavailable`."""
-        own = await self._store.acquire(
-            self._netconf, attrs, previous=previous, recorded=self._memory.own, listing=self._listing
-        )
+        try:
+            own = await self._store.acquire(
+                self._netconf, attrs, previous=previous, recorded=self._memory.own, listing=self._listing
+            )
+        except WeftError:
+            self._listing = None  # the store may say something else by the next try
+            raise
         await self._took(own)
         log.info("lease %s, public IP %s", own.lease.id, attrs.public_ip or attrs.public_ipv6)
         return own

@@ -54,9 +54,11 @@ class Network:
         status: Status,
         clock: Callable[[], float],
     ) -> None:
+        # Both may have changed since the machine was looked at and before notices come.
         self.uplink_changed = asyncio.Event()
+        self.uplink_changed.set()
         self.addresses_changed = asyncio.Event()
-        self.addresses_changed.set()  # since `addresses` were listed and notices come
+        self.addresses_changed.set()
         # The uplink's name and index, for the monitor to read when a notice comes.
         self.uplinks: set[str | int] = set()
         self.uplink_problem: Problem | None = None

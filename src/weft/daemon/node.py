@@ -55,6 +55,7 @@ class Node:
         self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
+        self._chosen = ""  # the uplink, and why
 
     async def run(self) -> None:
         """Serve this node."""
@@ -92,7 +93,9 @@ class Node:
         for claimed in instance.claim(names):
             held.callback(claimed.close)
         kernel.devices = devices
-        await self._acquire(leasing, inputs, (previous.subnet_v4, previous.subnet_v6))
+        last = previous.subnet_v4, previous.subnet_v6
+        while not await self._acquire(leasing, inputs, last):
+            snapshot, inputs = await self._look_again(netconf, leasing, kernel, inputs)
         status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
@@ -143,9 +146,11 @@ class Node:
     async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
         facts, why = await start.look_around(self._options, netconf, kernel, snapshot)
-        log.info("%s", why)
-        for problem in overlaps(netconf, facts):
-            log.warning("%s", problem)
+        if why != self._chosen:
+            log.info("%s", why)
+            for problem in overlaps(netconf, facts):
+                log.warning("%s", problem)
+            self._chosen = why
         own = start.settle_identity(self._directory, self._world, snapshot, netconf, facts)
         if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):
             log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
@@ -154,6 +159,20 @@ class Node:
         if listing is not None:
             own = start.without_clones(own, leasing.elders(listing), self._directory, self._world, facts=facts)
         return start.make_inputs(self._options, netconf, facts, own)
+
+    async def _look_again(
+        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs
+    ) -> tuple[Snapshot, Inputs]:
+        """Find out what this machine is now, after there was no lease: waiting may take days."""
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS)
+            snapshot = await kernel.snapshot()
+            try:
+                inputs = await self._look(netconf, leasing, kernel, snapshot)
+            except ConfigError as error:
+                self._wait(error.problems[0])
+            else:
+                return snapshot, replace(inputs, former_networks=before.former_networks)
 
     async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor | None]:
         tools = Tools()
@@ -183,24 +202,23 @@ class Node:
             return False
         return True
 
-    async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> None:
-        """Take a lease, for as long as it takes; while the store is away, the one of an earlier run will do."""
-        attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
-        said = ""
-        while True:
-            try:
-                await leasing.acquire(attrs, previous)
-            except Unavailable as error:
-                problem = error.problems[0]
-                if problem.code == "STORE-001" and leasing.use_recorded():
-                    log.warning("%s; using the lease of before", problem)
-                    return
-                if str(problem) != said:
-                    log.warning("waiting for a lease: %s", problem)
-                said, self._status.waiting = str(problem), problem
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                return
+    async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> bool:
+        """Take a lease; while the store is away, the one of an earlier run will do. False when there is none now."""
+        try:
+            await leasing.acquire(BACKENDS[inputs.netconf.backend].advertise(inputs), previous)
+        except Unavailable as error:
+            problem = error.problems[0]
+            if problem.code == "STORE-001" and leasing.use_recorded():
+                log.warning("%s; using the lease of before", problem)
+                return True
+            self._wait(problem)
+            return False
+        return True
+
+    def _wait(self, problem: Problem) -> None:
+        if self._status.waiting != problem:
+            log.warning("waiting for a lease: %s", problem)
+        self._status.waiting = problem
 
     def _ready(self, network: Network) -> None:
         """Pods can be attached from now on; whether all is well is another matter, and said."""
