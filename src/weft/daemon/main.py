@@ -1,11 +1,10 @@
 """`weftd`: flags and environment in, exit status out; nothing else in the daemon reads argv, environment or clock.
 
-Exit status: 0 after a stop, `--help` and `--version`; 1 when the node cannot be served; 2 for a command line or
-environment that cannot be understood.
+Exit status: 0 after a stop that a signal asked for, `--help` and `--version`; 1 when the node cannot be served, or
+a fault of ours ended the daemon; 2 for a command line or environment that cannot be understood.
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -18,6 +17,7 @@ from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon import logs
 from weft.daemon.node import Node
+from weft.daemon.supervise import CODE, outcome
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
 
@@ -59,8 +59,11 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 async def _serve(options: Options, environ: Mapping[str, str]) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     world = real(environ.get("NOTIFY_SOCKET", ""))
+    stopping = False
 
     def stop(number: signal.Signals) -> None:
+        nonlocal stopping
+        stopping = True
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)  # a second signal kills at once, even while nobody reads the log
@@ -70,36 +73,35 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
-    status = 0
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await Node(options, world).run()
-    except* ConfigError as group:
-        for problem in _problems(group):
-            log.error("%s", problem)  # noqa: TRY400 - the problem says all there is; a traceback would hide it
-        status = 1
-    except* PermissionError as group:
-        log.error("%s", _forbidden(group))  # noqa: TRY400 - as above
-        status = 1
-    return status
+        fault = await outcome(Node(options, world).run)
+    except asyncio.CancelledError as error:
+        if stopping:
+            return 0
+        fault = error
+    except Exception as error:  # noqa: BLE001 - while it stopped, or the user must act: `_explain` says which
+        fault = error
+    _explain(fault or RuntimeError("it returned"))
+    return 1
 
 
-def _forbidden(group: BaseExceptionGroup[PermissionError]) -> Problem:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    expected = "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN"
-    return Problem(code="HOST-002", where="weftd", seen=str(error), expected=expected, hint="Run weftd as root")
-
-
-def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
-    found: list[str] = []
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            found += _problems(error)
-        else:
-            found += [str(problem) for problem in error.problems]
-    return found
+def _explain(fault: BaseException) -> None:
+    """Say why the daemon ends."""
+    if isinstance(fault, BaseExceptionGroup):
+        for each in fault.exceptions:
+            _explain(each)
+    elif isinstance(fault, ConfigError):
+        for problem in fault.problems:
+            log.error("%s", problem)
+    elif isinstance(fault, PermissionError):
+        expected = "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN"
+        log.error(
+            "%s", Problem(code="HOST-002", where="weftd", seen=str(fault), expected=expected, hint="Run weftd as root")
+        )
+    else:
+        hint = "What is in the kernel stays. Start weftd again, and report this with the lines below"
+        problem = Problem(code=CODE, where="weftd", seen=f"a fault in weft ends it: {fault!r}", hint=hint)
+        log.critical("%s", problem, exc_info=fault)
 
 
 if __name__ == "__main__":

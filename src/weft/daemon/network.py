@@ -15,11 +15,13 @@ from weft.daemon.kernel import NodeKernel
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.subnetfile import SubnetFile
+from weft.daemon.supervise import Supervisor
 from weft.desired.firewall import rule_sets
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.roster import Roster
 from weft.kernel.events import Monitor
+from weft.kernel.nfmonitor import Monitor as RuleMonitor
 from weft.kernel.notices import AddressMoved, Notice, Resync, Seen, UplinkChanged
 from weft.kernel.notices import Lost as LinkLost
 from weft.model.cluster import Listed, Lost, StoreEvent
@@ -229,6 +231,15 @@ class Network:
             mtu=self._backend.mtu(inputs),
             ip_masq=inputs.ip_masq,
         )
+
+    def start(self, parts: Supervisor, monitor: Monitor, rules: RuleMonitor | None, *, sweep: float) -> None:
+        """Keep everything up from now on; rules are looked at every `sweep` seconds."""
+        if self.rules is not None:
+            keeper = self.rules
+            parts.start("rules", lambda: keeper.run(rules, sweep=sweep), again=keeper.look_again)
+        parts.start("routes", self._loop.run, again=self._loop.look_again)
+        lost = Resync("notices may have been lost")
+        parts.start("notices", lambda: self.listen(monitor), again=lambda: self.notice(lost))
 
     async def listen(self, monitor: Monitor) -> None:
         """Take notices until cancelled."""

@@ -7,7 +7,8 @@ readiness (flannel.md §1.5, with the differences of docs/compat.md). Stopping r
 import asyncio
 import gc
 import logging
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from weft.daemon.network import Network
 from weft.daemon.notify import notify
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.services import start_cni, start_health
+from weft.daemon.supervise import Supervisor
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
@@ -31,6 +33,7 @@ from weft.kernel.firewall import Firewall, Tooling
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.tools import Tools
+from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -62,11 +65,12 @@ class Node:
         instance.take_directory(self._directory)
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
-                start_health(self._options, tasks, self._status)
-                start_cni(self._options, tasks, self._status, self._up)
-                await self._start(tasks, held)
+                parts = Supervisor(tasks, self._status)
+                start_health(self._options, parts, self._status)
+                start_cni(self._options, parts, self._status, self._up)
+                await self._start(tasks, parts, held)
 
-    async def _start(self, tasks: asyncio.TaskGroup, held: ExitStack) -> None:
+    async def _start(self, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         options, status = self._options, self._status
         store = start.open_store(options, self._world)
         held.callback(store.close)
@@ -122,7 +126,8 @@ class Node:
         )
         held.callback(monitor.close)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
-        async with aclosing(leasing.watch()) as events:
+        async with AsyncExitStack() as closing:
+            events = await closing.enter_async_context(aclosing(leasing.watch()))
             if leasing.confirmed:
                 network.take(await anext(events))
             if network.loop.complete:
@@ -132,16 +137,14 @@ class Node:
             await network.bring_up()
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
-            sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
-            if network.rules is not None:
-                tasks.create_task(network.rules.run(rule_monitor, sweep=sweep))
-            for work in (network.loop.run(), network.listen(monitor)):
-                tasks.create_task(work)
-            upkeep.start(tasks)
-            async for event in events:
-                network.take(event)
-                if network.loop.complete:
-                    leasing.saw(network.leases)
+            closing.pop_all()  # who follows it closes it
+        sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
+        network.start(parts, monitor, rule_monitor, sweep=sweep)
+        upkeep.start(parts)
+        watches = [events]
+        await parts.keep(
+            "other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing)
+        )
 
     async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
@@ -239,3 +242,12 @@ class Node:
         # What the start has made is there to stay: the collector need not walk over it again and again.
         gc.freeze()
         gc.enable()
+
+
+async def _follow(watch: AsyncGenerator[StoreEvent, None], network: Network, leasing: Leasing) -> None:
+    """Take what the store says, for ever."""
+    async with aclosing(watch) as events:
+        async for event in events:
+            network.take(event)
+            if network.loop.complete:
+                leasing.saw(network.leases)

@@ -129,6 +129,11 @@ class Reconciler:
         while True:
             await self.surely(await self.wake.next(at_most=SWEEP_SECONDS))
 
+    def look_again(self) -> None:
+        """Have everything looked at and decided anew, as if nothing was known."""
+        self.wake.inputs()
+        self.wake.everything()
+
     async def surely(self, dirty: Dirty) -> None:
         """One round that is made again, with everything, until the kernel has answered."""
         while True:

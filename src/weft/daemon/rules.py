@@ -56,6 +56,11 @@ class RuleKeeper:
                 return Problem(code=REPAIR_CODE, where="firewall rules", seen=seen, hint=f"Find it. {hint}")
         return None
 
+    def look_again(self) -> None:
+        """Have everything looked at and made as wanted, as if nothing was known."""
+        self._wake.inputs()
+        self._wake.everything()
+
     async def install(self) -> None:
         """Make the kernel hold what is wanted, where it does not yet: `apply` looks first."""
         self._wake.take()

@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from weft.config.options import Options
+from weft.daemon.supervise import Supervisor
 from weft.model.errors import Unavailable
 from weft.model.status import Status
 
@@ -15,15 +16,21 @@ log = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 0.3
 
 
-def start_health(options: Options, tasks: asyncio.TaskGroup, status: Status) -> None:
+def start_health(options: Options, parts: Supervisor, status: Status) -> None:
     """Serve health if a port is given."""
     if options.healthz_port:
         from weft.web import health
 
-        tasks.create_task(health.serve(health.bind(str(options.healthz_ip), options.healthz_port), status))
+        bound = [health.bind(str(options.healthz_ip), options.healthz_port)]  # now: a busy port is noticed at once
+
+        async def serve() -> None:
+            listening = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
+            await health.serve(listening, status)
+
+        parts.start("health", serve)
 
 
-def start_cni(options: Options, tasks: asyncio.TaskGroup, status: Status, up: asyncio.Event) -> None:
+def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.Event) -> None:
     """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason."""
 
     async def serve() -> None:
@@ -33,7 +40,7 @@ def start_cni(options: Options, tasks: asyncio.TaskGroup, status: Status, up: as
         with ExitStack() as held:
             await _serve_cni(options, status, held)
 
-    tasks.create_task(serve())
+    parts.start("cni", serve)
 
 
 async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:

@@ -11,6 +11,7 @@ from weft.daemon import start
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
+from weft.daemon.supervise import Supervisor
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -47,18 +48,15 @@ class Upkeep:
         self._to_tell = asyncio.Event()
         self._refused_uplink = ""  # why the uplink as it is now cannot be used
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self, parts: Supervisor) -> None:
         """Start all of it."""
-        for work in (
-            self._keep_lease(),
-            self._watch_expiry(),
-            self._follow_uplink(),
-            self._follow_addresses(),
-            self._tell_peers(),
-            self._network.subnet_file.keep(),
-            self._leasing.remember(),
-        ):
-            tasks.create_task(work)
+        parts.start("own lease", self._keep_lease)
+        parts.start("expiry", self._watch_expiry)
+        parts.start("uplink", self._follow_uplink, again=self._network.uplink_changed.set)
+        parts.start("addresses", self._follow_addresses, again=self._network.addresses_changed.set)
+        parts.start("lease's text", self._tell_peers, again=self._to_tell.set)
+        parts.start("subnet file", self._network.subnet_file.keep)
+        parts.start("memory", self._leasing.remember)
 
     def _attrs(self) -> LeaseAttrs:
         inputs = self._network.inputs

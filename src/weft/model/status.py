@@ -12,7 +12,8 @@ class Status(Value, frozen=False):
     `parts` are asked what is wrong with them now, when somebody asks: each is there from the time on that it can
     tell. `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
-    that are not served, or not whole.
+    that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was
+    started again.
     """
 
     waiting: Problem | None = None
@@ -21,6 +22,7 @@ class Status(Value, frozen=False):
     peers: int = 0
     peers_refused: int = 0
     count_failing: Callable[[], int] = int
+    faults: int = 0
 
     @property
     def peers_failing(self) -> int:

@@ -1,0 +1,102 @@
+"""The long-lived parts of the daemon: one that ends by a fault of ours is said, counted and started again.
+
+A fault costs its own part a moment, not the node its network. It stays visible: with its traceback the first time.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from traceback import extract_tb
+from typing import Final
+
+from weft.model.errors import ConfigError, Problem
+from weft.model.status import Status
+
+log = logging.getLogger(__name__)
+
+CODE: Final = "INST-002"
+FIRST_SECONDS: Final = 1.0
+MOST_SECONDS: Final = 60.0
+
+
+class Supervisor:
+    """Starts the parts in `tasks`. What they end with is `ConfigError` and `PermissionError` alone."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, status: Status) -> None:
+        self._tasks = tasks
+        self._status = status
+        self._shown: Counter[tuple[str, ...]] = Counter()
+
+    def start(self, name: str, part: Callable[[], Awaitable[None]], *, again: Callable[[], None] | None = None) -> None:
+        """Keep a part running beside the caller, as `keep` does."""
+        self._tasks.create_task(self.keep(name, part, again=again))
+
+    async def keep(
+        self, name: str, part: Callable[[], Awaitable[None]], *, again: Callable[[], None] | None = None
+    ) -> None:
+        """Run `part` until it returns or the caller is cancelled, and again, after `again`, when it ends otherwise.
+
+        `again` marks what the part may have left half done.
+        """
+        delay = FIRST_SECONDS
+        now = asyncio.get_running_loop().time
+        while True:
+            began = now()
+            fault = await outcome(part)
+            if fault is None:
+                return
+            if now() - began > MOST_SECONDS:
+                delay = FIRST_SECONDS
+            self._say(name, fault, delay)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, MOST_SECONDS)
+            if again is not None:
+                again()
+
+    def _say(self, name: str, fault: BaseException, delay: float) -> None:
+        self._status.faults += 1
+        kind = (name, *_kind(fault))
+        self._shown[kind] += 1
+        first = self._shown[kind] == 1
+        problem = Problem(
+            code=CODE,
+            where=f"weftd's part {name!r}",
+            seen=f"a fault in weft ended it: {fault!r}" + ("" if first else f" (seen {self._shown[kind]} times)"),
+            hint=f"It starts again in {delay:g} s. Report this, with the lines below"
+            if first
+            else f"It starts again in {delay:g} s",
+        )
+        log.error("%s", problem, exc_info=fault if first else None)
+
+
+async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
+    """Run `part` in a task of its own, so that no cancellation of its own is taken for the caller's.
+
+    Returns what ended it, None if it returned. Raises `ConfigError`, `PermissionError`, and `CancelledError` when it
+    is the caller that is cancelled.
+    """
+    task = asyncio.ensure_future(part())
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.result()
+        raise
+    try:
+        task.result()
+    except (ConfigError, PermissionError):
+        raise
+    except (Exception, asyncio.CancelledError) as fault:  # noqa: BLE001 - of whatever kind it is
+        return fault
+    return None
+
+
+def _kind(fault: BaseException) -> tuple[str, ...]:
+    """Faults of one kind have one type and one place."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    frames = extract_tb(fault.__traceback__)
+    return (type(fault).__name__, f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "")
