@@ -96,7 +96,7 @@ class TestReadingAndWriting:
 
     def test_a_directory_is_not_replaced(self, files: RootedFiles, root: Path):
         (root / "directory" / "content").mkdir(parents=True)
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(IsADirectoryError, match=r"Is a directory: ./directory.$"):
             files.replace("/directory", b"data")
         assert (root / "directory" / "content").is_dir()
         assert names(root) == ["directory"]

@@ -14,6 +14,7 @@ from tests.kernel.test_cni_flannel import REST, V4, add, config, delete, state_n
 from tests.support.cnidaemon import CHECKOUT, wait_for
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
+from tests.support.spoiling import WAYS, spoil
 from weft import cli
 from weft.cni import locks, sweep, sweeper
 from weft.cni.openat import open_root
@@ -55,6 +56,11 @@ def addresses(site: Site, network: str = "cbr0") -> dict[str, str]:
 def records(site: Site) -> set[str]:
     """The containers that anything is known of."""
     return {json.loads(path.read_text())["container"] for path in (site.directory / "state").rglob("*.json")}
+
+
+def records_of(site: Site) -> set[str]:
+    """As above, past what cannot be read."""
+    return {json.loads(path.read_text())["container"] for path in (site.directory / "state" / "ipam").glob("*.json")}
 
 
 def lose(pod: Netns) -> None:
@@ -376,14 +382,71 @@ def test_a_sweep_that_fails_is_told_once_and_tried_again(site, make_netns, caplo
     assert line.startswith("leaked attachment not freed: network=cbr0 container=c1 interface=eth0 error=")
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_that_cannot_be_read_ends_no_sweep_and_is_set_aside(site, make_netns, caplog, way):
+    pods = {name: make_netns() for name in ("c1", "c2")}
+    for name, pod in pods.items():
+        assert add(site, config(site), pod, id_=name).exit == 0
+    spoilt = [site.directory / "state" / subject / f"{'0' * 32}.json" for subject in ("attachments", "ipam", "flannel")]
+    for path in spoilt:
+        spoil(path, way)
+    lose(pods["c1"])
+    with closing(site.host.call(lambda: Sweeper(site.node))):
+        wait_for(lambda: set(addresses(site).values()) == {"c2"})
+        wait_for(lambda: len([line for line in caplog.messages if "STATE-001" in line]) == len(spoilt))
+    assert not any(os.path.lexists(path) for path in spoilt)
+    assert all(list(path.parent.glob("*.spoilt-1")) for path in spoilt)
+    assert "1 cannot be read" in caplog.text
+    assert sweep_all(site) == {}
+    assert delete(site, config(site), pods["c2"], id_="c2").exit == 0
+
+
+@pytest.mark.parametrize("way", ["directory", "fifo", "deep"])
+def test_a_pod_whose_records_are_spoilt_is_detached_and_its_successor_attached(site, make_netns, way):
+    pod = make_netns()
+    assert add(site, config(site), pod).exit == 0
+    for path in list((site.directory / "state").rglob("*.json")):
+        spoil(path, way)
+    assert delete(site, config(site), pod).exit == 0
+    assert addresses(site) == {}
+    # No sweep has been there yet: what is in the way makes room.
+    assert add(site, config(site), pod).exit == 0
+    assert records_of(site) == {"c1"}
+
+
+def test_many_spoilt_records_are_said_in_a_line_and_kept_within_bounds(site, make_netns, caplog):
+    add(site, config(site), make_netns())
+    directory = site.directory / "state" / "ipam"
+    for number in range(40):
+        spoil(directory / f"{number:032x}.json", "random" if number % 2 else "directory")
+    with closing(site.host.call(lambda: Sweeper(site.node))):
+        wait_for(lambda: "STATE-001" in caplog.text)
+    assert len([line for line in caplog.messages if "STATE-001" in line]) == 1
+    assert "40 cannot be read" in caplog.text
+    assert len(list(directory.glob("*.spoilt-*"))) <= 8
+    assert len(list(directory.iterdir())) <= 9
+
+
+def test_gc_says_what_it_has_set_aside(site, make_netns):
+    conf = config(site, cniVersion="1.1.0")
+    pod = make_netns()
+    assert add(site, conf, pod).exit == 0
+    path = site.directory / "state" / "ipam" / f"{'0' * 32}.json"
+    spoil(path, "fifo")
+    answer = site.call(
+        "flannel", "GC", {**conf, "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]}
+    )
+    assert answer.exit == 0
+    assert "STATE-001 records of ipam: 1 cannot be read" in answer.stderr
+    assert not path.exists()
+
+
 def test_what_a_death_while_writing_left_goes_at_the_second_look(site, make_netns):
     add(site, config(site), make_netns())
     state = site.directory / "state"
     left = [state / "ipam" / ".weft-1", state / "flannel" / ".weft-2", states(site) / ".weft-3"]
     for path in left:
         path.write_text("")
-    torn = state / "attachments" / f"{'0' * 32}.json"
-    torn.write_text("")
 
     def tidy(seen):
         with node_host(site.node) as host:
@@ -392,7 +455,6 @@ def test_what_a_death_while_writing_left_goes_at_the_second_look(site, make_netn
     seen = site.host.call(lambda: tidy(frozenset()))
     assert len(seen) == 3
     assert all(path.exists() for path in left)
-    assert not torn.exists()
     left[0].unlink()  # its writer lived
     assert site.host.call(lambda: tidy(seen)) == set()
     assert not any(path.exists() for path in left)
@@ -408,7 +470,8 @@ def weft(site: Site, *arguments: str, code: int = 0) -> str:
     (site.directory / "by-hand").mkdir(exist_ok=True)
     link = site.directory / "by-hand" / "cni"
     if not link.exists():
-        link.symlink_to(site.directory / "state")
+        (site.directory / "state").rename(link)
+        (site.directory / "state").symlink_to(link)
     ran = site.host.call(
         lambda: subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=os.environ)
     )

@@ -111,8 +111,8 @@ def test_torn_files_are_said_and_done_without(cluster: Cluster, content):
     for path in [*node.state_dir.glob("*/*.json*"), node.subnet_file]:
         path.write_bytes(content)
     node.start()
-    node.says(r"identity\.json cannot be read")
-    node.says(r"cluster\.jsonl cannot be read")
+    node.says(r"identity\.json: cannot be read")
+    node.says(r"cluster\.jsonl: cannot be read")
     assert (node.v4, node.macs["mac_v4"]) == before, "store and device still know"
     assert len(cluster.leases()) == 1
 

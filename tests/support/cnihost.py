@@ -81,7 +81,7 @@ class Site:
             return Node(
                 namespace=(own.st_dev, own.st_ino),
                 settings=Settings(settings),
-                state=RootedFiles(state),
+                state=RootedFiles(state, own=True),
                 boot_id=self.boot_id,
                 retire=self.retired.append,
                 lease_problem=lambda: self.lease_problem,

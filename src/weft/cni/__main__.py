@@ -11,7 +11,7 @@ _MAX_INPUT: Final = 1 << 20
 def main(plugin: str) -> int:
     """Serve one call of a plugin in this process; returns the exit status."""
     gc.disable()  # the process ends before there is anything to collect
-    from weft.cni import local
+    from weft.cni import local, state
 
     command = os.environ.get("CNI_COMMAND", "")
     stdin, problem = b"", ""
@@ -28,7 +28,7 @@ def main(plugin: str) -> int:
         os.environ,
         stdin=stdin,
         stdin_error=problem,
-        state_dir=os.environ.get("WEFT_STATE_DIR", local.DEFAULT_STATE_DIR),
+        state_dir=os.environ.get("WEFT_STATE_DIR", state.DEFAULT),
     )
     sys.stdout.buffer.write(done.stdout)
     sys.stdout.buffer.flush()

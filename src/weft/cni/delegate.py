@@ -13,7 +13,6 @@ from weft.cni.skel import Call
 from weft.model.attachment import Result
 from weft.wire import cnichain, cnijson
 from weft.wire.cni import CniError, failure
-from weft.wire.cnijson import JsonError
 
 # IPAM DEL of programs that could not be run, because their client had gone.
 _OWED: Final = "/owed"
@@ -107,11 +106,11 @@ def _pay(call: Call, ipam_type: str) -> None:
     """Run what is owed to this type in this network: now there is a client that can."""
     try:
         names = call.host.state.list(_OWED)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
         path = f"{_OWED}/{name}"
-        with suppress(FileNotFoundError, JsonError, CniError):
+        with suppress(OSError, ValueError, CniError):  # what cannot be read cannot be paid
             debt = cnijson.load(call.host.state.read(path))
             if (cnijson.text(debt, "type"), cnijson.text(debt, "network")) != (ipam_type, call.network):
                 continue

@@ -20,6 +20,8 @@ from struct import Struct
 from typing import Final, TypeVar
 
 from weft.cni.openat import encoded, openat2
+from weft.kernel import statefiles
+from weft.kernel.statefiles import Spoilt
 
 T = TypeVar("T")
 Aside = Callable[[], AbstractContextManager[None]]
@@ -40,11 +42,12 @@ _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, p
 
 
 class RootedFiles:
-    """Files below the directory that `root` describes."""
+    """Files below the directory that `root` describes; with `own` all of them are ours, and anything else is spoilt."""
 
-    def __init__(self, root: int, *, aside: Aside = nullcontext) -> None:
+    def __init__(self, root: int, *, own: bool = False, aside: Aside = nullcontext) -> None:
         """Serve files below `root`. What may take long happens inside `aside`."""
         self._root = root
+        self._own = own
         self._aside = aside
 
     def _open(self, path: str, flags: int, mode: int = 0) -> int:
@@ -61,18 +64,26 @@ class RootedFiles:
             return act(parent, name)
         except OSError as error:
             # What was done had a part of the path, or a temporary name; people know the whole.
-            error.filename, error.filename2 = path, None
-            raise
+            raise OSError(error.errno, error.strerror, path) from error
         finally:
             os.close(parent)
 
     def read(self, path: str) -> bytes:
-        """Return the whole content of a regular file."""
+        """Return the whole content of a regular file; `Spoilt` if it is none, or larger than any of ours."""
         # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; for files it means nothing.
-        fd = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if self._own else 0)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", path)
+            fd = self._open(path, flags)
+        except OSError as error:
+            if self._own and error.errno in statefiles.NO_FILE:
+                raise Spoilt(error.errno, "not a regular file", path) from None
+            raise
+        try:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise Spoilt(errno.EINVAL, "not a regular file", path)
+            if self._own and seen.st_uid not in (0, os.geteuid()):
+                raise Spoilt(errno.EINVAL, f"belongs to user {seen.st_uid}", path)
             parts: list[bytes] = []
             left = _MAX_READ
             while left >= 0:
@@ -81,7 +92,7 @@ class RootedFiles:
                 if len(parts[-1]) < wanted:  # less than asked for: that was the end
                     return b"".join(parts)
                 left -= wanted
-            raise OSError(errno.EFBIG, f"larger than {_MAX_READ} bytes", path)
+            raise Spoilt(errno.EFBIG, f"larger than {_MAX_READ} bytes", path)
         finally:
             os.close(fd)
 
@@ -132,6 +143,10 @@ class RootedFiles:
     def unlink(self, path: str) -> None:
         """Remove a name. A symbolic link is removed itself."""
         self._beside(path, lambda parent, name: os.unlink(name, dir_fd=parent))
+
+    def set_aside(self, path: str) -> str:
+        """Rename what lies there, so that the name is free; returns the new name, empty if that is impossible."""
+        return self._beside(path, lambda parent, name: statefiles.set_aside(name, directory=parent))
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, in no order."""

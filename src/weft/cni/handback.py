@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from weft.cni import install, installcommands, local
+from weft.cni import install, installcommands, state
 from weft.cni.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
@@ -17,7 +17,7 @@ from weft.wire.cni import CniError
 @click.option(
     "--state-dir",
     envvar="WEFT_STATE_DIR",
-    default=local.DEFAULT_STATE_DIR,
+    default=state.DEFAULT,
     show_default=True,
     help="The daemon's --state-dir.",
 )

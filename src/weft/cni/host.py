@@ -58,7 +58,7 @@ class Files(Protocol):
     """
 
     def read(self, path: str) -> bytes:
-        """Return the whole content of a regular file."""
+        """Return the whole content of a regular file; `Spoilt` if it is none, or larger than any of ours."""
         ...
 
     def write_new(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
@@ -81,6 +81,10 @@ class Files(Protocol):
         ...
 
     def unlink(self, path: str) -> None: ...
+
+    def set_aside(self, path: str) -> str:
+        """Rename what lies there, so that the name is free; returns the new name, empty if that is impossible."""
+        ...
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, in no order."""

@@ -22,7 +22,6 @@ from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
 
-DEFAULT_STATE_DIR: Final = "/var/lib/weft"
 _NO_DAEMON: Final = "weftd does not run on this node, so nobody writes it"
 # linux/magic.h
 _NSFS: Final = 0x6E736673

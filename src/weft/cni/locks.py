@@ -132,9 +132,12 @@ class ContainerLocks:
     def sweep(self) -> None:
         """Remove what a crash has left: tokens of turns that nobody holds."""
         for name in self._files.list(_TOKENS):
-            with suppress(BlockingIOError, ValueError), self._files.locks(_LOCKS) as locks:
+            with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
                 locks.take(int(name, 16))
-                self._files.unlink(f"{_TOKENS}/{name}")
+                try:
+                    self._files.unlink(f"{_TOKENS}/{name}")
+                except IsADirectoryError:
+                    self._files.set_aside(f"{_TOKENS}/{name}")
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from weft.cni.files import Aside, RootedFiles
 from weft.cni.host import Container, Ran, StoreViews
 from weft.cni.openat import open_root
 from weft.cni.settings import Settings, is_outside, open_all_settings
+from weft.cni.state import open_state
 from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
+from weft.model.errors import Problem
 from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -74,16 +76,17 @@ def open_node(
     retire: Callable[[int], None],
     lease_problem: Callable[[], str],
     unready: Callable[[], str] = lambda: "",
+    say: Callable[[Problem], None] = lambda _: None,
 ) -> Node:
-    """Open what a process that serves plugins needs, in its own namespaces and for its whole life."""
-    root = RootedFiles(open_root("/"))
-    state = os.path.join(state_dir, "cni")
-    root.makedirs(os.path.abspath(state), mode=0o700)
+    """Open what a process that serves plugins needs, in its own namespaces and for its whole life.
+
+    Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
+    """
     own = os.stat("/proc/thread-self/ns/net")
     return Node(
         namespace=(own.st_dev, own.st_ino),
         settings=Settings(open_all_settings()),
-        state=RootedFiles(open_root(state)),
+        state=open_state(state_dir, say),
         boot_id=RootedFiles(open_root("/proc")).read(_BOOT_ID).decode().strip(),
         retire=retire,
         lease_problem=lease_problem,

@@ -186,7 +186,8 @@ def _gc(call: Call) -> None:
         if kept is not None:
             portmapforms.undo(call.host, attachment, kept, note=call.note)
         portmapforms.forget(call.host, attachment)
-    portmapforms.discard_torn(call.host)
+    for problem in portmapforms.set_aside_torn(call.host):
+        call.note(str(problem))
     _collect_strangers(call)
 
 

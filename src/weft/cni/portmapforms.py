@@ -12,6 +12,7 @@ from weft.cni.skel import Call
 from weft.desired.portmap import Taken, is_of
 from weft.kernel.conntrack import forget_udp
 from weft.model.attachment import Attachment
+from weft.model.errors import Problem
 from weft.model.nftset import Element
 from weft.model.portmap import PortMap
 from weft.model.value import Value
@@ -70,9 +71,9 @@ def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
-def discard_torn(host: Host) -> None:
-    """Remove what was kept and cannot be read any more."""
-    record.discard_torn(host, _SUBJECT)
+def set_aside_torn(host: Host) -> list[Problem]:
+    """Set aside what was kept and cannot be read any more."""
+    return record.set_aside_torn(host, _SUBJECT)
 
 
 def forget(host: Host, attachment: Attachment) -> None:

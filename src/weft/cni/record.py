@@ -14,7 +14,9 @@ from typing import Final
 
 from weft.cni.host import Host
 from weft.cni.skel import Call
+from weft.kernel.statefiles import SHORTAGES, Spoilt
 from weft.model.attachment import Attachment, Cidr
+from weft.model.errors import Problem
 from weft.model.marks import ALIAS
 from weft.model.value import Value
 from weft.wire import cnijson
@@ -22,6 +24,7 @@ from weft.wire.cnijson import JsonError, Object
 
 # The subject of `Record`.
 LINKS: Final = "attachments"
+_WORDS: Final = 200
 
 
 class Record(Value):
@@ -103,8 +106,13 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
         "netns": host.namespace[1],
         **known,
     }
-    data = json.dumps(content).encode("utf-8", "surrogateescape")
-    host.state.replace(_path(subject, attachment), data, parents=0o700)
+    data, path = json.dumps(content).encode("utf-8", "surrogateescape"), _path(subject, attachment)
+    try:
+        host.state.replace(path, data, parents=0o700)
+    except (IsADirectoryError, NotADirectoryError) as error:
+        # Not of our making: it makes room, and the next sweep says so if it is a record.
+        host.state.set_aside(path if isinstance(error, IsADirectoryError) else f"/{subject}")
+        host.state.replace(path, data, parents=0o700)
 
 
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
@@ -134,8 +142,12 @@ def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
 
 def forget(host: Host, subject: str, attachment: Attachment) -> None:
     """Forget what was kept of an attachment."""
-    with suppress(FileNotFoundError):
+    try:
         host.state.unlink(_path(subject, attachment))
+    except IsADirectoryError:
+        host.state.set_aside(_path(subject, attachment))
+    except FileNotFoundError:
+        pass
 
 
 def collect(call: Call, subject: str) -> None:
@@ -143,22 +155,31 @@ def collect(call: Call, subject: str) -> None:
     for attachment, _ in everything(call.host, subject):
         if not call.is_valid(attachment):
             forget(call.host, subject, attachment)
-    discard_torn(call.host, subject)
+    for problem in set_aside_torn(call.host, subject):
+        call.note(str(problem))
 
 
-def discard_torn(host: Host, subject: str) -> None:
-    """Remove records that cannot be read: they say nothing, and are never written in place."""
+def set_aside_torn(host: Host, subject: str) -> list[Problem]:
+    """Set aside the records that cannot be read: they say nothing, and are never written in place. One `Problem`."""
+    torn = []
     for path in _paths(host, subject):
         try:
             _attachment(cnijson.load(host.state.read(path)))
-        except JsonError:
-            with suppress(FileNotFoundError):
-                host.state.unlink(path)
-        except FileNotFoundError:
+        except (JsonError, Spoilt) as error:
+            torn.append(f"{path.rpartition('/')[2]}: {error}")
+            host.state.set_aside(path)
+        except OSError:
             continue
+    if not torn:
+        return []
+    seen = f"{len(torn)} cannot be read, first {torn[0][:_WORDS]}"
+    hint = "The latest are kept beside them. Those that lost one are detached without what it said"
+    return [Problem(code="STATE-001", where=f"records of {subject}", seen=seen, hint=hint)]
 
 
 def _attachment(known: Object) -> Attachment:
+    if not cnijson.text(known, "container"):
+        raise JsonError("it names no container")
     return Attachment(
         network=cnijson.text(known, "network"),
         container_id=cnijson.text(known, "container"),
@@ -169,14 +190,18 @@ def _attachment(known: Object) -> Attachment:
 def _paths(host: Host, subject: str) -> list[str]:
     try:
         return [f"/{subject}/{name}" for name in host.state.list(f"/{subject}") if name.endswith(".json")]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _load(host: Host, path: str) -> Object | None:
     try:
         return cnijson.load(host.state.read(path))
-    except (FileNotFoundError, JsonError):
+    except JsonError:
+        return None
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         return None
 
 

@@ -14,6 +14,7 @@ from weft.cni.host import RETIRED, TEMPORARY, Files, Host
 from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
+from weft.model.errors import Problem
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
@@ -85,14 +86,16 @@ def free_network(host: Host, network: str) -> int:
     return freed
 
 
+def set_aside_torn(host: Host) -> list[Problem]:
+    """Set aside all records that cannot be read."""
+    return [problem for subject in _UNDO for problem in record.set_aside_torn(host, subject)]
+
+
 def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
     """Remove what a death in the middle of writing has left; return what the next call must be given as `seen`.
 
-    A temporary file lives for microseconds: one that was there at an earlier look has lost its writer. Records that
-    cannot be read go at once, because no record is written in place.
+    A temporary file lives for microseconds: one that was there at an earlier look has lost its writer.
     """
-    for subject in _UNDO:
-        record.discard_torn(host, subject)
     found = set()
     for files, path in _temporaries(host):
         with suppress(FileNotFoundError):

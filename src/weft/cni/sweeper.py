@@ -16,8 +16,6 @@ from weft.cni.host import ClientGone
 from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
 from weft.model.attachment import Attachment
-from weft.wire.cni import CniError
-from weft.wire.cnijson import JsonError
 
 _EVERY_SECONDS: Final = 300.0
 # A request takes the interpreter for a few milliseconds; between two looks it finds it free.
@@ -89,13 +87,15 @@ class Sweeper:
                 self._look_at(host, attachment)
                 if self._stopping.wait(_PAUSE_SECONDS):
                     return
+            for problem in sweep.set_aside_torn(host):
+                _log.warning("%s", problem)
             self._temporaries = sweep.tidy(host, self._temporaries)
 
     def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
         who = f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
         try:
             proof = sweep.free(host, attachment)
-        except (OSError, CniError, JsonError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are looked at all the same
             if attachment not in self._complained:
                 self._complained.add(attachment)
                 _log.warning("leaked attachment not freed: %s error=%s", who, error)

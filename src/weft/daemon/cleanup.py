@@ -6,9 +6,11 @@ Nothing is removed while a daemon keeps it.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from weft.daemon import instance
 from weft.daemon.kernel import NodeKernel
+from weft.kernel import statefiles
 from weft.kernel.firewall import Firewall
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.rtnl import Rtnl
@@ -21,6 +23,8 @@ from weft.model.value import Value
 from weft.plan.diff import Delete, diff
 from weft.plan.explain import describe
 from weft.wire import subnetenv
+
+_MAX_SIZE: Final = 1 << 16
 
 
 class Found(Value):
@@ -61,9 +65,10 @@ async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
 
 def _is_subnet_file(path: Path) -> bool:
     """Tell whether a daemon wrote it: a file that was named by mistake is nobody's to remove."""
-    if not path.is_file():
+    try:
+        found = subnetenv.parse(statefiles.read(path, limit=_MAX_SIZE).decode(errors="replace"))
+    except OSError:
         return False
-    found = subnetenv.parse(path.read_text(errors="replace"))
     return found.subnet_v4 is not None or found.subnet_v6 is not None
 
 

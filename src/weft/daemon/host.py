@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.config.options import Options
+from weft.daemon import files
 from weft.daemon.identity import Identity
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Problem
@@ -15,6 +16,7 @@ from weft.wire import subnetenv
 
 log = logging.getLogger(__name__)
 
+_MAX_SIZE: Final = 1 << 16
 _BRIDGE_FILTER: Final = {
     4: Path("/proc/sys/net/bridge/bridge-nf-call-iptables"),
     6: Path("/proc/sys/net/bridge/bridge-nf-call-ip6tables"),
@@ -48,17 +50,16 @@ async def bridge_filter(tools: Tools, families: Iterable[int]) -> list[Problem]:
 
 def previous_subnets(options: Options) -> subnetenv.Previous:
     """Read what an earlier run wrote to the subnet file; nothing if there is none."""
-    try:
-        text = Path(options.subnet_file).read_text(errors="replace")
-    except FileNotFoundError:
-        return subnetenv.Previous()
-    except OSError as error:
-        log.warning("%s cannot be read: %s", options.subnet_file, error.strerror)
-        return subnetenv.Previous()
-    previous = subnetenv.parse(text)
+    path = Path(options.subnet_file)
+    # Not set aside: the path is an operator's, and writing the file replaces what can be replaced.
+    previous = files.load(path, _parse, limit=_MAX_SIZE, aside=False) or subnetenv.Previous()
     for complaint in previous.complaints:
         log.warning("%s: %s", options.subnet_file, complaint)
     return previous
+
+
+def _parse(content: bytes) -> subnetenv.Previous:
+    return subnetenv.parse(content.decode(errors="replace"))
 
 
 def adopted(identity: Identity, snapshot: Snapshot, devices: Mapping[int, str]) -> Identity:

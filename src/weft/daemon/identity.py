@@ -1,18 +1,17 @@
 """What a node keeps for good: its VTEP MACs. Made once, kept on disk, inputs ever after."""
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from weft.daemon.files import write_atomically
+from weft.daemon import files
+from weft.daemon.files import Latest
 from weft.model.net import Mac
 from weft.model.value import Value
 
-log = logging.getLogger(__name__)
-
-_FILE = "identity.json"
+_FILE: Final = "identity.json"
+_MAX_SIZE: Final = 1 << 16
 
 
 class Identity(Value):
@@ -27,21 +26,20 @@ class Identity(Value):
         return cls(mac_v4=Mac.local(chance(6)), mac_v6=Mac.local(chance(6)))
 
 
-def load(directory: Path) -> Identity | None:
-    """Read the identity of this instance; None when there is none, or none that can be read."""
-    path = directory / _FILE
-    try:
-        data: Any = json.loads(path.read_bytes())
-        identity = Identity(mac_v4=Mac.parse(data["mac_v4"]), mac_v6=Mac.parse(data["mac_v6"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        log.warning("%s cannot be read (%s); making a new identity", path, error)
-        return None
-    return identity if identity.mac_v4.is_unicast and identity.mac_v6.is_unicast else None
+def load(directory: Path, *, aside: bool = True) -> Identity | None:
+    """Read the identity of this instance; None when there is none, or none that can be read (`files.load`)."""
+    return files.load(directory / _FILE, _parse, limit=_MAX_SIZE, aside=aside)
 
 
-def save(directory: Path, identity: Identity) -> None:
-    """Write the identity so that it outlives a power cut."""
+def _parse(content: bytes) -> Identity:
+    data: Any = json.loads(content)
+    identity = Identity(mac_v4=Mac.parse(data["mac_v4"]), mac_v6=Mac.parse(data["mac_v6"]))
+    if not (identity.mac_v4.is_unicast and identity.mac_v6.is_unicast):
+        raise ValueError("a MAC that no device can have")
+    return identity
+
+
+def file(directory: Path, identity: Identity) -> Latest:
+    """The file of an identity, which outlives a power cut."""
     text = json.dumps({"mac_v4": str(identity.mac_v4), "mac_v6": str(identity.mac_v6)}) + "\n"
-    write_atomically(directory / _FILE, text.encode(), mode=0o600, sync=True)
+    return Latest(directory / _FILE, text.encode, mode=0o600)

@@ -13,16 +13,20 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "weft/"
 _SOCKETS: Final = Path("/proc/net/unix")
+_ROOT: Final = "Run weftd as root, or give it another --state-dir"
+_ROOM: Final = "Without a lock there two daemons could serve one network. Make room, or give it another --state-dir"
+_HINTS: Final = {errno.EACCES: _ROOT, errno.EPERM: _ROOT, errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EROFS: _ROOM}
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
@@ -36,34 +40,68 @@ def directory(state_dir: Path, subnet_file: str, etcd_prefix: str) -> Path:
 def take_directory(path: Path) -> int:
     """Make `path` (0700) and lock it for this process's life; returns the descriptor that holds the lock.
 
-    Raises `ConfigError` with INST-001 when another live daemon holds it, with FLAG-001 when it cannot be made.
+    Raises `ConfigError` with INST-001 when another live daemon holds it, with FLAG-001 when it cannot be made or
+    locked, with STATE-003 when it is another user's.
     """
+
+    def say(problem: Problem) -> None:
+        log.warning("%s", problem)
+
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        seen = f"{error.filename or path}: {error.strerror}"
-        hint = "Run weftd as root, or give it another --state-dir" if error.errno in (errno.EACCES, errno.EPERM) else ""
-        expected = "a directory that weftd may write"
-        raise ConfigError(
-            Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected, hint=hint)
-        ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
-        os.close(lock)
+        os.close(statefiles.private_directory(path.parent, say))
+        os.close(statefiles.private_directory(path, say, below=True))
+        lock = _locked(path / "lock")
+    except BlockingIOError as error:
         raise ConfigError(
             Problem(
                 code="INST-001",
                 where=f"state directory {path}",
-                seen=f"in use by another weftd (pid {holder or 'unknown'})",
+                seen=f"in use by another weftd (pid {error.strerror})",
                 hint="Stop the other daemon, or give this one a --state-dir of its own",
             )
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        seen = f"{error.filename or path}: {error.strerror}"
+        hint = _HINTS.get(error.errno or 0, "")
+        expected = "a directory that weftd may write"
+        raise ConfigError(
+            Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected, hint=hint)
+        ) from None
+    with suppress(OSError):  # for people; the lock holds without it, on a full disk too
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
+
+
+def _locked(path: Path) -> int:
+    """Lock a file, made if missing. `BlockingIOError` with the holder's number, or another `OSError`."""
+    while True:
+        lock = _opened(path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Somebody may have set it aside since: then this lock keeps nobody out.
+            if os.path.samestat(os.fstat(lock), path.lstat()):
+                return lock
+        except BlockingIOError as error:
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
+            os.close(lock)
+            raise BlockingIOError(error.errno, holder if holder.isdecimal() else "unknown") from None
+        except FileNotFoundError:
+            pass
+        os.close(lock)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return statefiles.open_safely(path, os.O_RDWR | os.O_CREAT)
+    except statefiles.Spoilt as error:
+        kept = statefiles.set_aside(path)
+        log.warning("%s", statefiles.problem(path, error.strerror or "", kept))
+        return statefiles.open_safely(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return statefiles.open_safely(path, os.O_RDONLY)  # a lock needs no writing
 
 
 def claim(names: Iterable[str]) -> list[socket.socket]:

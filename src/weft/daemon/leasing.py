@@ -6,8 +6,8 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -170,29 +170,23 @@ class Leasing:
                 await self._changed.wait()
                 await asyncio.sleep(_SAVE_SECONDS)
                 self._gather()
-                with self._warning():
-                    await self._file.write()
+                await self._write()
         finally:
             if self._changed.is_set():
                 self._gather()
-            with self._warning():  # whether or not a write was under way: it may not have begun
-                self._file.write_now()
+            self._file.attempt_now()  # whether or not a write was under way: it may not have begun
 
     async def _took(self, own: OwnLease) -> None:
         self.own, self.confirmed = own, True
         if own != self._memory.own:
             self._memory = replace(self._memory, own=own)
-            with self._warning():
-                await self._file.write()
+            await self._write()
+
+    async def _write(self) -> None:
+        """Write the memory if that is possible, else once more after the next pause: a node serves without the file."""
+        if not await self._file.attempt():
+            self._changed.set()
 
     def _gather(self) -> None:
         self._changed.clear()
         self._memory = replace(self._memory, leases=tuple(self._leases()))
-
-    @contextmanager
-    def _warning(self) -> Iterator[None]:
-        """Go on without the file: a node serves as long as it runs."""
-        try:
-            yield
-        except OSError as error:
-            log.warning("%s: what is known of the cluster could not be written: %s", self._file.path, error)

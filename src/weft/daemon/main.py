@@ -23,6 +23,8 @@ from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
 
+_UMASK = 0o022  # whatever the parent's: nothing that we make is for others to write to
+
 
 def main() -> None:
     """Run the daemon of this process's command line, and exit."""
@@ -47,6 +49,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         sys.stderr.write(f"{__version__}\n")
         return 0
     logs.set_up(options.v)
+    os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:
         log.warning("FLAG-001 %s", warning)

@@ -11,21 +11,24 @@ tell how long ago it was. It is believed unless it is plainly behind: then every
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from weft.cluster.etcd.values import LEASE_TTL, OwnLease
+from weft.daemon import files
 from weft.daemon.files import Latest
 from weft.daemon.world import Moment
-from weft.model.errors import PeerError
 from weft.model.lease import Lease
 from weft.model.value import Value, fields_of
 from weft.wire.etcd import decode_lease, encode_attrs
 
 log = logging.getLogger(__name__)
 
-_FILE = "cluster.jsonl"
-_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, PeerError)
+_FILE: Final = "cluster.jsonl"
+# 100,000 leases take a fifth of it.
+_MAX_SIZE: Final = 256 << 20
+_WORDS: Final = 200
 
 
 class Memory(Value):
@@ -36,11 +39,12 @@ class Memory(Value):
     leases: tuple[Lease, ...] = ()
 
 
-def load(directory: Path, moment: Moment) -> Memory | None:
-    """Read at `moment` what this instance remembers; None when that is nothing, or nothing that can be read."""
+def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | None:
+    """Read at `moment` what this instance remembers (`files.load`); None when that is nothing that can be read."""
     path = directory / _FILE
-    try:
-        head, *lines = path.read_bytes().splitlines()
+
+    def parse(content: bytes) -> Memory:
+        head, *lines = content.splitlines()
         data: Any = json.loads(head)
         own, clock = data["own"], _Clock(data.get("written"), moment)
         return Memory(
@@ -48,11 +52,8 @@ def load(directory: Path, moment: Moment) -> Memory | None:
             own=None if own is None else _own(own, clock),
             leases=tuple(_leases(path, lines)),
         )
-    except FileNotFoundError:
-        return None
-    except (*_UNREADABLE, OSError) as error:
-        log.warning("%s cannot be read (%s): starting without it", path, error)
-        return None
+
+    return files.load(path, parse, limit=_MAX_SIZE, aside=aside)
 
 
 def file(directory: Path, memory: Callable[[], Memory], moment: Callable[[], Moment]) -> Latest:
@@ -84,11 +85,15 @@ def encode(memory: Memory, moment: Moment) -> bytes:
 
 def _leases(path: Path, lines: Iterable[bytes]) -> Iterator[Lease]:
     """The leases that can be read; one that cannot costs that peer alone."""
+    unread: list[str] = []
     for number, line in enumerate(lines, 2):
         try:
             yield _lease(json.loads(line))
-        except _UNREADABLE as error:
-            log.warning("%s, line %d cannot be read (%s): starting without that peer", path, number, error)
+        except Exception as error:  # noqa: BLE001 - no content of a line is worth more than a start
+            unread.append(f"line {number} cannot be read ({error})")
+    if unread:
+        more = f" and {len(unread) - 1} more" if unread[1:] else ""
+        log.warning("STATE-001 %s: %s%s: starting without those peers", path, unread[0][:_WORDS], more)
 
 
 def _entry(lease: Lease) -> list[str | int]:
@@ -122,10 +127,19 @@ class _Clock:
 
 
 def _own(data: Any, clock: _Clock) -> OwnLease:
-    expires = data["expires"]
+    expires = None if data["expires"] is None else clock.read(float(data["expires"]))
+    if expires is not None and not isfinite(expires):
+        raise ValueError("a time that is none")
     return OwnLease(
         lease=_lease(data["lease"]),
-        etcd_lease=int(data["etcd_lease"]),
-        mod_revision=int(data["mod_revision"]),
-        expires=None if expires is None else clock.read(float(expires)),
+        etcd_lease=_int64(data["etcd_lease"]),
+        mod_revision=_int64(data["mod_revision"]),
+        expires=expires,
     )
+
+
+def _int64(value: Any) -> int:
+    """What the store can be asked with. Raises `ValueError`."""
+    if not 0 <= int(value) < 1 << 63:
+        raise ValueError(f"a number out of range: {value}")
+    return int(value)

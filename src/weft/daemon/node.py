@@ -14,7 +14,8 @@ from typing import Final
 
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import host, instance, memory, start
+from weft.daemon import host, identity, instance, memory, start
+from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
@@ -59,6 +60,7 @@ class Node:
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
         self._chosen = ""  # the uplink, and why
+        self._identity: Identity | None = None  # once it is settled, on disk or not
 
     async def run(self) -> None:
         """Serve this node."""
@@ -88,7 +90,7 @@ class Node:
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         snapshot = await kernel.snapshot()
         previous = host.previous_subnets(options)
-        inputs = await self._look(netconf, leasing, kernel, snapshot)
+        inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
         former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
         inputs = replace(inputs, former_networks=tuple(former))
         backend = BACKENDS[netconf.backend]
@@ -99,7 +101,7 @@ class Node:
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
         while not await self._acquire(leasing, inputs, last):
-            snapshot, inputs = await self._look_again(netconf, leasing, kernel, inputs)
+            snapshot, inputs = await self._look_again(netconf, leasing, kernel, inputs, parts)
         status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
@@ -146,7 +148,9 @@ class Node:
             "other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing)
         )
 
-    async def _look(self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
+    async def _look(
+        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor
+    ) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
         facts, why = await start.look_around(self._options, netconf, kernel, snapshot)
         if why != self._chosen:
@@ -154,24 +158,30 @@ class Node:
             for problem in overlaps(netconf, facts):
                 log.warning("%s", problem)
             self._chosen = why
-        own = start.settle_identity(self._directory, self._world, snapshot, netconf, facts)
+        known = self._identity or identity.load(self._directory)
+        own = start.settle_identity(known, self._world, snapshot, netconf, facts)
         if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):
             log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
             leasing.disown()
         listing = await leasing.listing()
         if listing is not None:
-            own = start.without_clones(own, leasing.elders(listing), self._directory, self._world, facts=facts)
+            own = start.without_clones(own, leasing.elders(listing), self._world, facts=facts)
+        self._identity = own
+        if own != known:
+            file = identity.file(self._directory, own)
+            if not await file.attempt():  # before anybody hears of them, if that is possible
+                parts.start("identity", file.keep_trying)
         return start.make_inputs(self._options, netconf, facts, own)
 
     async def _look_again(
-        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs
+        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs, parts: Supervisor
     ) -> tuple[Snapshot, Inputs]:
         """Find out what this machine is now, after there was no lease: waiting may take days."""
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             snapshot = await kernel.snapshot()
             try:
-                inputs = await self._look(netconf, leasing, kernel, snapshot)
+                inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
             except ConfigError as error:
                 self._wait(error.problems[0])
             else:

@@ -6,10 +6,8 @@ that it would get if it were alone.
 
 from pathlib import Path
 
-from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import host, identity, instance, memory, start
-from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.memory import Memory
 from weft.daemon.network import ours
@@ -18,7 +16,7 @@ from weft.desired.allocate import Present, choose
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import overlaps
 from weft.desired.firewall import rule_sets
-from weft.desired.inputs import Facts, Inputs
+from weft.desired.inputs import Inputs
 from weft.desired.node import SHARED, Wanted, shared
 from weft.desired.realm import Realm
 from weft.desired.roster import Roster
@@ -28,7 +26,6 @@ from weft.kernel.tools import Tools
 from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.objects import Object, Objects
-from weft.model.snapshot import Snapshot
 from weft.model.value import Value, replace
 from weft.plan.diff import Step, diff
 from weft.plan.explain import explain
@@ -46,13 +43,16 @@ class Preview(Value):
 async def preview(options: Options, world: World) -> Preview:
     """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
     directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
-    remembered, leases, source = await _cluster(options, world, memory.load(directory, world.moment()))
+    before = memory.load(directory, world.moment(), aside=False)
+    remembered, leases, source = await _cluster(options, world, before)
     netconf = start.understand(remembered, options)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
         facts, why = await start.look_around(options, netconf, kernel, snapshot)
-        inputs = start.make_inputs(options, netconf, facts, _identity(directory, world, snapshot, netconf, facts))
+        known = identity.load(directory, aside=False)
+        own_macs = start.settle_identity(known, world, snapshot, netconf, facts)
+        inputs = start.make_inputs(options, netconf, facts, own_macs)
         backend = BACKENDS[netconf.backend]
         own, note = _own(options, inputs, leases, remembered)
         inputs = replace(inputs, v4=own.v4, v6=own.v6)
@@ -91,15 +91,6 @@ async def _cluster(options: Options, world: World, remembered: Memory | None) ->
         store.close()
     own = None if remembered is None else remembered.own
     return Memory(net_conf=text, own=own), listing.leases, "store"
-
-
-def _identity(directory: Path, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts) -> Identity:
-    known = identity.load(directory)
-    if known is not None:
-        return known
-    new = Identity.random(world.random)
-    probe = Inputs(netconf=netconf, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
-    return host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
 
 
 def _own(options: Options, inputs: Inputs, leases: tuple[Lease, ...], remembered: Memory) -> tuple[Lease, str]:

@@ -2,18 +2,23 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
 from weft.daemon.supervise import Supervisor
-from weft.model.errors import Unavailable
+from weft.model.errors import Problem, Unavailable
 from weft.model.status import Status
+
+if TYPE_CHECKING:
+    from weft.cni.opened import Node
 
 log = logging.getLogger(__name__)
 
 # A start that takes longer than this is waiting for something.
 _PATIENCE_SECONDS: Final = 0.3
+_RETRY_SECONDS: Final = 5.0
 
 
 def start_health(options: Options, parts: Supervisor, status: Status) -> None:
@@ -53,19 +58,41 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     from weft.cni.server import serve
     from weft.cni.sweeper import Sweeper
 
-    try:
-        endpoint = Endpoint.open(options.cni_socket)
-    except Unavailable as error:
-        log.warning("%s", error)
-        return
-    held.callback(endpoint.close)
     retirement = Retirement()
     held.callback(retirement.close)
 
     def unable() -> str:
         return str(status.unable or "")
 
-    node = open_node(options.state_dir, retire=retirement.retire, lease_problem=unable, unready=unable)
+    def open_state() -> "Node":
+        return open_node(options.state_dir, retire=retirement.retire, lease_problem=unable, unready=unable, say=_warn)
+
+    node = await _opened(open_state, f"{options.state_dir}/cni")
+    try:
+        endpoint = Endpoint.open(options.cni_socket)
+    except Unavailable as error:
+        log.warning("%s", error)
+        return
+    held.callback(endpoint.close)
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     await serve(endpoint, node, run=run)
+
+
+async def _opened(open_state: "Callable[[], Node]", path: str) -> "Node":
+    """Open what plugins need, however long that takes: on a full disk they cannot be served, and the network can."""
+    said = ""
+    while True:
+        try:
+            return open_state()
+        except OSError as error:
+            hint = "Plugins are not served until it can: without their locks two could do the same. Trying again"
+            problem = Problem(code="STATE-002", where=path, seen=f"cannot be used: {error.strerror}", hint=hint)
+            if str(problem) != said:
+                _warn(problem)
+            said = str(problem)
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _warn(problem: Problem) -> None:
+    log.warning("%s", problem)

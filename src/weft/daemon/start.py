@@ -17,7 +17,7 @@ from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.store import EtcdStore
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options, Secret
-from weft.daemon import host, identity, instance
+from weft.daemon import host, instance
 from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.memory import Memory
@@ -111,16 +111,15 @@ def make_inputs(options: Options, netconf: NetConf, facts: Facts, own: Identity)
     return inputs
 
 
-def settle_identity(directory: Path, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts) -> Identity:
-    """Load this node's MACs; at the first start, take over those of devices that are there, else make new ones."""
-    known = identity.load(directory)
+def settle_identity(
+    known: Identity | None, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts
+) -> Identity:
+    """This node's MACs: those that are known; at the first start those of devices that are there, else new ones."""
     if known is not None:
         return known
     new = Identity.random(world.random)
     probe = Inputs(netconf=netconf, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
-    new = host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
-    identity.save(directory, new)
-    return new
+    return host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
 
 
 async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:
@@ -139,16 +138,14 @@ async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, ke
     return False
 
 
-def without_clones(own: Identity, others: Iterable[Lease], directory: Path, world: World, *, facts: Facts) -> Identity:
+def without_clones(own: Identity, others: Iterable[Lease], world: World, *, facts: Facts) -> Identity:
     """Make new MACs if a live lease of another node carries them: this disk, or that one, is a copy."""
     publics = {facts.public_v4, facts.public_v6} - {None}
     for lease in others:
         ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
         if not ours and {own.mac_v4, own.mac_v6} & set(macs_in(lease)):
             log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
-            new = Identity.random(world.random)
-            identity.save(directory, new)
-            return new
+            return Identity.random(world.random)
     return own
 
 

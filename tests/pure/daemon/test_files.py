@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.daemon.files import Latest, write_atomically
+from tests.support.spoiling import spoil
+from weft.daemon import identity, memory
+from weft.daemon.files import Latest, load, write_atomically
+from weft.daemon.identity import Identity
+from weft.daemon.memory import Memory
+from weft.daemon.world import Moment
+
+MOMENT = Moment(unix=0.0, now=0.0, boot="")
 
 WRITER = """
 import sys
@@ -171,3 +178,95 @@ async def test_a_writer_that_is_cancelled_hands_over_to_the_next(tmp_path: Path)
     writing.cancel()
     file.write_now()
     assert (tmp_path / "f").read_bytes() == b"new"
+
+
+@pytest.fixture(name="synced")
+def _synced(monkeypatch) -> list[str]:
+    """What is forced to disk, and what gets another name, in their order."""
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def watched_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+
+    def watched_replace(path: Path, target: Path) -> Path:
+        done.append(f"rename {path.name} {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    return done
+
+
+def test_what_must_outlive_a_power_cut_is_on_the_disk_before_and_after_it_gets_its_name(tmp_path, synced):
+    write_atomically(tmp_path / "new" / "f", b"x", 0o600, sync=True)
+    assert synced == [f"fsync {tmp_path.name}", "fsync .f.new", "rename .f.new f", "fsync new"]
+
+
+@pytest.mark.parametrize("name", ["identity.json", "cluster.jsonl", "subnet.env"])
+async def test_each_file_that_outlives_a_boot_is_synced(tmp_path, synced, name):
+    files = {
+        "identity.json": lambda: identity.file(tmp_path, Identity.random(os.urandom)),
+        "cluster.jsonl": lambda: memory.file(tmp_path, lambda: Memory(net_conf="{}"), lambda: MOMENT),
+        "subnet.env": lambda: Latest(tmp_path / "subnet.env", lambda: b"", mode=0o644),
+    }
+    assert await files[name]().attempt()
+    assert synced == [f"fsync .{name}.new", f"rename .{name}.new {name}", f"fsync {tmp_path.name}"]
+
+
+def test_a_directory_in_the_place_of_the_temporary_file_is_set_aside(tmp_path):
+    (tmp_path / ".f.new" / "content").mkdir(parents=True)
+    write_atomically(tmp_path / "f", b"x", 0o600, sync=False)
+    assert names(tmp_path) == [".f.new.spoilt-1", "f"]
+
+
+async def test_a_file_that_cannot_be_written_is_said_once_and_tried_until_it_can(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("weft.daemon.files._RETRY_SECONDS", 0.01)
+    caplog.set_level("INFO")
+    (tmp_path / "f").mkdir()
+    trying = asyncio.create_task(Latest(tmp_path / "f", lambda: b"x", mode=0o600).keep_trying())
+    async with asyncio.timeout(20):
+        while not caplog.messages:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
+        (tmp_path / "f").rmdir()
+        await trying
+    assert (tmp_path / "f").read_bytes() == b"x"
+    cannot, can = caplog.messages
+    assert cannot.startswith(f"STATE-002 {tmp_path / 'f'}: cannot be written: Is a directory")
+    assert can == f"STATE-002 {tmp_path / 'f'} is written again"
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), OverflowError("inf"), KeyError("x")])
+def test_whatever_a_parser_raises_costs_the_file_alone(tmp_path, caplog, error):
+    (tmp_path / "f").write_text("x")
+
+    def parse(_: bytes) -> None:
+        raise error
+
+    assert load(tmp_path / "f", parse, limit=9, aside=False) is None
+    assert names(tmp_path) == ["f"]
+    assert load(tmp_path / "f", parse, limit=9) is None
+    assert names(tmp_path) == ["f.spoilt-1"]
+    assert caplog.text.count("STATE-001") == 2
+
+
+def test_a_shortage_says_nothing_of_a_file(tmp_path, caplog):
+    (tmp_path / "f").write_text("x")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        assert load(tmp_path / "f", bytes, limit=9) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "Too many open files" in caplog.text
+    assert load(tmp_path / "f", bytes, limit=9) == b"x"
+
+
+def test_what_is_set_aside_is_bounded_and_the_latest_is_kept(tmp_path):
+    for number in range(20):
+        spoil(tmp_path / "f", ("directory", "random", "fifo")[number % 3])
+        assert load(tmp_path / "f", str.encode, limit=1 << 16) is None
+        assert f"f.spoilt-{number + 1}" in names(tmp_path)
+    assert len(names(tmp_path)) == 8

@@ -70,4 +70,4 @@ async def test_a_disk_that_takes_nothing_costs_no_lease(leasing, tmp_path, caplo
     (tmp_path / "cluster.jsonl").mkdir()
     await leasing.acquire(OWN.lease.attrs, (None, None))
     assert leasing.lease == OWN.lease
-    assert "could not be written" in caplog.text
+    assert "STATE-002" in caplog.text
