@@ -62,6 +62,12 @@ def test_a_directory_that_came_otherwise_is_refused(fields: tuple[bytes, ...]):
         frames.decode_opened(Frame(kind=Kind.RAN, fields=(b"0",)))
 
 
+@pytest.mark.parametrize("version", sorted(frames.ACCEPTED))
+def test_the_beginning_is_a_header_alone(version: int):
+    assert decode(frames.encode_begun(version=version)) == Frame(kind=Kind.BEGUN, version=version, fields=())
+    assert len(frames.encode_begun()) == frames.HEADER_SIZE
+
+
 @given(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
 def test_an_answer_comes_back_as_it_was(status: int, stdout: bytes, stderr: bytes):
     done = Done(exit=status, stdout=stdout, stderr=stderr)
