@@ -183,7 +183,7 @@ def kill_everywhere(site, pod, command, conf):
 
         def in_child(number=number) -> None:
             fault = Fault(number, after=False, kill=True)
-            site.wrap = lambda host: FaultyHost(host, fault)
+            site.here, site.wrap = True, lambda host: FaultyHost(host, fault)
             os._exit(0 if site.call("flannel", command, conf, container=pod).exit == 0 else 3)
 
         if command == "DEL":

@@ -352,6 +352,7 @@ def test_a_second_address_is_added_to_the_record_and_a_failure_leaves_it_as_it_w
 @pytest.mark.spec("cni.md E9")
 def test_fifty_at_once(site):
     conf = request(site, {"subnet": "10.3.0.0/24"})
+    site.serve()
     with ThreadPoolExecutor(50) as threads:
         answers = list(threads.map(lambda number: add(site, conf, f"c{number}"), range(50)))
     assert len({got(answer)[0] for answer in answers}) == 50
@@ -605,7 +606,7 @@ def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):
         step += 1
 
         def in_child(step=step) -> None:
-            site.wrap = lambda host: die_at(step) or host
+            site.here, site.wrap = True, lambda host: die_at(step) or host
             os._exit(0 if add(site, conf, f"killed{step}").exit == 0 else 3)
 
         status = site.host.fork(in_child)

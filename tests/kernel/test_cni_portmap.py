@@ -113,6 +113,7 @@ def test_again_is_the_same(netns, ports, pods):
 
 
 def test_no_program_is_started_but_for_the_frame(ports, pods, monkeypatch):
+    ports.site.here = True
     started = []
     real = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda command, **how: started.append(command[0]) or real(command, **how))

@@ -354,6 +354,7 @@ def test_the_daemon_sweeps_at_its_start_and_again(site, make_netns, monkeypatch)
 
 def test_files_are_looked_for_where_clients_have_them(site, make_netns, tmp_path):
     """A daemon in a pod of its own sees another `/`."""
+    site.here = True
     pod = make_netns()
     add(site, config(site), pod)
     lose(pod)

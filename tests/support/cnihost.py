@@ -1,7 +1,7 @@
 """A node for tests of plugins: a namespace as the host's, containers as others, and calls as the daemon makes them.
 
-`Site.call` runs a plugin of ours in a thread that is in the host's namespace, `Site.debian` the reference's binary
-in the same place, so that the two can be compared and can take over from each other.
+`Site.call` has the client ask a server of the site's for a plugin of ours, `Site.debian` runs the reference's binary in
+the same place, so that the two can be compared and can take over from each other.
 """
 
 import json
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.cniserved import Served
 from tests.support.netns import SECONDS, Netns
 from weft.cni import plugins
 from weft.cni.files import RootedFiles
@@ -65,6 +66,10 @@ class Site:
     boot_id: str = "boot-1"
     deletes: bool = True
     wrap: Callable[[Host], Host] = field(default=lambda host: host)
+    served: Served | None = None
+    here: bool = (
+        False  # call plugins without client and server: for a process that is to die, and for its programs alone
+    )
 
     def __post_init__(self) -> None:
         (self.directory / "state").mkdir(mode=0o700, parents=True)
@@ -155,10 +160,32 @@ class Site:
         """Call a plugin of ours. `netns` replaces the path of `container` in the environment."""
         env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args) | dict(extra or {})
         stdin = conf if isinstance(conf, bytes) else json.dumps(conf).encode()
-        request = Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin)
-        done = self.host.call(lambda: self._run(request, container))
+        # No client can be told one namespace and have another.
+        if self.here or (container is not None and netns is not None):
+            request = Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin)
+            done = self.host.call(lambda: self._run(request, container))
+        else:
+            done = self.serve().call(plugin, env, stdin)
         self.finish_deletions()
         return _answer(done.exit, done.stdout, done.stderr)
+
+    def serve(self) -> Served:
+        """Return what serves the node as it is now."""
+        if self.served is None:
+            self.host.closing.callback(self.stop)
+        if self.served is not None and self.served.node is not self.node:
+            self.stop()
+        if self.served is None:
+            self.served = Served(
+                self.host, self.directory, self.node, lambda request, host: plugins.run(request, self.wrap(host))
+            )
+        return self.served
+
+    def stop(self) -> None:
+        """End what serves the node, if it is served."""
+        if self.served is not None:
+            self.served.close()
+            self.served = None
 
     def debian(
         self,
