@@ -148,6 +148,8 @@ class StoreView(Value, kw_only=False, frozen=False):
     stamp: tuple[int, int, int] = (0, 0, 0)
     owners: dict[Ip, bytes] = field(default_factory=dict)
     addresses: dict[bytes, set[Ip]] = field(default_factory=dict)
+    # The addresses of living pods when the directory was read; None until somebody asks.
+    living: frozenset[Ip] | None = None
 
 
 # Kept by the daemon between requests, by device and inode of the directory. Losing it costs time only. An entry is

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni import ipamrecord, record, store, sweep
+from weft.cni import ipamrecord, living, record, store, sweep
 from weft.cni.ipamrecord import Giving
 from weft.cni.skel import Call, Plugin, about
 from weft.cni.store import Store
@@ -83,6 +83,7 @@ class _Taker:
         self._reservations = reservations
         self._giving = giving
         self._owner = store.owner_of(call.container_id, call.ifname)
+        self._lost = False  # whether a reservation was found lost
 
     def take(self, ranges: RangeSet, requested: list[Ip], *, range_id: int) -> tuple[Ip, Range]:
         """Take a requested address of the set, which leaves the list, or the next free one."""
@@ -92,7 +93,7 @@ class _Taker:
             requested.remove(ip)
             if ip == one.gateway:
                 raise failure(f"requested ip {ip} is subnet's gateway")
-            if not self._try(ip, range_id):
+            if self._is_living(ip) or not self._try(ip, range_id):
                 raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
             return ip, one
         for ip in self._reservations.confirmed(self._call.container_id, self._call.ifname):
@@ -109,9 +110,20 @@ class _Taker:
 
     def _first_free(self, ranges: RangeSet, range_id: int) -> tuple[Ip, Range] | None:
         for ip, one in podaddress.candidates(ranges, self._reservations.last_reserved(range_id)):
-            if not self._reservations.is_taken(ip) and self._try(ip, range_id):
+            free = not (self._reservations.is_taken(ip) or self._is_living(ip))
+            if free and self._try(ip, range_id):
                 return ip, one
         return None
+
+    def _is_living(self, ip: Ip) -> bool:
+        """Tell whether a living pod has an address that is not reserved for it any more, and say so."""
+        rtnl = self._call.host.rtnl
+        if not self._reservations.is_living(ip, lambda: living.addresses(rtnl), again=not self._lost):
+            return False
+        if not self._lost:
+            self._call.note(f"IPAM-003 {ip} is a living pod's, whose reservation is lost: it is not given again")
+        self._lost = True
+        return True
 
     def _try(self, ip: Ip, range_id: int) -> bool:
         self._giving.about_to(ip)

@@ -5,7 +5,7 @@ fails if it exists: that alone decides who gets an address. What we remember of 
 A directory that someone else has changed in the meantime has another time of modification, and is read again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from weft.cni.host import TEMPORARY, Files, StoreView, StoreViews
@@ -62,6 +62,16 @@ class Store:
     def is_taken(self, ip: Ip) -> bool:
         """Tell whether an address is reserved, as far as we remember: `reserve` has the last word."""
         return ip in self._view.owners
+
+    def is_living(self, ip: Ip, look: Callable[[], frozenset[Ip]], *, again: bool) -> bool:
+        """Tell whether a living pod has an address, whoever it is reserved for: a reservation may have got lost.
+
+        `look` asks the kernel: once for each reading of the directory, because we see to what comes later, and
+        `again` when the answer would be yes, because pods end.
+        """
+        if self._view.living is None or (again and ip in self._view.living):
+            self._view.living = look()
+        return ip in self._view.living
 
     def reserve(self, ip: Ip, owner: bytes, *, range_id: int) -> bool:
         """Take an address if nobody has it; remember it as the last one of its range set."""

@@ -18,6 +18,7 @@ IFA_LOCAL: Final = 2
 IFA_LABEL: Final = 3
 IFA_BROADCAST: Final = 4
 IFA_FLAGS: Final = 8
+IFA_TARGET_NETNSID: Final = 10
 IFA_PROTO: Final = 11
 
 IFA_F_SECONDARY: Final = 0x01  # IPv4; for IPv6 the same bit means temporary
@@ -60,12 +61,15 @@ def parse_address(body: bytes) -> AddressInfo:
     )
 
 
-def list_addresses(index: int, family: int = socket.AF_UNSPEC) -> tuple[int, bytes]:
+def list_addresses(index: int, family: int = socket.AF_UNSPEC, *, netns: int = -1) -> tuple[int, bytes]:
     """The dump request for the addresses of one link, or of all with `index` 0: type and body.
+
+    `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own.
 
     Of one family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: nobody is waited for.
     """
-    return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index)
+    there = b"" if netns < 0 else u32(IFA_TARGET_NETNSID, netns)
+    return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index) + there
 
 
 def add_address(

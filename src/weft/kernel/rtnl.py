@@ -25,10 +25,14 @@ _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_I
 class Rtnl(LinkCalls):
     """rtnetlink of one network namespace. A context manager; `close` it otherwise."""
 
-    def addresses(self, index: int | None = None, *, family: int = 0) -> list[AddressInfo]:
-        """The addresses of one link, or of all, of `family` 4 or 6 (0: both)."""
+    def addresses(self, index: int | None = None, *, family: int = 0, netns: int = -1) -> list[AddressInfo]:
+        """The addresses of one link, or of all, of `family` 4 or 6 (0: both).
+
+        `netns` is the number of another namespace, as `LinkInfo.peer_netns` names it.
+        """
         number = _FAMILIES[family][0] if family else socket.AF_UNSPEC
-        return [addr.parse_address(body) for body in self.dump(*addr.list_addresses(index or 0, number))]
+        question = addr.list_addresses(index or 0, number, netns=netns)
+        return [addr.parse_address(body) for body in self.dump(*question)]
 
     def add_address(
         self,
