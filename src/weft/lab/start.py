@@ -81,7 +81,7 @@ def clean(base: Path, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         if name not in there:
-            expected = f"one of {', '.join(dead)}" if dead else ""
+            expected = f"one of {', '.join(there)}" if there else ""
             problems.append(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
         elif name not in dead:
             hint = f"'weft lab down {name}' ends it."
