@@ -97,6 +97,24 @@ def test_exec_enters_the_whole_node_and_returns_its_status(running):
     assert running.weft("exec", "node1", "--", "sh", "-c", "kill -TERM $$", check=False).returncode == 128 + 15
 
 
+def test_a_node_sees_its_own_processes_and_can_end_no_others():
+    with lab("--nodes", "2", "--pods", "1") as running:
+        pid = running.node("node1")["pid"]
+        assert running.run("node1", "pgrep", "weftd").split() == [str(pid)]
+        assert running.run("pod1-1", "pgrep", "weftd").split() == [str(pid)]
+        assert set(running.run("node1", "ps", "-eo", "comm=").split()) == {"sh", "sleep", "weftd", "ps"}
+        # What has lost its parent is ended by the first process of the node.
+        running.run("node1", "sh", "-c", "sleep 0.1 &")
+        running.run("node1", "sh", "-c", "while pgrep -f '^sleep 0.1'; do :; done; ! ps -eo stat | grep ^Z")
+        # Everything but the first process.
+        running.weft("exec", "node1", "--", "kill", "-KILL", "-1", check=False)
+        assert {node["name"]: node["daemon"] for node in running.ps()["nodes"]} == {
+            "node1": "exited -9",
+            "node2": "ready",
+        }
+        assert running.run("node2", "pgrep", "weftd")
+
+
 def test_exec_passes_input_output_and_error_through(running):
     ran = running.weft("exec", "node1", "--", "sh", "-c", "cat; echo problem >&2", stdin=None, input="a\0b\n")
     assert (ran.stdout, ran.stderr) == ("a\0b\n", "problem\n")

@@ -41,16 +41,17 @@ def machine():
     return looks, settings, {path: sorted(Path("/").glob(path)) for path in FILES}
 
 
-def namespace_mates(pid):
-    """All processes of the pid namespace that `pid` is in."""
-    own = Path(f"/proc/{pid}/ns/pid").readlink()
-    found = []
+def descendants(pid):
+    """`pid` and all processes that it or they have started."""
+    children = {}
     for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and (entry / "ns/pid").readlink() == own:
-                found.append(int(entry.name))
-        except OSError:
-            continue
+        with suppress(OSError):
+            if entry.name.isdigit():
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                children.setdefault(int(parent), []).append(int(entry.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
     return found
 
 
@@ -91,10 +92,10 @@ def test_the_machines_own_network_stays_as_it_was(tmp_path):
 def test_down_ends_every_process():
     with lab("--nodes", "2") as running:
         pid = supervisor(running.name)
-        mates = namespace_mates(pid)
-        assert len(mates) >= 1 + 1 + 2 + 4  # supervisor, store, daemons, pause processes
+        processes = descendants(pid)
+        assert len(processes) >= 1 + 1 + 2 * 2 + 2 + 4  # supervisor, store, nodes' first ones, daemons, pause processes
         weft("lab", "down", running.name)
-        for each in mates:
+        for each in processes:
             gone(each)
         assert not (PLACES / running.name).exists()
         assert netns_names(running.name) == []
@@ -103,10 +104,10 @@ def test_down_ends_every_process():
 def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
     with lab("--nodes", "2") as running:
         pid = supervisor(running.name)
-        mates = namespace_mates(pid)
+        processes = descendants(pid)
         assert len(netns_names(running.name)) == 2
         os.kill(pid, signal.SIGKILL)
-        for each in mates:
+        for each in processes:
             gone(each)
         listed = weft("lab", "list").stdout
         assert [line.split()[1] for line in listed.splitlines() if line.startswith(running.name)] == ["dead"]

@@ -1,7 +1,8 @@
-"""The processes of a lab. The supervisor is the first process of its pid namespace, so it inherits every orphan.
+"""The processes of a lab. The supervisor is the first process of its pid namespace, so it inherits orphans.
 
-Children are started by `Inside`'s thread in the namespaces they belong to and end with the lab: the kernel kills
-all of a pid namespace with its first process.
+Those of nodes and pods go to the node's own first process: `filesystem.INIT`. Children are started by `Inside`'s
+thread in the namespaces they belong to and end with the lab: the kernel kills all of a pid namespace, and of those
+below, with its first process. Their numbers here are those of the lab's namespace; in a node they have others.
 """
 
 import asyncio

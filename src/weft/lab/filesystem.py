@@ -27,6 +27,13 @@ NETWORKS: Final = Path("/etc/cni/net.d")
 
 _OWN: Final = {"net.d": NETWORKS, "cni": Path("/var/lib/cni"), "weft": Path("/var/lib/weft")}
 _ASIDE: Final = "/run/.aside"
+# The first process of a node: it gives the node a /proc that shows the node's processes and no others, says so by
+# closing its standard output, and then ends what has no parent any more. No signal of the node's ends it.
+INIT: Final = (
+    "sh",
+    "-c",
+    "mount -t proc -o nosuid,nodev,noexec proc /proc && echo ready; exec >&2; while :; do sleep infinity & wait; done",
+)
 _NO_PROGRAMS: Final = system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC
 # The kernel waits about a second before it uses a new IPv6 address (RFC 4862 §5.4). A lab has no duplicates.
 _SETTINGS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"}
@@ -64,11 +71,14 @@ def node_directory(node: str, name: str) -> Path:
     return NODES / node / name
 
 
-def make_node(name: str) -> Room:
-    """Leave the lab's namespaces for those of a new node, and return them. Runs in `Inside`'s thread."""
+def make_node(name: str) -> None:
+    """Leave the lab's namespaces for those of a new node. Runs in `Inside`'s thread.
+
+    What is started next becomes the first process of the node's pid namespace: INIT.
+    """
     for own in _OWN:
         node_directory(name, own).mkdir(parents=True)
-    system.unshare(system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS)
+    system.unshare(system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWPID)
     socket.sethostname(name)
     for own, place in _OWN.items():
         system.mount(str(node_directory(name, own)), str(place), flags=system.MS_BIND)
@@ -78,23 +88,25 @@ def make_node(name: str) -> Room:
     for made in ("/run/netns", "/run/flannel"):
         Path(made).mkdir()
     _own_network_view()
-    return Room.here()
 
 
-def make_pod(name: str) -> tuple[Room, str]:
+def make_pod(name: str, proc: int) -> tuple[Room, str]:
     """Leave a node's namespaces for those of a new pod; return them and the path of its network namespace.
 
-    The path is bound in the node, as a container runtime does, so that plugins of the node can open it.
+    The path is bound in the node, as a container runtime does, so that plugins of the node can open it. `proc` is an
+    open /proc that shows the calling thread.
     """
     path = Path("/run/netns") / name
     system.unshare(system.CLONE_NEWNET)
     path.touch()
-    system.mount("/proc/thread-self/ns/net", str(path), flags=system.MS_BIND)
+    os.fchdir(proc)
+    system.mount("thread-self/ns/net", str(path), flags=system.MS_BIND)
+    os.chdir("/")
     system.unshare(system.CLONE_NEWNS | system.CLONE_NEWUTS | system.CLONE_NEWIPC)
     system.mount("none", "/", flags=system.MS_REC | system.MS_SLAVE)
     socket.sethostname(name)
     _own_network_view()
-    return Room.here(), str(path)
+    return Room.here(proc), str(path)
 
 
 def forget_pod(path: str) -> None:

@@ -16,12 +16,14 @@ from weft.model.value import Value
 
 T = TypeVar("T")
 
-_FILES: Final = {
-    system.CLONE_NEWNS: "mnt",
-    system.CLONE_NEWNET: "net",
-    system.CLONE_NEWUTS: "uts",
-    system.CLONE_NEWIPC: "ipc",
-}
+# The kind of each namespace, its name here and that of its file in /proc.
+_FILES: Final = (
+    (system.CLONE_NEWNS, "mnt", "mnt"),
+    (system.CLONE_NEWNET, "net", "net"),
+    (system.CLONE_NEWUTS, "uts", "uts"),
+    (system.CLONE_NEWIPC, "ipc", "ipc"),
+    (system.CLONE_NEWPID, "pid", "pid_for_children"),  # a process stays in its own; what it starts is in this
+)
 
 
 class Room(Value):
@@ -31,34 +33,36 @@ class Room(Value):
     net: int
     uts: int
     ipc: int
+    pid: int
 
     @classmethod
-    def here(cls) -> Self:
-        """Return the namespaces of the calling thread."""
+    def here(cls, proc: int) -> Self:
+        """Return the namespaces of the calling thread, which open `proc` shows: a node's own does not."""
         flags = os.O_RDONLY | os.O_CLOEXEC
-        return cls(**{name: os.open(f"/proc/thread-self/ns/{name}", flags) for name in _FILES.values()})
+        return cls(**{name: os.open(f"thread-self/ns/{file}", flags, dir_fd=proc) for _, name, file in _FILES})
 
     def enter(self) -> None:
         """Move the calling thread in; its working directory becomes `/`."""
-        for kind, name in _FILES.items():
+        for kind, name, _ in _FILES:
             system.setns(getattr(self, name), kind)
 
     def close(self) -> None:
-        for name in _FILES.values():
+        for _, name, _ in _FILES:
             os.close(getattr(self, name))
 
 
 class Inside:
-    """Runs functions inside rooms, one after the other."""
+    """Runs functions inside rooms, one after the other. `proc` is an open /proc that shows the thread."""
 
     def __init__(self) -> None:
+        self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inside", initializer=self._settle)
         self._home: Room | None = None
 
     def _settle(self) -> None:
         # The kernel lets only a thread with a root and working directory of its own into another mount namespace.
         system.unshare(system.CLONE_FS)
-        self._home = Room.here()
+        self._home = Room.here(self.proc)
 
     async def run(self, room: Room | None, work: Callable[[], T]) -> T:
         """Call `work` in `room`, or with None in the lab's own namespaces, and come home again."""

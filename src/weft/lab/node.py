@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
 from weft.cni import conflist
 from weft.kernel.rtnl import Rtnl
-from weft.lab import etcd, filesystem, health, underlay
+from weft.lab import etcd, filesystem, health, system, underlay
 from weft.lab.children import Child
 from weft.lab.health import Health
 from weft.lab.inside import Inside, Room
@@ -26,14 +28,19 @@ _LEASE: Final = "subnet.env"
 
 
 class RunningNode(Value, frozen=False):
-    """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there."""
+    """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there.
+
+    `init` is the first process of its pid namespace. `pid` is the daemon's number in the node.
+    """
 
     spec: Node
     room: Room
     rtnl: Rtnl
     run: int
     lease: asyncio.Event
+    init: subprocess.Popen[bytes]
     daemon: Child | None = None
+    pid: int = 0
 
     @property
     def networks(self) -> Path:
@@ -70,29 +77,38 @@ class RunningNode(Value, frozen=False):
             mtu=env.mtu,
             daemon=found.state,
             problems=list(found.problems),
-            pid=self.daemon.pid,
+            pid=self.pid,
         )
 
 
-async def make(inside: Inside, node: Node, arrivals: Arrivals) -> RunningNode:
+async def make(inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str]) -> RunningNode:
     """Make a node's namespaces, with flannel's conflist in them. It has no link but lo yet."""
 
-    def inner() -> tuple[Room, Rtnl, int]:
-        room = filesystem.make_node(node.name)
-        return room, Rtnl.open(), os.open("/run/flannel", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
+        filesystem.make_node(node.name)
+        # Its end is the lab's end, so nothing waits for it.
+        init = subprocess.Popen(filesystem.INIT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        run = os.open("/run/flannel", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return Room.here(inside.proc), Rtnl.open(), run, init
 
-    room, rtnl, run = await inside.run(None, inner)
-    running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE))
+    room, rtnl, run, init = await inside.run(None, inner)
+    running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE), init=init)
     (running.networks / conflist.NAME).write_bytes(conflist.render())
     return running
+
+
+async def settled(node: RunningNode) -> None:
+    """Wait until the node has a /proc of its own. `Unavailable` if that cannot be."""
+    assert node.init.stdout is not None  # noqa: S101 - it is a pipe
+    if not await asyncio.to_thread(node.init.stdout.readline):
+        seen, expected = "its own /proc could not be mounted", "a machine that lets us mount one"
+        raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
 
 
 async def start_daemon(node: RunningNode, processes: Processes, families: tuple[Family, ...]) -> None:
     """Start weftd in the node; it is not ready yet."""
     command = [
-        sys.executable,
-        "-m",
-        "weft.daemon.main",
+        *_program(),
         f"--etcd-endpoints={etcd.url(families)}",
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
@@ -100,6 +116,13 @@ async def start_daemon(node: RunningNode, processes: Processes, families: tuple[
         f"-subnet-file=/run/flannel/{_LEASE}",
     ]
     node.daemon = await processes.logged(node.spec.name, node.room, command)
+    node.pid = system.number_inside(node.daemon.pid)
+
+
+def _program() -> list[str]:
+    """Return how to start weftd: by the script of that name, so that it has the name in `ps`, where it is installed."""
+    script = Path(sys.executable).with_name("weftd")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "weft.daemon.main"]
 
 
 async def daemon_ready(node: RunningNode, processes: Processes) -> None:

@@ -49,7 +49,7 @@ class RunningPod(Value, frozen=False):
 
 async def start(pod: Pod, node: RunningNode, inside: Inside, processes: Processes) -> RunningPod:
     """Start a pod on `node` and attach it. On failure nothing of it stays."""
-    room, netns = await inside.run(node.room, partial(filesystem.make_pod, pod.name))
+    room, netns = await inside.run(node.room, partial(filesystem.make_pod, pod.name, inside.proc))
     pause = await processes.children.start(room, _PAUSE, environ=processes.environ)
     sandbox = Sandbox(id=secrets.token_hex(32), netns=netns, name=pod.name)
     running = RunningPod(spec=pod, room=room, sandbox=sandbox, pause=pause)

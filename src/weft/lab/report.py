@@ -12,7 +12,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
     `problems` are what it says of its parts that are not as they should be;
-    `pid` is its process number inside the lab.
+    `pid` is its process number inside the node.
     """
 
     name: str

@@ -5,6 +5,7 @@ Nothing else in weft mounts anything. Each call raises `OSError` with the kernel
 
 import ctypes
 import os
+from pathlib import Path
 from typing import Final
 
 # linux/sched.h
@@ -65,6 +66,15 @@ def start_time(pid: int, proc: int | None = None) -> int | None:
         return None
     # The name before it, in brackets, may hold anything.
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def number_inside(pid: int) -> int:
+    """Return the number of a process in its own pid namespace (proc(5), status, NSpid); 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(status.partition("NSpid:")[2].partition("\n")[0].split()[-1])
 
 
 def _check(result: int, what: str) -> None:

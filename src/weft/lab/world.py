@@ -162,10 +162,11 @@ class World:
     async def _make_nodes(self, note: Note) -> None:
         arrivals = Arrivals()
         for wanted in self.lab.nodes:
-            running = await node.make(self.inside, wanted, arrivals)
+            running = await node.make(self.inside, wanted, arrivals, self.processes.environ)
             underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
             self.nodes[wanted.name] = running
+        await asyncio.gather(*map(node.settled, self.nodes.values()))
         note(f"{counted(len(self.nodes), 'node')} made")
 
     async def _start_daemons(self, note: Note) -> None:
@@ -212,8 +213,8 @@ async def _check_daemon(on: RunningNode, inside: Inside) -> None:
         return  # plugins do without it
     if (await health.daemon(inside, on.room, _LONGEST)).state != "silent":
         return
-    hint = f"If it was stopped, 'weft lab exec {on.spec.name} -- kill -CONT {on.daemon.pid}' lets it go on."
-    seen = f"process {on.daemon.pid} runs and does not answer within {_LONGEST:.0f} s"
+    hint = f"If it was stopped, 'weft lab exec {on.spec.name} -- kill -CONT {on.pid}' lets it go on."
+    seen = f"process {on.pid} runs and does not answer within {_LONGEST:.0f} s"
     raise Unavailable(Problem(code="LAB-002", where=f"weftd of {on.spec.name}", seen=seen, hint=hint))
 
 
