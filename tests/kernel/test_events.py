@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, ip_address, ip_network
 
 import pytest
 
-from tests.support.netns import Netns
+from tests.support.netns import MANY_NAMES, Netns
 from tests.support.weftd import eventually
 from weft.kernel import events, link
 from weft.kernel.apply import apply
@@ -238,6 +238,11 @@ def test_a_link_that_came_later_becomes_the_uplink(watched: Watched, late: bool)
 def test_a_link_that_takes_the_uplinks_name(watched: Watched) -> None:
     watched.after("ip link add v0 type veth peer name v1 && ip link set eth0 down && ip link set eth0 name old")
     assert UplinkChanged("eth0") in watched.after("ip link set v0 name eth0")
+
+
+def test_a_notice_larger_than_64_kib_is_a_reason_to_look_and_what_follows_is_heard(watched: Watched) -> None:
+    assert Resync() in watched.after(MANY_NAMES.format(dev="eth0"))
+    assert UplinkChanged("eth0") in watched.after("ip link set eth0 mtu 1400")
 
 
 def test_routes_lost_with_the_uplink(watched: Watched) -> None:

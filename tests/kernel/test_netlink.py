@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from tests.support.netns import Netns
+from tests.support.netns import MANY_NAMES, Netns
 from weft.kernel.link import create_bridge, delete_link
 from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.route import RTM_GETROUTE, add_route
@@ -115,3 +115,15 @@ def test_lists_are_whole_while_links_come_and_go(netns: Netns, monkeypatch: pyte
 def test_an_unknown_request_is_refused(netns: Netns) -> None:
     with pytest.raises(NetlinkError):
         netns.rtnl.dump(RTM_GETROUTE, b"\xff" * 12)
+
+
+def test_a_link_whose_description_is_larger_than_64_kib_is_read_alone_and_in_a_list(netns: Netns, eth0: int) -> None:
+    netns.run(MANY_NAMES.format(dev="eth0"))
+    with netns.call(Rtnl.open) as fresh:
+        assert [info.name for info in fresh.links()] == ["lo", "eth0"]
+    with netns.call(Rtnl.open) as fresh:
+        found = fresh.link("eth0")
+        assert found is not None
+        assert found.index == eth0
+        assert fresh.index_of("eth0") == eth0
+        assert found == fresh.link(eth0)

@@ -1,5 +1,6 @@
 """Defects of upstream that docs/compat.md promises to do better, where no row of a vector table covers them."""
 
+from tests.support.netns import MANY_NAMES
 from tests.support.weftd import VXLAN, Cluster
 
 
@@ -26,3 +27,17 @@ def test_events_that_go_well_are_not_logged(cluster: Cluster):
         cluster.peer(number)
         node.sees("ip route", f"10.5.{number}.0")
     assert node.log == before
+
+
+def test_a_link_whose_description_is_larger_than_64_kib_ends_neither_a_running_daemon_nor_a_start(cluster: Cluster):
+    cluster.configure(VXLAN)
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    node.netns.run(MANY_NAMES.format(dev="eth0"))
+    node.netns.run("ip link set eth0 mtu 1400; ip route del 10.5.50.0/24")
+    node.sees("ip route", "10.5.50.0/24")
+    node.sees("ip link show flannel.1", "mtu 1350")
+    node.kill()
+    node.start()
+    cluster.peer(51)
+    node.sees("ip route", "10.5.51.0/24")

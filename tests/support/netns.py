@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pytest
 
@@ -23,6 +23,11 @@ from weft.model.net import Ip
 T = TypeVar("T")
 
 SECONDS = 20
+
+# Give a link as many alternative names as the kernel takes: what it then says of it is larger than 64 KiB.
+MANY_NAMES: Final = (
+    r"for i in $(seq 496); do printf 'link property add dev {dev} altname n%0126d\n' $i; done | ip -batch -"
+)
 
 
 class Netns:

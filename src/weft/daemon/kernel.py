@@ -1,11 +1,14 @@
 """The loop's view of the kernel: looks and steps over one rtnetlink socket, in turns with the event loop."""
 
 import asyncio
-from collections.abc import Sequence
+import errno
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from weft.kernel.alive import answers
 from weft.kernel.apply import CHUNK, apply, applying
+from weft.kernel.attributes import Malformed
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.observe import looking
 from weft.kernel.rtnl import Rtnl
@@ -34,17 +37,17 @@ class NodeKernel:
 
     async def snapshot(self) -> Snapshot:
         """Look at everything."""
-        async with self._turn:
+        async with self._its_turn():
             return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
 
     async def addresses(self) -> frozenset[Ip]:
         """Every address of this node."""
-        async with self._turn:
+        async with self._its_turn():
             return frozenset(address.ip for address in self.rtnl.addresses())
 
     async def route_to(self, ip: Ip) -> RouteInfo | None:
         """The kernel's route to `ip`, None if it has none."""
-        async with self._turn:
+        async with self._its_turn():
             try:
                 return self.rtnl.route_to(ip)
             except NetlinkError:
@@ -60,7 +63,16 @@ class NodeKernel:
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:
         """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
-        async with self._turn:
+        async with self._its_turn():
             if len(steps) <= _MANY:
                 return await in_turns(applying(self.rtnl, steps))
             return await asyncio.to_thread(apply, self.rtnl, steps)
+
+    @asynccontextmanager
+    async def _its_turn(self) -> AsyncIterator[None]:
+        """One at a time. What cannot be read is an `OSError` like any other answer that was lost."""
+        async with self._turn:
+            try:
+                yield
+            except Malformed as error:
+                raise NetlinkError(errno.EBADMSG, str(error)) from error

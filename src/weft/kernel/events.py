@@ -40,6 +40,7 @@ _GROUPS: Final = (1, 3, 5, 7, 9, 11)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
 _RECEIVE_BYTES: Final = 8 << 20
 _DATAGRAM: Final = 1 << 16
+_TRUNCATED: Final = int(socket.MSG_TRUNC)  # have the kernel tell the whole length of a datagram
 # Datagrams read before their notices are handed out, so that a flood does not hold up the event loop.
 _BURST: Final = 128
 _RETRY_SECONDS: Final = 1.0
@@ -136,9 +137,13 @@ class Monitor:
         self._drained = False
         for _ in range(_BURST):
             try:
-                size, sender = self._socket.recvfrom_into(self._buffer)
-                if sender[0] == 0:
-                    notices += self._notices(bytes(memoryview(self._buffer)[:size]))
+                size, sender = self._socket.recvfrom_into(self._buffer, 0, _TRUNCATED)
+                if sender[0] != 0:
+                    continue
+                if size > len(self._buffer):
+                    self._buffer = bytearray(2 * size)
+                    return self._start_over("a notice was larger than any before")
+                notices += self._notices(bytes(memoryview(self._buffer)[:size]))
             except BlockingIOError:
                 self._drained = True
                 break

@@ -38,10 +38,11 @@ _NETLINK_GET_STRICT_CHK: Final = 12
 _NLMSGERR_ATTR_MSG: Final = 1
 _NLM_F_ACK_TLVS: Final = 0x200
 
-# A plain number: to calculate with the enum takes longer than to read a short answer.
+# Have the kernel tell the whole length of a datagram (recv(2)). A plain number: the enum takes longer to be passed.
 _TRUNCATED: Final = int(socket.MSG_TRUNC)
 
-# A dump fills at most 32 KiB at a time; a single answer (a link with many virtual functions) may be larger.
+# A dump fills at most 32 KiB at a time. A single answer may be larger than this (a link with 496 alternative names):
+# then it is lost, asked for again, and finds room.
 _BUFFER: Final = 1 << 16
 _DUMP_ATTEMPTS: Final = 20
 # Counting starts anew here: far from where 32 bits end, whatever one batch adds.
@@ -144,7 +145,10 @@ class NetlinkSocket:
         last = first + count - 1
         refused: dict[int, NetlinkError] = {}
         while True:
-            for reply in self._receive():
+            replies = self._receive()
+            if replies is None:
+                raise NetlinkError(errno.EMSGSIZE, "an acknowledgement was larger than any should be")
+            for reply in replies:
                 if reply.kind != NLMSG_ERROR or not first <= reply.sequence <= last:
                     continue
                 error = _refusal(reply)
@@ -161,7 +165,11 @@ class NetlinkSocket:
         """
         sequence = self._send((message,), acknowledged=None)
         while True:
-            for reply in self._receive():
+            replies = self._receive()
+            if replies is None:
+                sequence = self._send((message,), acknowledged=None)
+                continue
+            for reply in replies:
                 if reply.sequence != sequence:
                     continue
                 if reply.kind != NLMSG_ERROR:
@@ -201,12 +209,16 @@ class NetlinkSocket:
             self._socket.setsockopt(_SOL_NETLINK, _NETLINK_DROP_MEMBERSHIP, group)
 
     def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
-        """None for a list that changed under the kernel's hands; it is read to its end all the same."""
+        """None for a list that changed under the kernel's hands, or lost a part; it is read to its end all the same."""
         sequence = self._send((Message(kind, NLM_F_DUMP, body),), acknowledged=None)
         bodies: list[bytes] = []
         torn = False
         while True:
-            for reply in self._receive():
+            replies = self._receive()
+            if replies is None:
+                torn = True
+                continue
+            for reply in replies:
                 if reply.sequence != sequence:
                     continue
                 torn = torn or bool(reply.flags & NLM_F_DUMP_INTR)
@@ -237,18 +249,22 @@ class NetlinkSocket:
             raise NetlinkError(error.errno or 0, "sending to the kernel") from error
         return first
 
-    def _receive(self) -> Iterator[Reply]:
-        """One datagram's messages. Datagrams that do not come from the kernel are dropped."""
+    def _receive(self) -> Iterator[Reply] | None:
+        """One datagram's messages. Datagrams that do not come from the kernel are dropped.
+
+        None for one that was larger than the buffer, which has room for it from now on.
+        """
         try:
-            size, _, flags, sender = self._socket.recvmsg_into([self._buffer])
+            size, sender = self._socket.recvfrom_into(self._buffer, 0, _TRUNCATED)
         except OSError as error:
             if error.errno == errno.ENOBUFS:
                 self._drain()
             raise NetlinkError(error.errno or 0, "waiting for the kernel's answer") from error
-        if flags & _TRUNCATED:
-            raise Malformed(f"the kernel's answer is larger than {_BUFFER} bytes")
         if sender[0] != 0:
             return iter(())
+        if size > len(self._buffer):
+            self._buffer = bytearray(2 * size)
+            return None
         return messages_in(bytes(memoryview(self._buffer)[:size]))
 
     def _drain(self) -> None:
