@@ -1,5 +1,6 @@
 """Names in a network namespace's abstract sockets: whoever holds one keeps a second daemon away."""
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.support.netns import Netns
+from tests.support.squatter import squatting
 from weft.daemon import instance
 from weft.model.errors import ConfigError
 
@@ -41,3 +43,36 @@ def test_a_refusal_keeps_no_name(claim: Callable[..., None], netns: Netns) -> No
     assert refusal.value.problems[0].where == DEVICE
     assert not netns.call(lambda: instance.is_claimed(OTHER))
     claim(OTHER)
+
+
+def fill(name: str) -> list[socket.socket]:
+    """As many connections as wait for a name that is never accepted from."""
+    waiting = []
+    while True:
+        waiting.append(socket.socket(socket.AF_UNIX))
+        waiting[-1].setblocking(False)
+        if waiting[-1].connect_ex(f"\0weft/{name}"):
+            return waiting
+
+
+def test_a_daemon_that_is_asked_often_is_still_one(claim: Callable[..., None], netns: Netns) -> None:
+    """Anybody may fill its backlog; each who asks leaves a connection behind."""
+    claim(DEVICE)
+    waiting = netns.call(lambda: fill(DEVICE))
+    try:
+        with pytest.raises(ConfigError, match=r"INST-001 device/flannel\.1: kept by another weftd in this"):
+            claim(DEVICE)
+        assert netns.call(lambda: instance.is_claimed(DEVICE))
+    finally:
+        for each in waiting:
+            each.close()
+
+
+def test_a_name_that_another_user_holds_is_said_and_waited_for_by_nobody(
+    claim: Callable[..., None], netns: Netns, caplog: pytest.LogCaptureFixture
+) -> None:
+    with squatting(netns, f"weft/{DEVICE}"):
+        claim(DEVICE, OTHER)
+        assert "the name device/flannel.1 is held by user 65534" in caplog.text
+        assert not netns.call(lambda: instance.is_claimed(DEVICE))
+        assert netns.call(lambda: instance.is_claimed(OTHER))

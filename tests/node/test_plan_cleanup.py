@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.firewall import only
+from tests.support.squatter import squatting
 from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
@@ -152,3 +153,25 @@ def test_cleanup_without_the_program_says_what_it_cannot_see(cluster: Cluster, k
     # Where there is nothing, no program is needed to prove it.
     done = weft(node, *arguments, wrap=only(""))
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing of weft is left\n", "")
+
+
+def test_cleanup_beside_a_daemon_is_refused_however_often_it_was_asked_before(cluster: Cluster):
+    """Each who asks leaves a connection waiting."""
+    cluster.configure()
+    [node] = cluster.nodes(1)
+    for _ in range(4):
+        assert "INST-001" in weft(node, "cleanup", f"--subnet-file={node.subnet_file}").stderr
+
+
+def test_a_user_without_rights_who_holds_our_names_holds_up_nothing(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1)
+    with squatting(node.netns, "weft/device/flannel.1", "weft/rules", "weft/device/other"):
+        node.start("--ip-masq")
+        node.says("the name device/flannel.1 is held by user 65534")
+        assert "10.5.50.0/24" in node.ip("route")
+        assert node.stop() == 0
+        cleaned = weft(node, "cleanup", f"--subnet-file={node.subnet_file}")
+        assert cleaned.returncode == 0, cleaned.stderr
+    assert "flannel.1" not in node.ip("link")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.kernel import statefiles
+from weft.kernel.unixsockets import owners
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
@@ -146,20 +147,38 @@ def refuse_beside_others() -> None:
 
 
 def _refuse(name: str, *, hint: str = "Stop the other daemon, or give this one another VNI") -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(f"\0{_PREFIX}{name}")
-        except OSError:
-            return  # the holder ended between our two calls, or does not listen: it is no daemon
-        pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    if uid != 0:
-        log.warning("the name %s is held by process %d of user %d, which is no daemon", name, pid, uid)
+    uids, pid = _holder(f"{_PREFIX}{name}")
+    if not uids:
+        return  # the holder ended between our two calls
+    process = f" (pid {pid})" if pid else ""
+    if 0 not in uids:
+        users = ", ".join(map(str, sorted(uids)))
+        log.warning(
+            "the name %s is held by user %s%s, which is no daemon; it keeps no second daemon away", name, users, process
+        )
         return
     raise ConfigError(
         Problem(
             code="INST-001",
             where=name,
-            seen=f"kept by another weftd (pid {pid}) in this network namespace",
+            seen=f"kept by another weftd{process} in this network namespace",
             hint=hint,
         )
     )
+
+
+def _holder(name: str) -> tuple[frozenset[int], int]:
+    """The users who hold an abstract name, and the process that listens there, 0 if that is not known.
+
+    Anybody may hold a name, or have more connections wait for it than it takes: nothing here waits.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        try:
+            probe.connect(f"\0{name}")
+        except OSError:
+            with suppress(OSError):
+                return owners(name), 0
+            return frozenset(), 0
+        pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return frozenset({uid}), pid
