@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import threading
 import time
@@ -14,11 +15,12 @@ import pytest
 from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
 from tests.support.store import QUICK, attrs, netconf, nothing, soon, until, value
+from weft.cluster.etcd import password
 from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.link import BrokenError
 from weft.config.options import Secret
-from weft.model.cluster import Changed, Listed
+from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import ConfigError, Unavailable
 
 PASSWORD = "hunter2-8a91"
@@ -333,6 +335,40 @@ async def test_a_refused_user_is_told_without_the_password(auth_server, make_sto
             repr(Access(endpoints=(), **access)),
         ]
         assert not any(PASSWORD in text for text in said)
+
+
+@pytest.mark.spec("flannel.md §4.1/user-password")
+async def test_a_password_that_is_changed_is_read_again_from_its_file(
+    auth_server, make_store, prefix, tmp_path, caplog
+):
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    access = {"user": "weft", "password": password.from_file(str(file)), "password_file": str(file)}
+    store = make_store(auth_server.url, **access)
+    own = await store.acquire(netconf(), attrs())
+    async with contextlib.aclosing(store.watch()) as events, contextlib.aclosing(store.keep(own, margin=60)) as kept:
+        await soon(anext(events))
+        await soon(anext(kept))
+        auth_server.ctl("user", "passwd", "weft", "--interactive=false", stdin="another-password")
+        auth_server.restart()  # which forgets tokens
+        await until(events, lambda event: isinstance(event, Lost) and "to user 'weft'" in event.reason)
+        file.unlink()
+        await until(events, lambda _: "FLAG-001" in caplog.text)
+        file.write_text("another-password\n")
+        await until(events, lambda event: isinstance(event, Listed | Changed))
+    assert await store.publish(own, attrs(mac="02:00:00:00:00:01"))
+    assert caplog.text.count("FLAG-001 --etcd-password-file") == 1, "said once"
+    assert PASSWORD not in caplog.text
+
+
+async def test_a_password_that_came_through_a_pipe_is_read_once(auth_server, make_store, tmp_path):
+    """As from `--etcd-password-file=<(…)`: a pipe holds nothing a second time, and must not be waited for."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD), password_file=str(pipe))
+    assert await store.list()
+    store._client.forget_token()
+    assert await store.list()
 
 
 async def test_a_user_without_permission_is_told(auth_server, make_store):

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_network
-from pathlib import Path
 from random import Random
 from typing import Final
 
+from weft.cluster.etcd import password
 from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.store import EtcdStore
 from weft.config.netconf import NetConf, parse_netconf
-from weft.config.options import Options, Secret
+from weft.config.options import Options
 from weft.daemon import host, instance
 from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
@@ -29,7 +29,7 @@ from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.desired.realm import Realm
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.netlink import NetlinkError
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import Unavailable
 from weft.model.lease import Lease
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -43,13 +43,15 @@ _ANSWER_SECONDS: Final = 1.0
 
 def open_store(options: Options, world: World) -> EtcdStore:
     """Make the store's client; it connects when it is asked something. Raises `ConfigError`."""
+    file = options.etcd_password_file
     access = Access(
         endpoints=options.etcd_endpoints,
         ca_file=options.etcd_cafile,
         cert_file=options.etcd_certfile,
         key_file=options.etcd_keyfile,
         user=options.etcd_username,
-        password=_password(options),
+        password=password.from_file(file) if file else options.etcd_password,
+        password_file=file,
     )
     seed = int.from_bytes(world.random(8))
     return EtcdStore(access, options.etcd_prefix, now=world.now, chance=Random(seed))  # noqa: S311 - no secret
@@ -160,16 +162,3 @@ def remove_former_devices(kernel: NodeKernel, snapshot: Snapshot, realm: Realm) 
             log.warning("ROUTE-002: removed link %s, left by an earlier configuration", link.name)
             with suppress(NetlinkError):
                 kernel.rtnl.delete_link(link.index)
-
-
-def _password(options: Options) -> Secret | None:
-    if not options.etcd_password_file:
-        return options.etcd_password
-    path = Path(options.etcd_password_file)
-    try:
-        return Secret(path.read_text().rstrip("\n"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise ConfigError(
-            Problem(code="FLAG-001", where="--etcd-password-file", seen=f"{path}: {reason}", expected="a readable file")
-        ) from None

@@ -29,7 +29,10 @@ class Timing(Value):
 
 
 class Access(Value):
-    """What the user said about reaching etcd. Files are paths of PEM files, empty for none."""
+    """What the user said about reaching etcd. Files are paths, empty for none.
+
+    `password_file` holds the password of now, the others are PEM.
+    """
 
     endpoints: tuple[str, ...]
     ca_file: str = ""
@@ -37,6 +40,7 @@ class Access(Value):
     key_file: str = ""
     user: str = ""
     password: Secret | None = None
+    password_file: str = ""
     timing: Timing = Timing()
 
     @property

@@ -18,6 +18,7 @@ from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.link import BrokenError, Conversation, Link
+from weft.cluster.etcd.password import Password
 from weft.cluster.etcd.problems import Examiner, answered, handshake, plain, refused, silent, unresolved
 from weft.cluster.etcd.reach import Reach, UnresolvedError
 from weft.cluster.etcd.rpc import etcd_pb2
@@ -50,6 +51,7 @@ class Client:
         self._token = ""
         self._connecting = asyncio.Lock()
         self._reach = Reach(access.timing.connect)
+        self._password = Password(access)
         self._examiner = Examiner(self._reach)
         if access.tls_files and not any(endpoint.tls for endpoint in self._endpoints):
             log.warning("TLS files are given, but no endpoint is https://: connections are plain")
@@ -152,8 +154,7 @@ class Client:
         if not self._access.user:
             return []
         if not self._token:
-            password = self._access.password.reveal() if self._access.password is not None else ""
-            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=password)
+            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=self._password.reveal())
             try:
                 timeout = self._access.timing.call
                 reply = await link.ask(link.auth.Authenticate, request, timeout=timeout, metadata=[])
