@@ -54,7 +54,7 @@ def _system(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Certs:
-    """Paths of PEM files: a CA, a server certificate for 127.0.0.1 and localhost, a client certificate."""
+    """Paths of PEM files: a CA, a server certificate for localhost and one address, a client certificate."""
 
     ca: str
     server: str
@@ -63,7 +63,7 @@ class Certs:
     client_key: str
 
 
-def make_certs(folder: Path) -> Certs:
+def make_certs(folder: Path, host: str = "127.0.0.1") -> Certs:
     """Make a CA and what it signs, in `folder`, with openssl."""
     folder.mkdir(parents=True, exist_ok=True)
     new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -73,7 +73,7 @@ def make_certs(folder: Path) -> Certs:
         request = folder / f"{name}.csr"
         _run("openssl", "req", *new_key, "-subj", f"/CN={name}", "-keyout", folder / f"{name}.key", "-out", request)
         extensions = folder / f"{name}.ext"
-        names = "subjectAltName=IP:127.0.0.1,DNS:localhost\n" if name == "server" else ""
+        names = f"subjectAltName=IP:{host},DNS:localhost\n" if name == "server" else ""
         extensions.write_text(f"{names}extendedKeyUsage={name}Auth\n")
         signing = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile", extensions]
         _run("openssl", "x509", "-req", "-in", request, *signing, "-out", folder / f"{name}.pem")

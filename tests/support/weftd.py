@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.support.etcd import Binaries, Etcd, Kv
+from tests.support.etcd import Binaries, Certs, Etcd, Kv
 from tests.support.netns import Netns, wire
 from weft.model.net import Ip, Mac
 from weft.wire import subnetenv
@@ -76,12 +76,12 @@ def no_waiting(netns: Netns) -> None:
 
 
 class NetnsEtcd(Etcd):
-    """An etcd, and an etcdctl, in a namespace. Make it inside."""
+    """An etcd, and an etcdctl, in a namespace. Make it inside. With `certs` it asks for the client's, too."""
 
-    def __init__(self, folder: Path, binaries: Binaries, netns: Netns) -> None:
+    def __init__(self, folder: Path, binaries: Binaries, netns: Netns, certs: Certs | None = None) -> None:
         folder.mkdir(parents=True)
         inside = Binaries(*(_wrapped(folder, netns, path) for path in (binaries.server, binaries.ctl)))
-        super().__init__(folder, inside, host=STORE)
+        super().__init__(folder, inside, host=STORE, certs=certs, client_certs=certs is not None)
         self._netns = netns
 
     def wait(self) -> None:
