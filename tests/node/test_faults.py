@@ -90,6 +90,31 @@ def test_a_balancer_that_accepts_and_resets_ends_nothing(own_cluster: Cluster):
     assert node.stop() == 0
 
 
+def test_a_store_behind_a_hole_in_the_network_is_noticed_soon_and_costs_one_connection(own_cluster: Cluster):
+    """Packets that are dropped bring no error: neither the connections that are given up nor new ones ever end."""
+    own_cluster.configure()
+    node = own_cluster.node(1).start()
+
+    def connections() -> list[str]:
+        return node.netns.run(f"ss -Htan dst {STORE}").splitlines()
+
+    assert len([line for line in connections() if not line.startswith("TIME-WAIT")]) == 1
+    cut = f"ip saddr {STORE} drop"
+    node.netns.run(f"nft 'table ip hole {{ chain in {{ type filter hook input priority 0; {cut}; }}; }}'")
+    began = time.monotonic()
+    node.says("STORE-001: the store does not answer", seconds=30)
+    assert time.monotonic() - began < 14, "3 s until it is asked, 3 for its answer, 2 for a connection"
+    most: list[str] = []
+    while time.monotonic() < began + 25:
+        most = max(most, connections(), key=len)
+        time.sleep(0.05)
+    assert len(most) <= 1, "\n".join(most)
+    node.netns.run("nft delete table ip hole")
+    own_cluster.peer(50)
+    node.sees("ip route", "10.5.50.0/24", seconds=20)
+    assert len([line for line in connections() if not line.startswith("TIME-WAIT")]) == 1
+
+
 class Planted:
     """Faults of our own in a real daemon: a function raises as long as a file of its name is there."""
 

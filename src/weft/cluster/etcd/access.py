@@ -15,14 +15,15 @@ class Timing(Value):
     """Patience, in seconds.
 
     `connect` bounds making a connection, `call` one request. On a watch etcd is asked for a sign of life every
-    `ping`, and the endpoint is given up when `pong` passes without any. `backoff` doubles up to `backoff_most`
-    between tries. A failed renewal is tried again after `renew_retry`.
+    `ping`, and the endpoint is given up when `pong` passes without any: an etcd behind a hole in the network is
+    noticed after `ping` + `pong` at most, and said when `connect` has passed, too. `backoff` doubles up to
+    `backoff_most` between tries. A failed renewal is tried again after `renew_retry`.
     """
 
     connect: float = 2.0
     call: float = 5.0
-    ping: float = 10.0
-    pong: float = 5.0
+    ping: float = 3.0
+    pong: float = 3.0
     backoff: float = 0.1
     backoff_most: float = 5.0
     renew_retry: float = 60.0
