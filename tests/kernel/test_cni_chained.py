@@ -80,7 +80,8 @@ def test_portmap_without_mappings_passes_the_result_on(site):
 @pytest.mark.spec("cni.md M14")
 def test_portmap_that_comes_first(site):
     conf = {"cniVersion": "1.0.0", "name": "net", "type": "portmap"}
-    assert site.call("portmap", "ADD", conf, netns="/x").msg == "must be called as chained plugin"
+    answer = site.call("portmap", "ADD", conf, netns="/x")
+    assert (answer.code, answer.msg) == (999, "must be called as chained plugin")
     assert site.call("portmap", "DEL", conf, netns="").exit == 0
 
 

@@ -137,7 +137,8 @@ def test_check_needs_the_result_of_add(site, pod):
     answer = site.call("bridge", "CHECK", conf, container=pod)
     assert "prevResult" not in answer.msg  # IPAM is asked first, and knows of no such container
     add(site, conf, pod)
-    assert site.call("bridge", "CHECK", conf, container=pod).msg == "Required prevResult missing"
+    answer = site.call("bridge", "CHECK", conf, container=pod)
+    assert (answer.code, answer.msg) == (999, "Required prevResult missing")
 
 
 def test_layer_2(site, pod):

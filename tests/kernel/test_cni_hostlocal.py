@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cni import files, openat
+from weft.cni import files, openat, store
 from weft.wire.cni import VERSIONS
 
 RANGES = {"ranges": [[{"subnet": "192.168.1.0/29"}]]}
@@ -115,11 +115,21 @@ def test_a_reservation_of_an_old_version(site):
     conf = request(site)
     add(site, conf)
     (site.store / "net" / "192.168.1.2").write_text("c1")
-    assert add(site, conf).msg.endswith(
-        "192.168.1.2 has been allocated to c1, duplicate allocation is not allowed"
-    ) or (site.reservations("net") == {"192.168.1.2": b"c1"})
     assert delete(site, conf).exit == 0
-    assert "192.168.1.2" not in site.reservations("net")
+    assert site.reservations("net") == {}
+
+
+@pytest.mark.spec("cni.md E4")
+def test_a_reservation_of_an_old_version_counts_as_the_attachments(site):
+    conf = request(site)
+    add(site, conf)
+    (site.store / "net" / "192.168.1.2").write_text("c1")
+    answer = add(site, conf)
+    assert (answer.code, answer.msg) == (
+        999,
+        "failed to allocate for range 0: 192.168.1.2 has been allocated to c1, duplicate allocation is not allowed",
+    )
+    assert site.reservations("net") == {"192.168.1.2": b"c1"}
 
 
 @pytest.mark.spec("cni.md E5")
@@ -455,9 +465,15 @@ def test_one_attachment_has_one_address(site):
 def test_what_was_taken_is_given_back_when_a_later_set_is_full(site):
     last = {"subnet": "10.1.1.0/24", "rangeStart": "10.1.1.4", "rangeEnd": "10.1.1.4", "gateway": "10.1.1.4"}
     answer = add(site, request(site, {"ranges": [[{"subnet": "10.1.0.0/24"}], [last]]}))
+    assert answer.code == 999
     assert answer.msg == "failed to allocate for range 1: no IP addresses available in range set: 10.1.1.4-10.1.1.4"
     assert site.reservations("net") == {}
     assert (site.store / "net" / "last_reserved_ip.0").read_text() == "10.1.0.2"
+
+
+@pytest.mark.spec("cni.md E6")
+def test_an_id_is_stored_without_the_white_space_around_it():
+    assert store.owner_of("   dummy\n ", "eth0") == b"dummy\r\neth0"
 
 
 @pytest.mark.spec("cni.md E6")

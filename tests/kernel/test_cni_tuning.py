@@ -157,10 +157,13 @@ def test_the_list_of_what_is_allowed(site, pod, root):
 def test_what_is_refused(site, pod):
     text = json.dumps(config(site, pod, sysctl={"net.ipv4.ip_forward": "1"}))
     doubled = text.replace('"sysctl": {', '"sysctl": {"net.ipv4.ip_forward": "0", ').encode()
-    assert call(site, "ADD", doubled, pod).msg == "duplicated sysctl keys are not allowed"
-    assert call(site, "ADD", config(site, pod), pod, ifname="a/b").exit == 1
-    wrong = config(site, pod, sysctl={"kernel.shmmax": "1"})
-    assert call(site, "ADD", wrong, pod).msg == 'invalid net sysctl key: "kernel/shmmax"'
+    answer = call(site, "ADD", doubled, pod)
+    assert (answer.code, answer.msg) == (999, "duplicated sysctl keys are not allowed")
+    answer = call(site, "ADD", config(site, pod, sysctl={"net.ipv4.ip_forward": "1"}), pod, ifname="a/b")
+    assert (answer.code, answer.msg) == (4, "interface name contains / or : or whitespace characters")
+    wrong = config(site, pod, sysctl={"net.ipv4.ip_forward": "1", "kernel.shmmax": "1"})
+    answer = call(site, "ADD", wrong, pod)
+    assert (answer.code, answer.msg) == (999, 'invalid net sysctl key: "kernel/shmmax"')
     assert sysctl(pod, "net/ipv4/ip_forward") == "0"
 
 
