@@ -125,6 +125,35 @@ def test_where_there_is_no_veth_to_be_found(site, pod):
     assert (roots(site.host), ifbs(site.host)) == ({}, [])
 
 
+@pytest.mark.parametrize(
+    "chance",
+    [
+        pytest.param("ip link add chance index 42 type bridge", id="no veth"),
+        pytest.param(
+            "ip link add chance index 42 type veth peer name mate index 41; ip link set mate up",
+            id="a pair of the host's own",
+        ),
+        pytest.param("ip link add chance index 42 type veth peer name mate index 77", id="the peer of another link"),
+    ],
+)
+def test_a_link_that_has_the_peers_number_by_chance_is_not_shaped(site, pod, make_netns, chance):
+    """The peer lives in a third namespace; the host has a link with its number, which the runtime's result names."""
+    elsewhere, third = make_netns(), make_netns()
+    pod.run("ip link add eth0 index 41 type veth peer name away index 42")
+    pod.run(f"ip link set away netns {elsewhere.path}")
+    site.host.run(chance)
+    site.host.run("ip link set chance up")
+    if "77" in chance:
+        site.host.run(f"ip link set mate netns {third.path}")
+    previous = {
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "chance"}, {"name": "eth0", "sandbox": pod.path}],
+        "ips": [{"address": "10.0.0.2/24", "interface": 1}],
+    }
+    assert " is not in host ns" in call(site, "ADD", config(previous, **SMALL), pod).msg
+    assert (roots(site.host), ifbs(site.host)) == ({}, [])
+
+
 @pytest.mark.spec("cni.md W6")
 def test_another_spelling_of_the_runtimes_key(site, pod):
     limits = {"ingressRate": 8_000, "ingressBurst": 80}

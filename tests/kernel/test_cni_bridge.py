@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.cnihost import Site
 from tests.support.weftd import eventually
+from weft.cni.host import RETIRED
 from weft.wire.cni import VERSIONS
 
 V4 = {"ranges": [[{"subnet": "10.1.2.0/24"}]]}
@@ -184,15 +185,17 @@ def test_the_bridges_mac_stays(site, pod, make_netns, present):
     if present:
         site.host.bridge("cni0")
     conf = config(site, isGateway=True)
+    second = make_netns()
     add(site, conf, pod)
     mac = links(site.host)["cni0"]["address"]
     assert mac != "00:00:00:00:00:00"
-    add(site, conf, make_netns(), id_="c2", args="IgnoreUnknown=1")
+    add(site, conf, second, id_="c2", args="IgnoreUnknown=1")
     assert links(site.host)["cni0"]["address"] == mac
-    for id_ in ("c1", "c2"):
-        delete(site, conf, netns="/gone", id_=id_)
-    delete(site, conf, pod)
-    assert links(site.host)["cni0"]["address"] == mac
+    for container, id_ in ((pod, "c1"), (second, "c2")):
+        assert veths(site.host) != []
+        assert delete(site, conf, container, id_=id_).exit == 0
+        assert links(site.host)["cni0"]["address"] == mac
+    assert veths(site.host) == []
 
 
 def test_the_mac_is_pinned_although_the_first_attachment_had_no_address(site, pod, make_netns):
@@ -299,6 +302,7 @@ def test_add_twice(site, pod):
     add(site, conf, pod)
     before = site.reservations("net"), set(links(site.host)), addresses(pod, "eth0")
     answer = add(site, conf, pod)
+    assert answer.code == 999
     assert answer.msg.startswith('container veth name ("eth0") peer provided ("veth')
     assert answer.msg.endswith('") already exists')
     assert (site.reservations("net"), set(links(site.host)), addresses(pod, "eth0")) == before
@@ -308,7 +312,67 @@ def test_add_twice(site, pod):
 def test_a_bridge_that_is_none(site, pod):
     site.host.run("ip link add x type veth peer name y")
     answer = add(site, config(site, bridge="x"), pod)
+    assert answer.code == 999
     assert answer.msg == 'failed to create bridge "x": "x" already exists but is not a bridge'
+
+
+class Overtaken:
+    """A host on which another ADD makes bridge and gateway between our look and our making them."""
+
+    def __init__(self, host):
+        self._host = host
+        self._unseen = {"cni0", "addresses"}
+        self.rtnl = self
+
+    def __getattr__(self, name):
+        return getattr(self._host if hasattr(self._host, name) else self._host.rtnl, name)
+
+    def link(self, which):
+        return None if self._overtaken(which) else self._host.rtnl.link(which)
+
+    def addresses(self, index, *, family=0):
+        return [] if self._overtaken("addresses") else self._host.rtnl.addresses(index, family=family)
+
+    def _overtaken(self, what):
+        first = what in self._unseen
+        self._unseen.discard(what)
+        return first
+
+
+def test_of_two_first_adds_the_second_takes_what_the_first_has_made(site, pod, make_netns):
+    conf = config(site, isGateway=True)
+    assert add(site, conf, pod).exit == 0
+    site.wrap = Overtaken
+    assert add(site, conf, make_netns(), id_="c2").exit == 0
+    assert addresses(site.host, "cni0") == ["10.1.2.1/24"]
+    assert len(veths(site.host)) == 2
+
+
+def test_a_link_is_off_its_bridge_and_down_when_del_answers(site, pod):
+    """The link itself may go later: no packet may reach it, because its address is free."""
+    conf = config(site, isGateway=True)
+    add(site, conf, pod)
+    [name] = veths(site.host)
+    site.deletes = False
+    assert delete(site, conf, pod).exit == 0
+    left = links(site.host)[name]
+    assert "master" not in left
+    assert "UP" not in left["flags"]
+    assert left["ifalias"] == RETIRED
+    assert site.reservations("net") == {}
+
+
+def test_our_record_outlives_an_address_that_is_not_free_yet(site, pod):
+    ipam = {"type": "theirs", "addresses": [{"address": "10.9.9.9/24", "gateway": "10.9.9.1"}]}
+    foreign = site.foreign("static")
+    conf = config(site, ipam, version="0.4.0")
+    assert add(site, conf, pod, extra=foreign).exit == 0
+    records = site.directory / "state" / "attachments"
+    assert len(list(records.iterdir())) == 1
+    assert "failed to find plugin" in delete(site, conf, pod).msg
+    assert len(list(records.iterdir())) == 1
+    assert delete(site, conf, pod, extra=foreign).exit == 0
+    assert list(records.iterdir()) == []
 
 
 @pytest.mark.spec("cni.md B28")

@@ -1,10 +1,12 @@
 """ipMasq with the real tools: rules there after ADD, gone after DEL, shared with the reference."""
 
 import shutil
+from ipaddress import ip_interface
 
 import pytest
 
-from weft.cni import masq
+from weft.cni import masq, programs
+from weft.model.attachment import Attachment
 
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
 KINDS = ["", "iptables", "nftables"]
@@ -67,7 +69,35 @@ def test_the_nft_table_as_it_is_known(site, pod):
     ) in text
 
 
+ONE = Attachment(network="unit-test", container_id="one", ifname="eth0")
+FOUR = Attachment(network="unit-test", container_id="four", ifname="eth0")
+ADDRESS = ip_interface("192.168.1.1/24")
+
+
+@pytest.mark.spec("cni.md N1")
+def test_a_rule_of_nft_word_for_word(site):
+    site.host.call(lambda: masq.add(ONE, masq.NFTABLES, [ADDRESS]))
+    comment = "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one"
+    wanted = f'ip saddr 192.168.1.1 ip daddr != 192.168.1.0/24 masquerade comment "{comment}"'
+    assert rules(site, "nftables") == [wanted]
+
+
 @pytest.mark.spec("cni.md N2")
+@pytest.mark.parametrize("kind", [masq.IPTABLES, masq.NFTABLES])
+def test_the_successor_of_an_address_keeps_its_masquerade(site, kind):
+    """DEL of the predecessor may come late, or again."""
+    for attachment in (ONE, FOUR):
+        site.host.call(lambda attachment=attachment: masq.add(attachment, kind, [ADDRESS]))
+    both = rules(site, kind)
+    for _ in range(2):
+        site.host.call(lambda: masq.remove(ONE, kind, [ADDRESS]))
+    key = masq.nft_comment_of("unit-test", "eth0", "four")[1]
+    mark = key if kind == masq.NFTABLES else masq.chain_of("unit-test", "four")
+    assert rules(site, kind) == [rule for rule in both if mark in rule]
+    assert site.host.call(lambda: masq.is_there(FOUR, kind, ADDRESS))
+    assert not site.host.call(lambda: masq.is_there(ONE, kind, ADDRESS))
+
+
 def test_one_of_two_with_nft(site, pod, make_netns):
     conf = config(site, "nftables")
     site.call("bridge", "ADD", conf, container=pod)
@@ -91,6 +121,20 @@ def test_rules_go_although_the_namespace_has_gone(site, pod, kind, path, forgott
         conf["prevResult"] = result
     assert site.call("bridge", "DEL", conf, netns=path).exit == 0
     assert rules(site, kind) == []
+
+
+def test_only_the_program_of_the_pods_family_is_started(site, pod, monkeypatch):
+    """DEL of a pod with IPv4 alone does without ip6tables, which a host may lack."""
+    asked = []
+    save = programs.iptables_save
+    monkeypatch.setattr(programs, "iptables_save", lambda family: asked.append(family) or save(family))
+    conf = config(site, "iptables")
+    conf["ipam"]["ranges"] = SETS["ranges"][:1]
+    for container in (pod, None):  # by its own address, and by our record
+        assert site.call("bridge", "ADD", conf, container=pod).exit == 0
+        assert site.call("bridge", "DEL", conf, container=container).exit == 0
+        assert rules(site, "iptables") == []
+    assert set(asked) == {4}
 
 
 def test_a_second_interface_keeps_its_rules_when_the_first_goes(site, pod):

@@ -1,5 +1,6 @@
 """portmap in our own maps: what is there after ADD, CHECK, DEL and GC, whose a port is, and what a crash leaves."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from tests.support.netns import Netns
 from weft.cni import portmapforms
 from weft.cni.portmaphandback import hand_back
 from weft.desired import portmapiptables
+from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 
@@ -479,6 +481,29 @@ def test_a_kernel_without_nf_tables(netns, ports, pods):
     assert ports.portmap("DEL", HTTP, DNS).exit == 0
     assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
     assert give_back(ports) == []
+
+
+class WithoutTables(Changed):
+    """A kernel whose nfnetlink knows conntrack and no nf_tables."""
+
+    @property
+    def netfilter(self):
+        return WithoutTransactions(self._host.netfilter)
+
+
+class WithoutTransactions(Changed):
+    def transaction(self, *_):
+        raise NetlinkError(errno.EOPNOTSUPP, "Operation not supported")
+
+
+def test_a_kernel_that_refuses_transactions_of_nf_tables(netns, ports, pods):
+    ports.site.wrap = WithoutTables
+    answer = ports.portmap("ADD", HTTP)
+    assert answer.exit == 0
+    assert "the kernel has no nf_tables" in answer.stderr
+    assert "CNI-DN" in netns.run("iptables-save -t nat")
+    assert ports.portmap("DEL", HTTP).exit == 0
+    assert "CNI-DN" not in netns.run("iptables-save -t nat")
 
 
 def test_a_setting_that_is_refused_undoes_it_all(netns, ports, pods):

@@ -128,6 +128,21 @@ def test_a_udp_flow_follows_its_port_to_the_next_pod(scene, form):
     assert ask(scene.other, NODE[4], 5353, "udp", source=4711) == f"c2 {OUTSIDE[4]}"
 
 
+def test_flows_to_another_pods_same_port_of_another_address_go_on(scene):
+    """One UDP port of two of the node's addresses, each another pod's."""
+    scene.host.run("ip address add 192.0.2.9/24 dev uplink")
+    Server(scene.pod, "c1", 53, "udp")
+    Server(scene.sibling, "c2", 53, "udp")
+    assert scene.ports.portmap("ADD", mapping(5353, 53, "udp", NODE[4]), id_="c1").exit == 0
+    assert scene.ports.portmap("ADD", mapping(5353, 53, "udp", "192.0.2.9"), id_="c2").exit == 0
+    for address in (NODE[4], "192.0.2.9"):
+        assert ask(scene.other, address, 5353, "udp", source=4711)
+    assert scene.ports.portmap("DEL", id_="c1").exit == 0
+    flows = scene.host.run("conntrack -L -p udp -f ipv4")
+    assert "dst=192.0.2.9 sport=4711 dport=5353" in flows
+    assert f"dst={NODE[4]} sport=4711 dport=5353" not in flows
+
+
 def test_only_flows_of_the_mapped_port_end(scene):
     Server(scene.pod, "c1", 53, "udp")
     Server(scene.sibling, "c2", 53, "udp")
