@@ -256,12 +256,14 @@ def test_an_uplink_in_another_namespace_is_named_while_it_is_away_and_all_is_bac
     with closing(quick_netns()) as elsewhere:
         one.netns.run(f"ip link set eth0 netns {elsewhere.path}")
         one.says("IFACE-002 uplink eth0: it is gone")
+        eventually(lambda: not one.ready)
         elsewhere.run(f"ip link set eth0 netns {one.netns.path}")
     assert one.netns.rtnl.link("eth0").index == index
     one.netns.run(
         f"ip address add {one.public_v4}/24 dev eth0; ip link set eth0 up; ip route add default via 172.31.0.254"
     )
     one.says("IFACE-002 the uplink eth0 can be used again")
+    eventually(lambda: one.ready)
     one.sees("ip route", f"{two.v4} ")
     assert reaches(here, there.ips[0])
     assert reaches(there, here.ips[0])
@@ -274,8 +276,10 @@ def test_an_uplink_that_is_down_is_named_while_it_is_and_peers_are_back_with_it(
     here, there = one.pod(), two.pod()
     one.ip("link set eth0 down")
     one.says("IFACE-002 uplink eth0: it is down")
+    eventually(lambda: not one.ready)
     one.netns.run("ip link set eth0 up; ip route add default via 172.31.0.254")
     one.says("IFACE-002 the uplink eth0 can be used again")
+    eventually(lambda: one.ready)
     one.sees("ip route", f"{two.v4} ")
     assert reaches(here, there.ips[0])
     assert not one.lines("peer ignored"), "where peers are is not forgotten with the link"
@@ -289,5 +293,7 @@ def test_a_vtep_that_another_namespace_has_is_named_while_it_is_there_and_made_a
     with closing(quick_netns()) as elsewhere:
         one.netns.run(f"ip link set flannel.1 netns {elsewhere.path}")
         one.says("kernel refused link flannel.1")
+        eventually(lambda: not one.ready)
     one.sees("ip route", f"{two.v4} ", seconds=15)
+    eventually(lambda: one.ready)
     assert reaches(here, there.ips[0])

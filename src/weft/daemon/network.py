@@ -74,6 +74,7 @@ class Network:
         self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
         status.count_failing = self._loop.failing_peers
         status.parts["devices"] = self._device_problem
+        status.parts["uplink"] = lambda: self.uplink_problem
         if rules is not None:
             status.parts["rules"] = rules.problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
