@@ -31,6 +31,7 @@ CHANGES = {
     "route changed": ("ip route replace 10.5.50.0/24 via 172.31.0.99 dev eth0 proto 165", "ROUTE-001"),
     "route taken over": ("ip route replace 10.5.50.0/24 via 172.31.0.99 dev eth0 proto static", "ROUTE-001"),
     "route's MTU": ("ip route change 10.5.50.0/24 via 10.5.50.0 dev flannel.1 onlink proto 165 mtu 900", "ROUTE"),
+    "route's scope": ("ip route replace 10.5.50.0/24 via 10.5.50.0 dev flannel.1 onlink proto 165 scope 90", "ROUTE"),
     "v6 route deleted": ("ip -6 route del fd05:0:0:32::/64", "ROUTE-001"),
     "stray route": ("ip route add 10.5.99.0/24 via 172.31.0.99 proto 165", "ROUTE-002: removed"),
     "routes flushed": ("ip route flush dev flannel.1", "ROUTE-001: put back route"),
@@ -172,7 +173,7 @@ def test_objects_are_as_upstream_makes_them_and_marked_as_ours(cluster: Cluster)
         "gateway": "10.5.50.0",
         "dev": "flannel.1",
         "protocol": "165",
-        "scope": "90",  # better: of global ones the kernel keeps one list, and walks it for each
+        "scope": "global",
         "flags": ["onlink"],
     }
 

@@ -62,9 +62,30 @@ def test_on_the_way_back_to_flannel_routes_are_made_as_its_own(cluster: Cluster)
     cluster.configure(HOST_GW)
     cluster.peers(range(50, 60), BackendType="host-gw")
     node = cluster.node(1).start()
-    ours = node.ip("route show proto 165")
+    ours = node.ip("route show root 10.5.0.0/16 proto 165 scope global")
+    assert len(ours.splitlines()) == 10
     node.stop()
+    node.ip("route del 10.5.59.0/24 via 172.31.0.59 scope global")
+    ours = "".join(line for line in ours.splitlines(keepends=True) if "10.5.59.0" not in line)
+    node.ip("route replace 10.5.50.0/24 via 172.31.0.50 proto 165 scope 26")  # as of more than 1,000 peers
     [command] = re.findall(r"```sh\n(ip -4 route show .*)\n```", HOWTO.read_text())
     node.netns.run(command)
-    assert node.ip("route show root 10.5.0.0/16 proto boot scope global") == re.sub(r" scope \d+", "", ours)
+    assert node.ip("route show root 10.5.0.0/16 proto boot scope global") == ours
     node.ip("route del 10.5.50.0/24 via 172.31.0.50 scope global")
+
+
+def test_routes_of_an_earlier_version_get_scope_global_without_a_gap_and_those_too_much_go(cluster: Cluster):
+    """It spread all of them over 200 scopes."""
+    cluster.configure()
+    cluster.peers(range(50, 60))
+    node = cluster.node(1).start()
+    plain = node.ip("route show proto 165")
+    assert "scope" not in plain
+    node.stop()
+    for number in range(50, 60):
+        node.ip(f"route replace 10.5.{number}.0/24 via 10.5.{number}.0 dev flannel.1 onlink proto 165 scope {number}")
+    node.ip("route add 10.5.70.0/24 via 10.5.70.0 dev flannel.1 onlink proto 165 scope 70")
+    node.start()
+    eventually(lambda: node.ip("route show proto 165") == plain)
+    assert node.lines("ready")
+    assert not node.lines("ROUTE-00[12].*put back")

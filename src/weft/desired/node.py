@@ -6,10 +6,14 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 
 from weft.desired.inputs import Backend, Inputs
 from weft.model.objects import KernelState, Key, Object, Objects, Route
+from weft.model.value import replace
 
 SHARED = ""
 # Behind every other route: it catches what the bridge's own route does not (flannel.md §1.8).
 _BLACKHOLE_PRIORITY = 2**31 - 1
+
+_PLAIN_PEERS = 1000
+_SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narrower than, have this or more, or 0
 
 
 def shared(backend: Backend, inputs: Inputs) -> KernelState:
@@ -24,6 +28,9 @@ def shared(backend: Backend, inputs: Inputs) -> KernelState:
 class Wanted:
     """The objects wanted now, by key, and which part each belongs to.
 
+    The routes of the first 1,000 peers have scope global, as flannel's. Those of further peers are spread over the
+    scopes that mean the same: the kernel keeps the gateways of one scope in a list and walks it for every route.
+
     While a node moves to another subnet, its old lease and its new one want the same FDB entry: whoever was set last
     has it, and the other's end does not take it along.
     """
@@ -31,6 +38,7 @@ class Wanted:
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
         self._parts: dict[str, tuple[Object, ...]] = {}
+        self._plain: set[str] = set()  # parts whose routes have scope global
 
     @property
     def objects(self) -> Objects:
@@ -53,7 +61,21 @@ class Wanted:
             if self._objects.get(thing.key) is thing:
                 del self._objects[thing.key]
         new = tuple(state)
+        if not new:
+            self._plain.discard(part)
+        elif part != SHARED and part not in self._plain:
+            if len(self._plain) < _PLAIN_PEERS:
+                self._plain.add(part)
+            else:
+                new = tuple(map(_spread, new))
         if new:
             self._parts[part] = new
             self._objects.update((thing.key, thing) for thing in new)
         return {thing.key for thing in (*former, *new)}
+
+
+def _spread(thing: Object) -> Object:
+    if not isinstance(thing, Route) or thing.via is None or thing.dst.version == 6:
+        return thing
+    number = int(thing.dst.network_address) >> thing.dst.max_prefixlen - thing.dst.prefixlen
+    return replace(thing, scope=1 + number % (_SITE - 1))

@@ -65,7 +65,8 @@ class Address(Value):
 class Route(Value):
     """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
 
-    `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6).
+    `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6). `scope` is that of an
+    IPv4 route with a gateway: 0 is global, and what is narrower than site (200) means the same to the kernel.
     """
 
     dst: Net
@@ -75,6 +76,7 @@ class Route(Value):
     blackhole: bool = False
     table: int = MAIN_TABLE
     priority: int = 0
+    scope: int = 0
     key: Key = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

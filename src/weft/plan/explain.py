@@ -50,4 +50,5 @@ def explain(step: Step, present: Object | None) -> str:
 
 def _route_rest(route: Route) -> str:
     table = f" table {route.table}" if route.table != MAIN_TABLE else ""
-    return f"{table}{f' metric {route.priority}' if route.priority else ''}"
+    metric = f" metric {route.priority}" if route.priority else ""
+    return f"{table}{metric}{f' scope {route.scope}' if route.scope else ''}"

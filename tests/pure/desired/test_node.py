@@ -1,12 +1,15 @@
 """What a node wants as a whole: its back end's part, blackhole routes, and peers by name."""
 
+from collections import Counter
+from ipaddress import IPv4Network
+
 import pytest
 
-from tests.support.builders import inputs, subnet_v4, subnet_v6
+from tests.support.builders import inputs, mac, subnet_v4, subnet_v6
 from weft.desired.backends import hostgw
-from weft.desired.node import Wanted, shared
+from weft.desired.node import SHARED, Wanted, shared
 from weft.model.errors import Problem
-from weft.model.objects import Route
+from weft.model.objects import Neighbour, Route
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -55,3 +58,51 @@ def test_a_part_can_be_asked_for():
     wanted.set("one", frozenset({one}))
     assert wanted.part("one") == (one,)
     assert wanted.part("other") == ()
+
+
+def peer_route(number: int) -> Route:
+    dst = IPv4Network((0x0B000000 + (number << 8), 24))
+    return Route(dst=dst, via=dst[0], dev="flannel.1", onlink=True)
+
+
+def scopes(wanted: Wanted) -> Counter[int]:
+    return Counter(thing.scope for thing in wanted.objects.values() if isinstance(thing, Route))
+
+
+def test_the_routes_of_a_thousand_peers_have_scope_global_and_those_of_more_are_spread():
+    """Of 4,000 no scope has more than 21: the kernel walks a list of that length for each route."""
+    wanted = Wanted()
+    wanted.set(SHARED, frozenset({Route(dst=subnet_v4(1), blackhole=True)}))
+    for number in range(5000):
+        wanted.set(f"peer {number}", frozenset({peer_route(number)}))
+        if number == 999:
+            assert scopes(wanted) == {0: 1001}
+    spread = scopes(wanted)
+    assert spread.pop(0) == 1001
+    assert max(spread.values()) <= 21
+    assert max(spread) < 200
+
+
+def test_a_peer_that_leaves_gives_its_place_among_the_first_thousand_to_the_next_that_comes():
+    wanted = Wanted()
+    for number in range(1001):
+        wanted.set(f"peer {number}", frozenset({peer_route(number)}))
+    wanted.set("peer 7", frozenset({peer_route(8000)}))
+    assert scopes(wanted)[0] == 1000, "it stays the same peer"
+    wanted.set("peer 7", frozenset())
+    assert scopes(wanted)[0] == 999
+    wanted.set("peer 1001", frozenset({peer_route(1001)}))
+    assert scopes(wanted)[0] == 1000
+
+
+def test_only_ipv4_routes_with_a_gateway_are_spread():
+    wanted = Wanted()
+    for number in range(1000):
+        wanted.set(f"peer {number}", frozenset({peer_route(number)}))
+    state = {
+        Route(dst=subnet_v6(2), via=subnet_v6(2)[0], dev="flannel-v6.1"),
+        Route(dst=subnet_v4(2), dev="flannel.1"),
+        Neighbour(dev="flannel.1", ip=subnet_v4(2)[0], mac=mac(2)),
+    }
+    wanted.set("peer", frozenset(state))
+    assert set(wanted.part("peer")) == state
