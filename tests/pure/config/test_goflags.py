@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import mostly
+from tests.support.reach import reached, reaches
 from weft.config.flags import parse_flags
 from weft.config.flagtable import FLAGS
 from weft.config.goflags import parse_bool, parse_int
@@ -174,16 +176,23 @@ def test_a_secret_is_not_shown_by_a_misspelt_flag_or_a_stray_argument():
         assert "hush" not in "\n".join(map(str, problems(*argv)))
 
 
-ARGUMENT = st.one_of(
+ODD = st.one_of(
     st.text(max_size=12),
     st.sampled_from([f"--{flag.name}" for flag in FLAGS] + ["--", "-", "---", "--=", "-h=", "true", "--ip-masq=false"]),
     st.builds("--{}={}".format, st.sampled_from([flag.name for flag in FLAGS]), st.text(max_size=12)),
 )
+# A default is a value of its flag; those without one have text, or nothing, as theirs.
+GOOD = st.sampled_from([f"--{flag.name}={flag.default}" for flag in FLAGS])
+WORDS = st.sampled_from([(flag.variable, flag.default) for flag in FLAGS])
 
 
+@reaches(options=0.15, refused=0.15)
 @given(
-    argv=st.lists(ARGUMENT, max_size=6),
-    environ=st.dictionaries(st.sampled_from([flag.variable for flag in FLAGS] + ["FLANNELD_"]), st.text(max_size=8)),
+    argv=st.lists(mostly(GOOD, ODD), max_size=6),
+    environ=mostly(
+        st.lists(WORDS, max_size=3).map(dict),
+        st.dictionaries(st.sampled_from([flag.variable for flag in FLAGS] + ["FLANNELD_"]), st.text(max_size=8)),
+    ),
 )
 def test_any_input_gives_options_or_a_config_error(argv, environ):
     found: Options | list[str]
@@ -191,4 +200,5 @@ def test_any_input_gives_options_or_a_config_error(argv, environ):
         found = parse_flags(argv, environ)
     except ConfigError as error:
         found = [problem.code for problem in error.problems]
+    reached("options" if isinstance(found, Options) else "refused")
     assert isinstance(found, Options) or set(found) == {"FLAG-001"}

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_json, mostly
+from tests.support.reach import reached, reaches
 from weft.config.netconf import HostGwOptions, NetConf, Pool, VxlanOptions, parse_netconf
 from weft.model.errors import ConfigError, Problem
 
@@ -562,16 +564,45 @@ VALUES = st.recursive(
 )
 
 
-@given(st.one_of(st.text(), VALUES.map(json.dumps), st.dictionaries(NAMES, VALUES).map(json.dumps)), st.booleans())
+@st.composite
+def good_objects(draw):
+    """A configuration that a cluster could have, with members that fit each other."""
+    family, found = draw(st.sampled_from(["4", "6", "46"])), {}
+    if "4" in family:
+        found |= {"Network": "10.3.0.0/16", "SubnetLen": draw(st.integers(18, 30))}
+        found |= draw(st.sampled_from([{}, {"SubnetMin": "10.3.64.0"}, {"SubnetMax": "10.3.128.0"}]))
+    if "6" in family:
+        found |= {"EnableIPv6": True, "IPv6Network": "fd00::/48", "IPv6SubnetLen": draw(st.integers(50, 126))}
+        found |= draw(st.sampled_from([{}, {"IPv6SubnetMin": "fd00:0:0:8000::"}]))
+    if family == "6":
+        found["EnableIPv4"] = False
+    vxlan = st.fixed_dictionaries(
+        {"Type": st.just("vxlan")},
+        optional={"VNI": st.integers(1, 4096), "Port": st.integers(1, 65535), "MTU": st.integers(1350, 9000)},
+    )
+    return found | {"Backend": draw(st.one_of(vxlan, st.just({"Type": "host-gw"})))}
+
+
+TEXTS = mostly(
+    bent_json(good_objects(), VALUES).map(json.dumps),
+    st.one_of(st.text(), VALUES.map(json.dumps), st.dictionaries(NAMES, VALUES).map(json.dumps)),
+)
+
+
+@reaches(read=0.1, refused=0.1, pool_v4=0.02, pool_v6=0.01)
+@given(TEXTS, st.booleans())
 def test_any_text_is_a_configuration_or_a_config_error(text, etcd):
     try:
         netconf = parse_netconf(text, etcd=etcd)
     except ConfigError as error:
+        reached("refused")
         for problem in error.problems:
             str(problem).encode()
         return
+    reached("read")
     for pool in (netconf.v4, netconf.v6):
         if pool is not None and etcd:
+            reached(f"pool_v{pool.network.version}")
             assert pool.first in pool.network
             assert pool.last in pool.network
             assert pool.first <= pool.last

@@ -1,14 +1,17 @@
 """Leases are data from strangers: what is believed, what is refused, and what a change touches."""
 
 import time
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import builders
+from tests.support.bent import mostly
+from tests.support.reach import reached, reaches
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.harm import Judge, Ours
 from weft.desired.roster import Roster
@@ -160,6 +163,7 @@ def test_data_that_is_no_vxlan_data_claims_nothing():
 
 
 addresses = st.one_of(
+    st.integers(2, 5).map(builders.public_v4),
     st.none(),
     st.integers(0, 2**32 - 1).map(IPv4Address),
     st.integers(0, 5).map(builders.public_v4),
@@ -170,6 +174,20 @@ subnets = st.one_of(
     st.tuples(st.integers(0, 12), st.integers(14, 28)).map(
         lambda pair: IPv4Network((int(builders.subnet_v4(pair[0]).network_address), pair[1]), strict=False)
     ),
+    st.integers(0, 12).map(builders.subnet_v4),
+)
+addresses_v6 = st.one_of(
+    st.integers(2, 5).map(builders.public_v6),
+    st.none(),
+    st.ip_addresses(v=6),
+    st.sampled_from(["::1", "ff02::1", "fe80::1", "fc00:0:0:3::1", "::"]).map(IPv6Address),
+)
+subnets_v6 = st.one_of(
+    st.tuples(st.integers(0, 2**128 - 1), st.integers(0, 128)).map(lambda pair: IPv6Network(pair, strict=False)),
+    st.tuples(st.integers(0, 12), st.integers(46, 70)).map(
+        lambda pair: IPv6Network((int(builders.subnet_v6(pair[0]).network_address), pair[1]), strict=False)
+    ),
+    st.integers(0, 12).map(builders.subnet_v6),
 )
 payloads = st.one_of(
     st.none(),
@@ -178,22 +196,55 @@ payloads = st.one_of(
     st.binary(min_size=6, max_size=6).map(lambda raw: data(raw.hex(":"))),
     st.dictionaries(st.text(), st.integers()),
 )
-hostile = st.builds(
-    Lease,
-    id=st.text(min_size=1, max_size=3),
-    v4=subnets,
-    v6=st.none(),
-    attrs=st.builds(LeaseAttrs, public_ip=addresses, backend=st.sampled_from(["vxlan", "host-gw", ""]), data=payloads),
-    created=st.integers(0, 5),
+attributes = st.builds(
+    LeaseAttrs,
+    public_ip=addresses,
+    public_ipv6=addresses_v6,
+    backend=st.sampled_from(["vxlan", "host-gw", ""]),
+    data=payloads,
+    data_v6=payloads,
+)
+strangers = st.one_of(
+    [
+        st.builds(Lease, id=st.text(min_size=1, max_size=3), v4=v4, v6=v6, attrs=attributes, created=st.integers(0, 5))
+        for v4, v6 in ((subnets, st.none()), (subnets, subnets_v6), (st.none(), subnets_v6))
+    ]
 )
 
 
-@given(st.lists(hostile, max_size=12), st.sampled_from([vxlan, hostgw]))
+@st.composite
+def bent_leases(draw: st.DrawFn, backends: st.SearchStrategy[Any]) -> Lease:
+    """What a node publishes, as it is or with something in it that is another's or wrong."""
+    node, family = draw(st.integers(0, 8)), draw(st.sampled_from(["4", "6", "46"]))
+    lease = builders.lease(node, draw(backends), family=family)
+    changed = draw(
+        st.sampled_from(["", "", "id", "v4", "v6", "created", "public_ip", "public_ipv6", "data", "data_v6"])
+    )
+    if changed in ("public_ip", "public_ipv6", "data", "data_v6"):
+        other = {"public_ip": addresses, "public_ipv6": addresses_v6}.get(changed, payloads)
+        return replace(lease, attrs=replace(lease.attrs, **{changed: draw(other)}))
+    if changed in ("v4", "v6") and getattr(lease, changed) is None:
+        return lease
+    other = {"id": st.text(min_size=1, max_size=3), "v4": subnets, "v6": subnets_v6, "created": st.integers(0, 5)}
+    return replace(lease, **{changed: draw(other[changed])}) if changed else lease
+
+
+BACKENDS = st.sampled_from([vxlan, hostgw])
+hostile = mostly(bent_leases(BACKENDS), strangers)
+
+
+@reaches(route_v4=0.2, route_v6=0.2, refused=0.2)
+@given(st.lists(hostile, min_size=1, max_size=12), BACKENDS)
 def test_no_set_of_leases_yields_a_route_outside_the_network(leases: list[Lease], backend):
     peers = roster()
     peers.listed(leases)
+    if peers.refused:
+        reached("refused")
     own = builders.inputs(
-        1, backend="vxlan" if backend is vxlan else "host-gw", **({"direct_routing": True} if backend is vxlan else {})
+        1,
+        family="46",
+        backend="vxlan" if backend is vxlan else "host-gw",
+        **({"direct_routing": True} if backend is vxlan else {}),
     )
     routes = []
     for lease in peers.believed.values():
@@ -202,11 +253,19 @@ def test_no_set_of_leases_yields_a_route_outside_the_network(leases: list[Lease]
         except PeerError:
             continue
         routes += [thing.dst for thing in state if isinstance(thing, Route)]
-    assert all(dst.subnet_of(builders.NETWORK_V4) and dst != builders.NETWORK_V4 for dst in routes)
-    assert not any(dst.overlaps(builders.subnet_v4(1)) for dst in routes)
-    assert not any(a.overlaps(b) for a, b in pairwise(sorted(routes)))
+    for network, own_subnet in (
+        (builders.NETWORK_V4, builders.subnet_v4(1)),
+        (builders.NETWORK_V6, builders.subnet_v6(1)),
+    ):
+        of_family = [dst for dst in routes if dst.version == network.version]
+        if of_family:
+            reached(f"route_v{network.version}")
+        assert all(dst.subnet_of(network) and dst != network for dst in of_family)
+        assert not any(dst.overlaps(own_subnet) for dst in of_family)
+        assert not any(a.overlaps(b) for a, b in pairwise(sorted(of_family)))
 
 
+@reaches(believed=0.3, refused=0.3)
 @given(st.lists(hostile, max_size=8), st.lists(st.tuples(st.booleans(), hostile), max_size=8))
 def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[tuple[bool, Lease]]):
     moved = roster()
@@ -221,6 +280,10 @@ def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[
             now.pop(lease.id, None)
     fresh = roster()
     fresh.listed(now.values())
+    if fresh.believed:
+        reached("believed")
+    if fresh.refused:
+        reached("refused")
     assert moved.believed == fresh.believed
     assert moved.refused.keys() == fresh.refused.keys()
     emptied = moved.listed([])

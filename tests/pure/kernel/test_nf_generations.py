@@ -1,6 +1,5 @@
 """Notices of nf_tables become changes: whose they are, and whether they matter to us."""
 
-import contextlib
 import os
 from struct import pack
 
@@ -8,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_bytes
+from tests.support.reach import reached, reaches
 from weft.kernel.attributes import Malformed, attribute, text
 from weft.kernel.nfmonitor import Generations, Touched
 from weft.kernel.tools import OwnProcesses
@@ -104,9 +105,23 @@ def test_a_gap_drops_what_was_half_read(generations):
     assert generations.take() is None
 
 
-@given(data=st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda body: notice(DELRULE, IPV4, body))))
+NOTICES = st.one_of(
+    st.just(rule("flannel-ipv4", "postrtg")),
+    st.just(rule("nat", "FLANNEL-POSTRTG") + generation()),
+    st.just(notice(NEWTABLE, IPV4, text(1, "nat"))),
+    st.binary(max_size=60).map(lambda body: notice(DELRULE, IPV4, body)),
+    st.binary(max_size=200),
+)
+
+
+@reaches(malformed=0.05, heard=0.04)
+@given(data=bent_bytes(NOTICES))
 def test_no_datagram_breaks_it(data):
     generations = Generations(OwnProcesses())
-    with contextlib.suppress(Malformed):
+    try:
         generations.feed(data)
+    except Malformed:
+        reached("malformed")
     generations.feed(generation())
+    if generations.take() is not None:
+        reached("heard")

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_bytes
+from tests.support.reach import reached, reaches
 from weft.kernel import tc
 from weft.kernel.attributes import Malformed, attribute, nest, text
 from weft.model.shaping import Bucket
@@ -42,10 +44,22 @@ def test_actions_that_lead_nowhere():
         tc.redirected_to(action("mirred", bytes(8)))
 
 
-@given(st.binary(max_size=200))
+BODIES = st.one_of(
+    st.builds(Bucket, rate=st.integers(1, 10**12), limit=st.integers(1, 9999), buffer=st.integers(1, 9999)).map(
+        lambda bucket: tc.set_bucket(3, bucket).body
+    ),
+    st.integers(1, 9).map(lambda index: tc.redirect(3, to=index).body),
+    st.builds(action, st.sampled_from(["mirred", "gact"]), st.binary(min_size=26, max_size=30)),
+    st.binary(max_size=60).map(lambda data: HEAD + data),
+)
+
+
+@reaches(bucket=0.03, redirection=0.03, malformed=0.05)
+@given(bent_bytes(BODIES))
 def test_any_bytes_are_read_or_malformed(data):
-    for read in (tc.parse_bucket, tc.redirected_to, tc.kind_of):
+    for point, read in (("bucket", tc.parse_bucket), ("redirection", tc.redirected_to), ("", tc.kind_of)):
         try:
-            read(HEAD + data)
+            if read(data) and point:
+                reached(point)
         except Malformed:
-            continue
+            reached("malformed")

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import builders
+from tests.support.reach import reached, reaches
 from tests.support.replay import replay
 from weft.desired.backends import vxlan
-from weft.model.objects import Address, FdbEntry, Neighbour, Objects, Route, Sysctl, VxlanLink, link_of
+from weft.model.net import Ip, Net
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl, VxlanLink, link_of
 from weft.model.value import replace
 from weft.plan.diff import Put, diff
 
@@ -23,13 +25,23 @@ LINK = VxlanLink(
 )
 
 
+def _families(node: int) -> list[list[tuple[Net, Ip]]]:
+    """What a peer may bring: subnet and public address of IPv4, of IPv6, of both."""
+    v4 = (builders.subnet_v4(node), builders.public_v4(node))
+    v6 = (builders.subnet_v6(node), builders.public_v6(node))
+    return [[v4], [v6], [v4, v6]]
+
+
 @st.composite
 def states(draw: st.DrawFn) -> Objects:
     """A node's state: perhaps a link in one of several shapes, and things on it and beside it."""
-    things = [
-        Route(dst=builders.subnet_v4(node), via=builders.public_v4(draw(st.integers(1, 3))), dev="eth0")
-        for node in draw(st.sets(st.integers(1, 4)))
-    ]
+    things: list[Object] = []
+    for node in draw(st.sets(st.integers(1, 4))):
+        via = draw(st.integers(1, 3))
+        if draw(st.booleans()):
+            things.append(Route(dst=builders.subnet_v4(node), via=builders.public_v4(via), dev="eth0"))
+        if draw(st.booleans()):
+            things.append(Route(dst=builders.subnet_v6(node), via=builders.public_v6(via), dev="eth0"))
     state = {thing.key: thing for thing in things}
     if not draw(st.booleans()):
         return state
@@ -39,7 +51,7 @@ def states(draw: st.DrawFn) -> Objects:
         mac=builders.mac(draw(st.integers(1, 2))),
         mtu=draw(st.sampled_from([1400, 1450])),
     )
-    on_link = [
+    on_link: list[Object] = [
         link,
         Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value=draw(st.sampled_from("01"))),
         Address(
@@ -47,18 +59,25 @@ def states(draw: st.DrawFn) -> Objects:
         ),
     ]
     for node in draw(st.sets(st.integers(5, 9))):
-        base, mac = builders.subnet_v4(node).network_address, builders.mac(draw(st.integers(1, 3)))
-        on_link += [
-            Neighbour(dev="flannel.1", ip=base, mac=mac),
-            FdbEntry(dev="flannel.1", mac=mac, remote=builders.public_v4(node)),
-            Route(dst=builders.subnet_v4(node), via=base, dev="flannel.1", onlink=True),
-        ]
+        mac = builders.mac(draw(st.integers(1, 3)))
+        for subnet, remote in draw(st.sampled_from(_families(node))):
+            base = subnet.network_address
+            on_link += [
+                Neighbour(dev="flannel.1", ip=base, mac=mac),
+                FdbEntry(dev="flannel.1", mac=mac, remote=remote),
+                Route(dst=subnet, via=base, dev="flannel.1", onlink=True),
+            ]
     return state | {thing.key: thing for thing in on_link}
 
 
+@reaches(put_v6=0.1, deleted_v6=0.1)
 @given(states(), states())
 def test_leads_from_any_state_to_any_state(have: Objects, want: Objects):
-    assert replay(have, diff(want, have)) == want
+    steps = diff(want, have)
+    assert replay(have, steps) == want
+    for step in steps:
+        if isinstance(step.object, Route) and step.object.dst.version == 6:
+            reached("put_v6" if isinstance(step, Put) else "deleted_v6")
 
 
 @given(states())

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_bytes
 from tests.support.cniframes import decode_done, decode_run, encode_call, encode_opened, encode_ran
+from tests.support.reach import reached, reaches
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VariableError, VersionError
 
@@ -21,17 +23,18 @@ def decode(data: bytes) -> Frame:
     return frame
 
 
-@given(
-    st.builds(
-        Call,
-        plugin=words,
-        stdin=st.binary(max_size=200),
-        env=st.dictionaries(names.map(lambda name: f"CNI_{name}"), words, max_size=5),
-        descriptors=st.lists(tokens, max_size=7).map(tuple),
-        netns_problem=words,
-        stdin_error=words,
-    )
+CALLS = st.builds(
+    Call,
+    plugin=words,
+    stdin=st.binary(max_size=200),
+    env=st.dictionaries(names.map(lambda name: f"CNI_{name}"), words, max_size=5),
+    descriptors=st.lists(tokens, max_size=7).map(tuple),
+    netns_problem=words,
+    stdin_error=words,
 )
+
+
+@given(CALLS)
 def test_a_call_comes_back_as_it_was(call: Call):
     assert frames.decode_call(decode(encode_call(call))) == call
 
@@ -88,23 +91,55 @@ def test_pieces_make_the_same_frame_as_the_whole(fields: list[bytes], data: st.D
     assert reader.empty
 
 
-@given(st.binary(max_size=200))
-def test_random_bytes_are_a_frame_or_an_error(data: bytes):
-    for decoder in (frames.decode_call, decode_run, frames.decode_ran, decode_done):
+DECODERS = (frames.decode_call, decode_run, frames.decode_ran, decode_done, frames.decode_opened)
+MESSAGES = st.one_of(
+    CALLS.map(encode_call),
+    st.builds(Run, name=words, stdin=st.binary(max_size=20), changes=st.dictionaries(names, st.none() | words)).map(
+        frames.encode_run
+    ),
+    st.builds(Ran, exit=st.none() | st.integers(0, 255), stdout=st.binary(max_size=20), stderr=st.binary()).map(
+        encode_ran
+    ),
+    st.builds(Done, exit=st.integers(0, 255), stdout=st.binary(max_size=20), stderr=st.binary()).map(
+        frames.encode_done
+    ),
+    st.integers(0, 4095).map(encode_opened),
+)
+
+
+@reaches(frame=0.12, error=0.2, message=0.1)
+@given(st.one_of(bent_bytes(MESSAGES), bent_bytes(MESSAGES), st.binary(max_size=200)))
+def test_any_bytes_are_a_frame_or_an_error(data: bytes):
+    for decoder in DECODERS:
         try:
             frame = Reader().feed(data)
             if frame is not None:
+                reached("frame")
                 decoder(frame)
+                reached("message")
         except FrameError:
-            pass
+            reached("error")
 
 
-@given(st.integers(0, 5), st.lists(st.binary(max_size=12), max_size=8))
-def test_random_fields_are_a_message_or_an_error(kind: int, fields: list[bytes]):
-    frame = Frame(kind=kind, fields=tuple(fields))
-    for decoder in (frames.decode_call, decode_run, frames.decode_ran, decode_done):
+@st.composite
+def odd_frames(draw: st.DrawFn) -> Frame:
+    """The fields of a message, perhaps of another kind, with one of them replaced, left out or added."""
+    frame = decode(draw(MESSAGES))
+    fields = list(frame.fields)
+    at = draw(st.integers(0, len(fields)))
+    fields[at : at + draw(st.integers(0, 1))] = draw(st.lists(st.binary(max_size=12), max_size=1))
+    return Frame(kind=draw(st.sampled_from([frame.kind, frame.kind, *Kind])), fields=tuple(fields))
+
+
+@reaches(message=0.2, error=0.2)
+@given(odd_frames())
+def test_any_fields_are_a_message_or_an_error(frame: Frame):
+    for decoder in DECODERS:
         with contextlib.suppress(FrameError):
             decoder(frame)
+            reached("message")
+            return
+    reached("error")
 
 
 @pytest.mark.parametrize("version", [frames.VERSION - 1, frames.VERSION])

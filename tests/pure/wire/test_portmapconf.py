@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.bent import mostly
 from tests.support.portmaps import MAPPINGS, listed, wanted
+from tests.support.reach import reached, reaches
 from weft.desired import portmapiptables, portmapnft
 from weft.model.portmap import Mapping, PortMap, PortmapConf
 from weft.wire import portmapconf
@@ -190,12 +192,21 @@ MAPPING = st.fixed_dictionaries(
     {"hostPort": st.integers(-1, 70000), "containerPort": st.integers(0, 65535), "protocol": TEXTS},
     optional={"hostIP": TEXTS},
 )
-LISTS = st.lists(TEXTS, max_size=3)
+GOOD_MAPPING = st.fixed_dictionaries(
+    {
+        "hostPort": st.integers(1, 65535),
+        "containerPort": st.integers(1, 65535),
+        "protocol": st.sampled_from(["tcp", "udp", "sctp"]),
+    },
+    optional={"hostIP": st.sampled_from(["10.0.0.1", "::1", ""])},
+)
+LISTS = mostly(st.sampled_from([[], ["-s", "10.0.0.1"], ["!", "-d", "10.0.0.0/8"]]), st.lists(TEXTS, max_size=3))
 
 
-@settings(max_examples=200, deadline=None)
+@reaches(mapped=0.15)
+@settings(max_examples=200)
 @given(
-    mappings=st.lists(MAPPING, max_size=3),
+    mappings=st.lists(mostly(GOOD_MAPPING, MAPPING), max_size=3),
     config=st.fixed_dictionaries(
         {},
         optional={
@@ -204,8 +215,8 @@ LISTS = st.lists(TEXTS, max_size=3)
             "backend": st.sampled_from(["", "iptables", "nftables"]),
             "conditionsV4": LISTS,
             "conditionsV6": LISTS,
-            "externalSetMarkChain": TEXTS,
-            "markMasqBit": st.integers(-1, 40),
+            "externalSetMarkChain": mostly(st.just("MARK-IT"), TEXTS),
+            "markMasqBit": mostly(st.integers(0, 31), st.integers(-1, 40)),
         },
     ),
 )
@@ -215,6 +226,8 @@ def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
         conf = portmapconf.parse({**config, "runtimeConfig": {"portMappings": mappings}})
     if conf is None:
         return
+    if mappings:
+        reached("mapped")
     of = PortMap(conf=conf, addresses=(ip_interface("10.0.0.2/24"), ip_interface("fd00::2/64")))
     assert portmapconf.restore(portmapconf.render(of)) == (of if mappings else None)
     for family in (4, 6):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.reach import reached, reaches
 from weft.model.errors import ConfigError
 from weft.wire import dotenv
 from weft.wire.subnetenv import Previous, SubnetEnv, absent, parse, parse_for_cni, parse_list, render
@@ -151,28 +152,70 @@ def test_a_line_that_cannot_be_read_costs_that_line_alone():
 
 
 KEYS = st.sampled_from(["FLANNEL_NETWORK", "FLANNEL_SUBNET", "FLANNEL_IPV6_NETWORK", "FLANNEL_IPV6_SUBNET"])
-LINES = st.lists(
-    st.one_of(
-        st.text(max_size=20),
-        st.builds("{}={}".format, KEYS, st.text(max_size=20)),
-        st.builds("{}={}/24".format, KEYS, st.ip_addresses()),
+
+
+@st.composite
+def environments(draw):
+    """What a node may have: either family or both, subnets anywhere in their networks."""
+    pairs = {}
+    for version, kind, most in ((4, IPv4Network, 28), (6, IPv6Network, 120)):
+        if draw(st.booleans()) or (version == 6 and not pairs):
+            network = kind((int(draw(st.ip_addresses(v=version))), draw(st.integers(1, most))), strict=False)
+            inside = network.network_address + draw(st.integers(0, network.num_addresses - 1))
+            pairs[version] = (network, kind((int(inside), network.prefixlen + 2), strict=False))
+    (network_v4, subnet_v4), (network_v6, subnet_v6) = pairs.get(4, (None, None)), pairs.get(6, (None, None))
+    return SubnetEnv(
+        network_v4=network_v4,
+        subnet_v4=subnet_v4,
+        network_v6=network_v6,
+        subnet_v6=subnet_v6,
+        mtu=draw(st.integers(0, 2**32 - 1)),
+        ip_masq=draw(st.booleans()),
     )
-).map("\n".join)
 
 
-@given(LINES)
+LINES = st.one_of(
+    st.text(max_size=20),
+    st.builds("{}={}".format, KEYS, st.text(max_size=20)),
+    st.builds("{}={}/{}".format, KEYS, st.ip_addresses(), st.integers(0, 64)),
+)
+
+
+@st.composite
+def bent_files(draw):
+    lines = render(draw(environments())).splitlines()
+    for line in draw(st.lists(LINES, max_size=3)):
+        lines[draw(st.integers(0, len(lines) - 1))] = line
+    return "\n".join(lines)
+
+
+@reaches(subnet=0.3, complaint=0.15, two_families=0.03)
+@given(bent_files())
 def test_any_file_is_read_or_complained_of(text):
-    assert isinstance(parse(text), Previous)
+    found = parse(text)
+    if found.complaints:
+        reached("complaint")
+    for network, subnet in ((found.network_v4, found.subnet_v4), (found.network_v6, found.subnet_v6)):
+        if subnet is not None:
+            reached("subnet")
+            assert network is None or network.version == subnet.version
+    if found.subnet_v4 is not None and found.subnet_v6 is not None:
+        reached("two_families")
 
 
-@given(ip=st.ip_addresses(v=4), size=st.integers(1, 28), mtu=st.integers(0, 2**32 - 1), masq=st.booleans())
-def test_whatever_is_written_both_readers_read(ip, size, mtu, masq):
-    network = IPv4Network((int(ip), size), strict=False)
-    subnet = next(network.subnets(prefixlen_diff=2))
-    env = SubnetEnv(network_v4=network, subnet_v4=subnet, network_v6=None, subnet_v6=None, mtu=mtu, ip_masq=masq)
-    assert (parse(render(env)).network_v4, parse(render(env)).subnet_v4) == (network, subnet)
+@reaches(v4=0.2, v6=0.2)
+@given(environments())
+def test_whatever_is_written_both_readers_read(env):
+    assert parse(render(env)) == Previous(
+        network_v4=env.network_v4, subnet_v4=env.subnet_v4, network_v6=env.network_v6, subnet_v6=env.subnet_v6
+    )
     plugin = parse_for_cni(render(env), "subnet.env")
-    assert (plugin.networks, plugin.subnets, plugin.mtu, plugin.ip_masq) == ((network,), (subnet,), mtu, masq)
+    there = [version for version, net in (("v4", env.network_v4), ("v6", env.network_v6)) if net is not None]
+    assert plugin.networks == tuple(getattr(env, f"network_{version}") for version in there)
+    assert plugin.subnets == tuple(getattr(env, f"subnet_{version}") for version in there)
+    assert (plugin.mtu, plugin.ip_masq) == (env.mtu, env.ip_masq)
+    for version in there:
+        reached(version)
 
 
 # --- As the CNI plugin reads it ------------------------------------------------------------------------------
