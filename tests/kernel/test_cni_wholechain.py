@@ -122,3 +122,30 @@ def test_a_namespace_that_is_gone_leaves_nothing(node):
         pod.kill()
     node.cni("del", path)
     assert node.left() == set()
+
+
+@pytest.mark.parametrize("node", ["without a daemon"], indirect=True)
+def test_cleanup_removes_what_plugins_have_made_and_frees_what_pods_held(node, make_netns):
+    node.netns.run("nft add table ip foreign; iptables -t nat -N FOREIGN")
+    nftables = json.loads((node.directory / "net.d" / "10-whole.conflist").read_text())
+    nftables["plugins"][3]["backend"] = "nftables"
+    (node.directory / "net.d" / "10-whole.conflist").write_text(json.dumps(nftables))
+    pod = make_netns()
+    node.cni("add", pod.path)
+    rules = node.netns.run("nft list ruleset")
+    for table in ("weft-hostport", "weft-firewall", "dnat"):
+        assert table in rules
+    command = [str(WEFT), "cleanup", f"--state-dir={node.directory / 'daemon' / 'state'}", "--subnet-file=/nonexistent"]
+    would = node.netns.run([*command, "--dry-run"]).splitlines()
+    said = node.netns.run(command).splitlines()
+    assert said[-1] == "nothing of weft is left"
+    assert [line.replace("would remove", "removed") for line in would[:-1]] == said[:-1]
+    for part in ("table inet weft-hostport", "table inet weft-firewall", "link cni7", "what "):
+        assert [line for line in said if line.startswith(f"removed {part}")]
+    rules = node.netns.run("nft list ruleset; iptables-save")
+    for gone in ("weft", "dnat", "10.77.0."):
+        assert gone not in rules
+    assert "foreign" in rules
+    assert "FOREIGN" in rules
+    # What tuning keeps for its own DEL is no one's address or rule.
+    assert node.left() == {path.name for path in (node.directory / "tuning").iterdir()}

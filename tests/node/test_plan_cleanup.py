@@ -120,7 +120,49 @@ def test_cleanup_removes_exactly_what_is_ours_and_proves_it(cluster: Cluster, co
     assert listed.stdout.count("would remove") == removed.stdout.count("removed ")
     assert not node.subnet_file.exists()
     again = json.loads(weft(node, "cleanup", "-o", "json", f"--subnet-file={node.subnet_file}").stdout)
-    assert again == {"dry_run": False, "found": [], "left": [], "problems": []}
+    assert again == {"dry_run": False, "found": [], "left": [], "foreign": [], "problems": []}
+
+
+@pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+def test_cleanup_leaves_what_only_bears_our_marks_and_names_it(cluster: Cluster, config: dict[str, object]):
+    cluster.configure(config)
+    cluster.node(2).start()
+    node = cluster.node(1)
+    node.netns.run(
+        """ip link add theirs type bridge; ip link set theirs alias weft:mine
+        ip link add bridge0 type bridge; ip link set bridge0 alias bridge:weft:
+        ip link add pretender type bridge; ip link set pretender alias weft:vtep
+        ip route add 198.51.100.0/24 via 172.31.0.254 proto 165"""
+    )
+    look = "route show proto 165", "link show type bridge"
+    before = [node.ip(each) for each in look]
+    node.start()
+    node.stop()
+    node.netns.run("ip route add 10.5.250.0/24 via 172.31.0.254 proto 165 table 77")
+    removed = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}")
+    assert (removed.returncode, removed.stderr) == (0, "")
+    assert [node.ip(each) for each in look] == before
+    assert "10.5.250.0/24" in node.ip("route show table 77")
+    left = [line for line in removed.stdout.splitlines() if line.startswith("left ")]
+    assert len(left) == 4
+    for name in ("link theirs", "link pretender", "198.51.100.0/24", "table 77"):
+        assert any(name in line for line in left)
+
+
+def test_cleanup_removes_no_route_of_which_nothing_tells_whose_it_is(cluster: Cluster):
+    cluster.configure(HOST_GW)
+    peer = cluster.node(2).start()
+    node = cluster.node(1).start()
+    node.stop()
+    node.subnet_file.unlink()
+    unsure = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", "--state-dir=/nonexistent")
+    assert unsure.returncode == 1
+    assert f"CLEAN-001 route {peer.v4}" in unsure.stderr
+    assert str(peer.v4) in node.ip("route")
+    assert "nothing of weft is left" not in unsure.stdout
+    done = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(peer.v4) not in node.ip("route")
 
 
 @pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])

@@ -1,22 +1,34 @@
 """Removes what weft made in this network namespace, no more and no less, and looks again to prove it.
 
-What is ours is written in the kernel: the alias `weft:…` of links, protocol 165 of routes, our names of rule sets.
-Nothing is removed while a daemon keeps it.
+What is ours is written in the kernel: the alias of links, which says what they are (`daemon/ours.py`), protocol 165 of
+routes that lead into a network of ours or to a device of ours, our names of rule sets and tables. What only looks like
+ours is named and left. What attachments hold beside links (addresses, rules in upstream's forms, records) is freed as
+that of leaked ones. Nothing is removed while a daemon keeps it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from weft.daemon import instance
+from weft.cni import firewallnft, portmapmaps, sweep
+from weft.cni.host import Host
+from weft.cni.opened import open_node
+from weft.cni.sweeper import node_host
+from weft.daemon import instance, ours
 from weft.daemon.kernel import NodeKernel
+from weft.desired.leaks import State
 from weft.kernel import statefiles
 from weft.kernel.firewall import Firewall
 from weft.kernel.netlink import NetlinkError
+from weft.kernel.nfnetlink import NfSocket
 from weft.kernel.rtnl import Rtnl
-from weft.kernel.tools import Tools
+from weft.kernel.tools import ToolError, Tools
+from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.marks import ALIAS
+from weft.model.net import Net
+from weft.model.objects import Route
 from weft.model.reported import LinkInfo
 from weft.model.snapshot import Snapshot
 from weft.model.value import Value
@@ -24,78 +36,173 @@ from weft.plan.diff import Delete, diff
 from weft.plan.explain import describe
 from weft.wire import subnetenv
 
+T = TypeVar("T")
+
 _MAX_SIZE: Final = 1 << 16
+_TABLES: Final = (portmapmaps.TABLE, firewallnft.TABLE)
+
+
+class Site(Value):
+    """Where weft's files are: the subnet file, and the daemon's `--state-dir`."""
+
+    subnet_file: Path
+    state_dir: Path
 
 
 class Found(Value):
-    """What is ours: rule sets and routes as steps that remove them, links by index, and the subnet file.
+    """What is ours: rule sets and routes as steps that remove them, links by index, tables, the subnet file.
 
-    `unseen` is what may be ours, and cannot be looked at here.
+    `attachments` are those of which anything is kept. `unseen` is what may be ours, and cannot be looked at here;
+    `foreign` says what only looks like ours, and why it is not.
     """
 
-    steps: tuple[Delete, ...]
-    links: tuple[LinkInfo, ...]
-    files: tuple[Path, ...]
-    unseen: tuple[Problem, ...]
+    steps: tuple[Delete, ...] = ()
+    links: tuple[LinkInfo, ...] = ()
+    tables: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    unseen: tuple[Problem, ...] = ()
+    foreign: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """One line each, for people."""
         return (
             *(describe(step.object) for step in self.steps),
-            *(f"link {link.name} ({link.kind or 'device'}, {link.alias})" for link in self.links),
+            *map(_describe, self.links),
+            *(f"table {table}" for table in self.tables),
+            *(f"what {each.container_id} {each.ifname} holds in {each.network}" for each in self.attachments),
             *(f"file {path}" for path in self.files),
         )
 
 
-async def find(rtnl: Rtnl, firewall: Firewall, subnet_file: Path) -> Found:
+async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Net]) -> Found:
     """Look for everything that is ours."""
     snapshot = await NodeKernel(rtnl).snapshot()
-    links = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
-    routes = {key: thing for key, thing in snapshot.ours.items() if key[0] == "route"}
+    named = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
+    links = tuple(link for link in named if ours.is_link(link))
+    routes = {key: thing for key, thing in snapshot.ours.items() if isinstance(thing, Route)}
+    judged = {key: ours.route_is_foreign(route, links, tuple(networks)) for key, route in routes.items()}
     rules = await firewall.present()
-    steps = [*diff({}, rules), *diff({}, routes)]
+    steps = [*diff({}, rules), *diff({}, {key: route for key, route in routes.items() if not judged[key]})]
     return Found(
         steps=tuple(step for step in steps if isinstance(step, Delete)),
         links=_once(links, snapshot),
-        files=tuple(path for path in (subnet_file,) if _is_subnet_file(path)),
-        unseen=tuple(await firewall.unseen(rules.keys())),
+        tables=_tables(),
+        files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
+        attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
+        unseen=(
+            *await firewall.unseen(rules.keys()),
+            *(_unknown(routes[key]) for key, why in judged.items() if why == ours.UNKNOWN),
+        ),
+        foreign=(
+            *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
+            *(f"{describe(routes[key])}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
+        ),
     )
+
+
+def _describe(link: LinkInfo) -> str:
+    return f"link {link.name} ({link.kind or 'device'}, {link.alias})"
+
+
+def _unknown(route: Route) -> Problem:
+    hint = "Name the daemon's --subnet-file or --state-dir, or remove it yourself"
+    return Problem(code="CLEAN-001", where=describe(route), seen=ours.UNKNOWN, hint=hint)
+
+
+def _tables() -> tuple[str, ...]:
+    try:
+        with closing(NfSocket.open()) as nf:
+            return tuple(str(table) for table in _TABLES if nf.sets(table))
+    except OSError:
+        return ()  # no nf_tables, no table
+
+
+def _with_host(site: Site, look: Callable[[Host], T], *, default: T) -> T:
+    """Look at what attachments have; `default` where weft never attached anything."""
+    if not (site.state_dir / "cni").is_dir():
+        return default
+    node = open_node(str(site.state_dir), retire=lambda _: None, lease_problem=str)
+    with closing(node), node_host(node) as host:
+        return look(host)
 
 
 def _is_subnet_file(path: Path) -> bool:
     """Tell whether a daemon wrote it: a file that was named by mistake is nobody's to remove."""
-    try:
-        found = subnetenv.parse(statefiles.read(path, limit=_MAX_SIZE).decode(errors="replace"))
-    except OSError:
-        return False
+    found = _subnet_file(path)
     return found.subnet_v4 is not None or found.subnet_v6 is not None
 
 
+def _subnet_file(path: Path) -> subnetenv.Previous:
+    try:
+        return subnetenv.parse(statefiles.read(path, limit=_MAX_SIZE).decode(errors="replace"))
+    except OSError:
+        return subnetenv.Previous()
+
+
 class Done(Value):
-    """A clean-up: what was `found`, what a second look still finds or the kernel refused, and what nobody could see."""
+    """A clean-up: what was `found`, what a second look finds `still`, and what was refused."""
 
     found: Found
-    left: tuple[str, ...] = ()
-    unseen: tuple[Problem, ...] = ()
+    still: Found = Found()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """What has gone."""
+        return tuple(line for line in self.found.lines if line not in self.still.lines)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """What should have gone, and the kernel's words."""
+        return (*self.refused, *(f"still there: {line}" for line in self.still.lines))
 
 
-async def clean_up(subnet_file: Path, *, dry_run: bool) -> Done:
+async def clean_up(site: Site, *, dry_run: bool) -> Done:
     """Remove what is ours, and look again.
 
     Raises `ConfigError` (INST-001) while a daemon lives here.
     """
-    firewall = Firewall(Tools())
+    tools = Tools()
+    firewall = Firewall(tools)
+    previous = _subnet_file(site.subnet_file)
+    known = (previous.network_v4, previous.network_v6)
+    networks = (*(net for net in known if net is not None), *ours.networks(site.state_dir))
     with Rtnl.open() as rtnl:
-        found = await find(rtnl, firewall, subnet_file)
+        found = await find(rtnl, firewall, site, networks)
         if dry_run:
-            return Done(found=found, unseen=found.unseen)
+            return Done(found=found)
         instance.refuse_beside_others()
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
+        refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])
+        refused += await _remove_tables(tools, found.tables)
         for path in found.files:
             path.unlink(missing_ok=True)
-        left = await find(rtnl, firewall, subnet_file)
-    return Done(found=found, left=(*refused, *(f"still there: {line}" for line in left.lines)), unseen=left.unseen)
+        still = await find(rtnl, firewall, site, networks)
+    return Done(found=found, still=still, refused=tuple(refused))
+
+
+def _free(host: Host, attachments: Iterable[Attachment]) -> list[str]:
+    """Free what attachments hold whose links have just gone; returns what could not be."""
+    refused = []
+    for attachment in attachments:
+        try:
+            if not sweep.free(host, attachment) and sweep.judge(host, attachment).state is not State.LEAKED:
+                refused.append(f"{attachment.container_id} {attachment.ifname}: it is not proved that it has gone")
+        except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are freed all the same
+            refused.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    return refused
+
+
+async def _remove_tables(tools: Tools, tables: Iterable[str]) -> list[str]:
+    refused = []
+    for table in tables:
+        try:
+            await tools.run("nft", ["delete", "table", *table.split()])
+        except ToolError as error:
+            refused.append(f"table {table}: {error.strerror}")
+    return refused
 
 
 async def _remove_steps(rtnl: Rtnl, firewall: Firewall, steps: Iterable[Delete]) -> list[str]:

@@ -10,7 +10,7 @@ import click
 
 from weft.config.flags import parse_flags
 from weft.daemon import logs
-from weft.daemon.cleanup import clean_up
+from weft.daemon.cleanup import Site, clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
@@ -60,26 +60,32 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
 @_OUTPUT
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--subnet-file", default="/run/flannel/subnet.env", show_default=True, help="The daemon's subnet file.")
-def cleanup(output: str, dry_run: bool, subnet_file: str) -> int:  # noqa: FBT001 - click passes options by name
+@click.option("--state-dir", default="/var/lib/weft", show_default=True, help="The daemon's --state-dir.")
+def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int:  # noqa: FBT001 - click's way
     """Remove exactly what weft made in the kernel, and the subnet file; then look again to prove it.
 
-    Pods that are still attached lose their network. The state directory stays: it holds who this node is.
+    Pods that are still attached lose their network, their host ports and their addresses. What only bears a mark like
+    weft's is named and left. The state directory stays: it holds who this node is.
 
     \b
       weft cleanup --dry-run
     """  # noqa: D301 - as above
     _need_root("weft cleanup")
-    done = asyncio.run(clean_up(Path(subnet_file), dry_run=dry_run))
-    proved = not (done.left or done.unseen)
+    done = asyncio.run(clean_up(Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir)), dry_run=dry_run))
+    looked = done.found if dry_run else done.still
+    proved = not (done.left or looked.unseen)
     if output == "json":
-        problems = [fields_of(each) for each in done.unseen]
-        _print({"dry_run": dry_run, "found": done.found.lines, "left": done.left, "problems": problems})
+        problems = [fields_of(each) for each in looked.unseen]
+        lines = {"found": done.found.lines, "left": done.left, "foreign": looked.foreign}
+        _print({"dry_run": dry_run, **lines, "problems": problems})
     else:
-        for line in done.found.lines:
+        for line in done.found.lines if dry_run else done.removed:
             click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
+        for line in looked.foreign:
+            click.echo(f"left {line}")
         for line in done.left:
             click.echo(f"CLEAN-001 {line}", err=True)
-        for problem in done.unseen:
+        for problem in looked.unseen:
             click.echo(str(problem), err=True)
         click.echo("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
     return 0 if proved else 1

@@ -1,0 +1,58 @@
+"""Which links and routes with weft's marks are weft's: the marks are a prefix and a number, which others may use."""
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from weft.config.netconf import parse_netconf
+from weft.daemon import memory
+from weft.daemon.world import Moment
+from weft.desired.realm import Realm
+from weft.model.errors import ConfigError
+from weft.model.marks import ALIAS, MAIN_TABLE
+from weft.model.net import Net
+from weft.model.objects import Route
+from weft.model.reported import LinkInfo
+
+UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"
+# What weft makes: how the alias goes on, and the kinds of link that have it.
+_ALIASES: Final = (
+    ("vtep", ("vxlan",)),
+    ("bridge", ("bridge",)),
+    ("gateway", ("veth",)),
+    ("pod:[0-9a-f]{32}", ("veth",)),
+    ("ifb:[0-9a-f]{32}", ("ifb",)),
+    ("retired", ("veth", "ifb")),
+)
+
+
+def is_link(link: LinkInfo) -> bool:
+    """Tell whether weft makes links of this kind with this alias."""
+    return any(re.fullmatch(ALIAS + rest, link.alias) and link.kind in kinds for rest, kinds in _ALIASES)
+
+
+def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collection[Net]) -> str:
+    """Return why a route with our protocol number is not ours, empty if it is."""
+    if route.table != MAIN_TABLE:
+        return f"weft has none in table {route.table}"
+    if any(link.name == route.dev and link.kind == "vxlan" for link in links):
+        return ""
+    if Realm(devices=frozenset(), networks=tuple(networks)).leads_to(route.dst):
+        return ""
+    if not networks:
+        return UNKNOWN
+    return f"it leads neither to a device of weft's nor into {', '.join(map(str, networks))}"
+
+
+def networks(state_dir: Path) -> Iterator[Net]:
+    """Give the networks of every instance that has a memory in this state directory."""
+    for directory in sorted(state_dir.glob("*-*")):
+        known = memory.load(directory, Moment(unix=0.0, now=0.0, boot=""), aside=False)
+        try:
+            netconf = None if known is None else parse_netconf(known.net_conf, str(directory))
+        except ConfigError:
+            continue
+        for pool in (netconf.v4, netconf.v6) if netconf is not None else ():
+            if pool is not None:
+                yield pool.network
