@@ -1,6 +1,7 @@
 """The store goes, comes back, forgets or lies: the network stays, and the node says what it knows (decisions.md §6)."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_without_store_and_memory_it_waits_and_says_why(own_cluster: Cluster):
     node.wait_ready()
 
 
-@pytest.mark.parametrize("left", [-5.0, 2.0], ids=["expired", "expiring"])
+@pytest.mark.parametrize("left", [-5.0, 6.0], ids=["expired", "expiring"])
 def test_a_node_is_ready_without_the_store_only_until_its_lease_expires(own_cluster: Cluster, left):
     own_cluster.configure()
     own_cluster.peer(50)
@@ -93,7 +94,7 @@ def test_a_node_is_ready_without_the_store_only_until_its_lease_expires(own_clus
         node.says("STORE-001")
         time.sleep(0.5)
         assert not node.subnet_file.exists()
-    eventually(lambda: node.get("/readyz")[0] == 503, seconds=8)
+    eventually(lambda: node.get("/readyz")[0] == 503, seconds=30)
     assert kernel(node) == before, "the kernel is left as it is"
     own_cluster.etcd.start()
     eventually(lambda: node.ready, seconds=12)
@@ -246,8 +247,79 @@ def test_a_restored_snapshot_is_noticed(own_cluster: Cluster, tmp_path):
     own_cluster.etcd.restore(tmp_path / "snapshot")
     own_cluster.etcd.start()
     node.sees("ip route", "10.5.50.0/24", seconds=15)
+    node.says("STORE-003 the store has lost what it held")
+    assert "10.5.51.0/24" in node.ip("route"), "that the snapshot does not know it says nothing of it"
+    own_cluster.peer(52, public="172.31.0.51")
     eventually(lambda: "10.5.51.0/24" not in node.ip("route"))
+    node.says("STORE-003 lease 10.5.51.0-24 is given up")
+    assert "10.5.52.0/24" in node.ip("route")
     assert node.ready
+
+
+@pytest.mark.parametrize("how", ["wiped", "snapshot"])
+def test_a_store_that_lost_its_data_costs_no_peer_whose_daemon_is_down(own_cluster: Cluster, tmp_path, how):
+    """Its pods run on. Nobody can tell its node from one that is gone, so the others keep the way to it."""
+    own_cluster.configure()
+    one, three = own_cluster.nodes(1, 3)
+    own_cluster.etcd.snapshot(tmp_path / "snapshot")
+    two = own_cluster.node(2).start()
+    here, there, further = one.pod(), two.pod(), three.pod()
+    assert reaches(here, there.ips[0])
+    assert reaches(further, there.ips[0])
+    one.sees("ip route", str(two.v4))
+    own_cluster.peers((60,))
+    own_cluster.peers((60,))
+    own_cluster.peers((60,))
+    for node in (two, three):
+        eventually(lambda node=node: remembers(node, f"{one.v4[0]}-24"), seconds=10)
+    eventually(lambda: remembers(three, f"{two.v4[0]}-24"), seconds=10)
+    two.stop()
+    three.stop()
+    with nothing_lost(here, there, there.ips[0]), nothing_lost(further, there, there.ips[0]):
+        own_cluster.etcd.kill()
+        if how == "wiped":
+            shutil.rmtree(own_cluster.etcd.data)
+        else:
+            own_cluster.etcd.restore(tmp_path / "snapshot")
+        own_cluster.etcd.start()
+        own_cluster.configure()
+        one.says("STORE-003 the store has lost what it held", seconds=20)
+        eventually(lambda: f"{one.v4[0]}-24" in own_cluster.leases(), seconds=10)
+        three.start()
+        three.says("STORE-003 the store has lost what it held")
+        # What is kept is remembered with its time: the next start finds the store's history to go on from there.
+        for node in (one, three):
+            eventually(lambda node=node: remembers(node, '"mark"'), seconds=10)
+            node.stop()
+            node.start()
+            assert not node.lines("STORE-003")
+            assert str(two.v4) in node.ip("route")
+        before = two.v4
+        two.start()
+        assert two.v4 == before
+    one.stop()
+    one.start()
+    assert not one.lines("STORE-003")
+    assert str(two.v4) in one.ip("route")
+    # From now on its lease is as good as any: who deletes it takes the node away.
+    two.stop()
+    own_cluster.etcd.delete(own_cluster.key(f"{two.v4[0]}-24"))
+    eventually(lambda: str(two.v4) not in one.ip("route"))
+
+
+def test_what_the_store_lost_is_given_up_when_its_time_is_over(own_cluster: Cluster):
+    own_cluster.configure()
+    own_cluster.peer(50)
+    node = own_cluster.node(1).start()
+    eventually(lambda: remembers(node, "10.5.50.0-24"), seconds=10)
+    node.stop()
+    own_cluster.etcd.delete(own_cluster.key("10.5.50.0-24"))
+    [path] = node.state_dir.glob("*/cluster.jsonl")
+    head, lease = path.read_text().splitlines()
+    path.write_text("\n".join([head, json.dumps([*json.loads(lease), time.time() - 1.0])]))
+    node.start()
+    node.says("STORE-003 lease 10.5.50.0-24 is given up: its time is over", seconds=10)
+    eventually(lambda: "10.5.50.0/24" not in node.ip("route"))
 
 
 @pytest.mark.spec("flannel.md §1.6/revoked", "flannel.md §4.6/own-key-delete", "flannel.md §1.5/20-lease-watched")

@@ -6,7 +6,7 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -52,13 +52,13 @@ class Leasing:
         self._moment = moment
         self._listing: Listing | None = None
         self._changed = asyncio.Event()
-        self._leases: Callable[[], Iterable[Lease]] = lambda: self.remembered
+        self._known: Callable[[Memory], Memory] = lambda memory: memory
         self._file = memory.file(directory, lambda: self._memory, moment)
 
     @property
-    def remembered(self) -> tuple[Lease, ...]:
-        """The leases of others in the last complete list."""
-        return self._memory.leases
+    def remembered(self) -> Memory:
+        """What is known of the cluster, as it is on disk or soon will be."""
+        return self._memory
 
     @property
     def lease(self) -> Lease:
@@ -158,9 +158,9 @@ class Leasing:
         """Drop the connection to the store, which may hang on an address that is gone; the next call makes another."""
         self._store.close()
 
-    def saw(self, leases: Callable[[], list[Lease]]) -> None:
-        """Remember the leases of others; they are asked for when they are written, and complete from now on."""
-        self._leases = leases
+    def saw(self, known: Callable[[Memory], Memory]) -> None:
+        """Remember the leases of others, which are complete from now on: `known` puts them into what is written."""
+        self._known = known
         self._changed.set()
 
     async def remember(self) -> None:
@@ -189,4 +189,4 @@ class Leasing:
 
     def _gather(self) -> None:
         self._changed.clear()
-        self._memory = replace(self._memory, leases=tuple(self._leases()))
+        self._memory = self._known(self._memory)

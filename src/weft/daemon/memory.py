@@ -10,7 +10,7 @@ tell how long ago it was. It is believed unless it is plainly behind: then every
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,9 @@ from weft.cluster.etcd.values import LEASE_TTL, OwnLease
 from weft.daemon import files
 from weft.daemon.files import Latest
 from weft.daemon.world import Moment
+from weft.model.cluster import Mark
 from weft.model.lease import Lease
-from weft.model.value import Value, fields_of
+from weft.model.value import Value, field, fields_of
 from weft.wire.etcd import decode_lease, encode_attrs
 
 log = logging.getLogger(__name__)
@@ -29,14 +30,22 @@ _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
 _MAX_SIZE: Final = 256 << 20
 _WORDS: Final = 200
+_ENTRY: Final = 3  # fields of a lease: id, value, created; a fourth says until when it is kept unproven
+_NO_MARK: Final = Mark(revision=0, cluster=0, term=0)
 
 
 class Memory(Value):
-    """The cluster as it was last known. `own` is None before the first lease."""
+    """The cluster as it was last known. `own` is None before the first lease.
+
+    `leases` are those of others, at `mark` in the store's history. Of those that the store has lost `unproven` says
+    until when each is kept, by the clock that nobody sets.
+    """
 
     net_conf: str
     own: OwnLease | None = None
     leases: tuple[Lease, ...] = ()
+    mark: Mark | None = None
+    unproven: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | None:
@@ -47,10 +56,13 @@ def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | Non
         head, *lines = content.splitlines()
         data: Any = json.loads(head)
         own, clock = data["own"], _Clock(data.get("written"), moment)
+        mark, unproven = data.get("mark"), dict[str, float]()
         return Memory(
             net_conf=str(data["net_conf"]),
             own=None if own is None else _own(own, clock),
-            leases=tuple(_leases(path, lines)),
+            leases=tuple(_leases(path, lines, clock, unproven)),
+            mark=None if mark is None else Mark(**{name: int(mark[name]) for name in fields_of(_NO_MARK)}),
+            unproven=unproven,
         )
 
     return files.load(path, parse, limit=_MAX_SIZE, aside=aside)
@@ -67,6 +79,7 @@ def encode(memory: Memory, moment: Moment) -> bytes:
     head = {
         "net_conf": memory.net_conf,
         "written": fields_of(moment),
+        "mark": memory.mark and fields_of(memory.mark),
         "own": own
         and {
             "lease": _entry(own.lease),
@@ -79,16 +92,24 @@ def encode(memory: Memory, moment: Moment) -> bytes:
     data = bytearray(json.dumps(head).encode())
     for lease in memory.leases:
         data += b"\n"
-        data += json.dumps(_entry(lease)).encode()
+        until = memory.unproven.get(lease.id)
+        more = [] if until is None else [until - moment.now + moment.unix]
+        data += json.dumps([*_entry(lease), *more]).encode()
     return bytes(data)
 
 
-def _leases(path: Path, lines: Iterable[bytes]) -> Iterator[Lease]:
-    """The leases that can be read; one that cannot costs that peer alone."""
+def _leases(path: Path, lines: Iterable[bytes], clock: "_Clock", unproven: dict[str, float]) -> Iterator[Lease]:
+    """The leases that can be read; one that cannot costs that peer alone. Fills `unproven`."""
     unread: list[str] = []
     for number, line in enumerate(lines, 2):
         try:
-            yield _lease(json.loads(line))
+            entry, until = json.loads(line), None
+            if len(entry) > _ENTRY:
+                until = float(entry.pop())
+            lease = _lease(entry)
+            if until is not None and isfinite(until):
+                unproven[lease.id] = clock.read(until) or clock.now + LEASE_TTL
+            yield lease
         except Exception as error:  # noqa: BLE001 - no content of a line is worth more than a start
             unread.append(f"line {number} cannot be read ({error})")
     if unread:
@@ -96,7 +117,7 @@ def _leases(path: Path, lines: Iterable[bytes]) -> Iterator[Lease]:
         log.warning("STATE-001 %s: %s%s: starting without those peers", path, unread[0][:_WORDS], more)
 
 
-def _entry(lease: Lease) -> list[str | int]:
+def _entry(lease: Lease) -> list[str | int | float]:
     return [lease.id, encode_attrs(lease.attrs).decode(), lease.created]
 
 
@@ -109,7 +130,7 @@ class _Clock:
     """Reads the times of a file that was written at `written`, if it says when, at `moment`."""
 
     def __init__(self, written: Any, moment: Moment) -> None:
-        self._now = moment
+        self._now, self.now = moment, moment.now
         self._written = (
             moment
             if written is None

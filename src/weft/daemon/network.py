@@ -12,6 +12,7 @@ from typing import Final
 
 from weft.daemon.dirty import Dirty
 from weft.daemon.kernel import NodeKernel
+from weft.daemon.peers import Peers
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.subnetfile import SubnetFile
@@ -22,11 +23,8 @@ from weft.desired.inputs import Backend, Inputs
 from weft.desired.roster import Roster
 from weft.kernel.events import Monitor
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
-from weft.kernel.notices import AddressMoved, Notice, Resync, Seen, UplinkChanged
-from weft.kernel.notices import Lost as LinkLost
-from weft.model.cluster import Listed, Lost, StoreEvent
+from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
-from weft.model.lease import Lease
 from weft.model.net import Ip
 from weft.model.status import Status
 from weft.plan.explain import describe
@@ -42,6 +40,7 @@ class Network:
 
     `addresses` are all of this node's, which no lease of another may take.
     `rules` is None when another daemon keeps the rules in this network namespace: two would fight.
+    `clock` and `now` only go forward; `now` goes on while the machine sleeps.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class Network:
         subnet_file: Path,
         status: Status,
         clock: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
         # Both may have changed since the machine was looked at and before notices come.
         self.uplink_changed = asyncio.Event()
@@ -72,6 +72,7 @@ class Network:
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
+        self.peers = Peers(self._loop, status, now=now)
         status.count_failing = self._loop.failing_peers
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
@@ -94,7 +95,8 @@ class Network:
         """Decide from `inputs` from now on; `addresses` are this node's now, if they may have changed."""
         self._addresses = self._addresses if addresses is None else addresses
         self._ours = ours(inputs, self._addresses)
-        self._loop.decide_from(inputs, self._judged_anew())
+        self._loop.decide_from(inputs)
+        self.peers.judge_by(self._ours)
         self._pass_on(inputs)
 
     def _pass_on(self, inputs: Inputs) -> None:
@@ -111,77 +113,14 @@ class Network:
         if now == self._ours:
             return
         self._ours = now
-        before = self._loop.roster
-        after = self._loop.roster = self._judged_anew()
-        self._loop.wake.peers(
-            lease_id
-            for lease_id in before.believed.keys() | after.believed.keys()
-            if before.believed.get(lease_id) != after.believed.get(lease_id)
-        )
-
-    def _judged_anew(self) -> Roster:
-        """The same leases by what is ours now."""
-        roster = Roster(self._ours)
-        roster.listed(self._loop.roster.leases)
-        self._tell(set(roster.news()).difference(self._loop.roster.refused.values()))
-        self._count(roster)
-        return roster
-
-    def _count(self, roster: Roster) -> None:
-        self._status.peers, self._status.peers_refused = len(roster.believed), len(roster.refused)
-
-    def take(self, event: StoreEvent) -> None:
-        """Take what the store says."""
-        if isinstance(event, Lost):
-            self._store_lost(event)
-            return
-        if self._status.store is not None:
-            log.info("the store answers again")
-            self._status.store = None
-        roster = self._loop.roster
-        if isinstance(event, Listed):
-            touched = roster.listed(event.leases)
-            if not self._loop.complete:
-                self._loop.complete = True
-                self._loop.wake.everything()
-        else:
-            touched = roster.changed(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
-        for entry in event.malformed:
-            log.warning("ADDR-002 lease %s is ignored: %s", entry.id, entry.reason)
-        self._tell(roster.news())
-        self._count(roster)
-        if touched:
-            self._loop.wake.peers(touched)
-
-    def _tell(self, refused: Iterable[Problem]) -> None:
-        for problem in refused:
-            log.warning("%s; the lease is ignored", problem)
-
-    def _store_lost(self, lost: Lost) -> None:
-        """Say so, once; and once more when a store that was silent refuses us, or the reverse."""
-        code, what = ("STORE-002", "refuses us") if lost.refused else ("STORE-001", "does not answer")
-        before = self._status.store
-        if before is None or before.code != code:
-            log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
-        hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
-        self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
-
-    def leases(self) -> list[Lease]:
-        """All leases of others, believed or not."""
-        return self._loop.roster.leases
-
-    def recall(self, leases: Iterable[Lease]) -> None:
-        """Serve the peers of an earlier run until the store answers; nothing is removed on such knowledge."""
-        self._loop.roster.listed(leases)
-        self._tell(self._loop.roster.news())
-        self._count(self._loop.roster)
+        self.peers.judge_by(now)
 
     def notice(self, notice: Notice) -> None:
         """Take what the kernel says."""
         match notice:
             case Seen(key=key, thing=thing):
                 self._loop.seen(key, thing)
-            case LinkLost():
+            case Lost():
                 self._loop.wake.everything()
             case UplinkChanged():
                 self.uplink_changed.set()
@@ -239,6 +178,7 @@ class Network:
             keeper = self.rules
             parts.start("rules", lambda: keeper.run(rules, sweep=sweep), again=keeper.look_again)
         parts.start("routes", self._loop.run, again=self._loop.look_again)
+        parts.start("peers", self.peers.run)
         lost = Resync("notices may have been lost")
         parts.start("notices", lambda: self.listen(monitor), again=lambda: self.notice(lost))
 

@@ -115,6 +115,7 @@ class Node:
             subnet_file=Path(options.subnet_file),
             status=status,
             clock=self._world.monotonic,
+            now=self._world.now,
         )
         network.uplink_problem = ailing(inputs.facts.uplink, snapshot)
         ports = frozenset({kernel.rtnl.port})
@@ -130,12 +131,13 @@ class Node:
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         async with AsyncExitStack() as closing:
             events = await closing.enter_async_context(aclosing(leasing.watch()))
+            network.peers.recall(leasing.remembered)
             if leasing.confirmed:
-                network.take(await anext(events))
+                await network.peers.take(await anext(events))
             if network.loop.complete:
-                leasing.saw(network.leases)
+                leasing.saw(network.peers.known)
             else:  # the store is away, or went between our lease and the list
-                network.recall(leasing.remembered)
+                await network.peers.settle()
             await network.bring_up()
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
@@ -258,6 +260,6 @@ async def _follow(watch: AsyncGenerator[StoreEvent, None], network: Network, lea
     """Take what the store says, for ever."""
     async with aclosing(watch) as events:
         async for event in events:
-            network.take(event)
+            await network.peers.take(event)
             if network.loop.complete:
-                leasing.saw(network.leases)
+                leasing.saw(network.peers.known)

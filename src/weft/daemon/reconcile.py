@@ -82,9 +82,9 @@ class Reconciler:
         """What decides."""
         return self._inputs
 
-    def decide_from(self, inputs: Inputs, roster: Roster) -> None:
-        """Decide from other inputs and another roster from the next round on."""
-        self._inputs, self.roster = inputs, roster
+    def decide_from(self, inputs: Inputs) -> None:
+        """Decide from other inputs from the next round on."""
+        self._inputs = inputs
         self._realm = Realm.of(self._backend, inputs)
         self.wake.inputs()
 

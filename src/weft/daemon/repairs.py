@@ -44,9 +44,9 @@ def report(repairs: Sequence[Repair]) -> None:
         log.warning("%s: %s %s", each, "put back" if isinstance(step, Put) else "removed", describe(step.object))
 
 
-def say_some(say: Callable[[str], None], lines: Sequence[str]) -> None:
+def say_some(say: Callable[[str], None], lines: Sequence[str], *, named: int = NAMED) -> None:
     """Log the first lines of many that say the like, and how many there are: thousands of peers fail together."""
-    for line in lines[:NAMED]:
+    for line in lines[:named]:
         say(line)
-    if len(lines) > NAMED:
-        say(f"and {len(lines) - NAMED} more like that")
+    if len(lines) > named:
+        say(f"and {len(lines) - named} more like that")

@@ -3,9 +3,13 @@
 A lease that would do harm is refused, by id and with a reason. Of peers that claim the same subnet, address or
 MAC the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.
 
-The roster is changed by what the store says and judges nothing but the leases touched by it: those that change, and
-younger ones that share a claim with one whose verdict changes. They are found through an index, never by walking over
-everybody.
+Anybody who may write to the store may write thousands of leases that clash, so no judgement looks at all of them.
+What a believed lease claims is held by it under keys, one lease a key. A lease that comes too late waits for one key,
+and is judged again when that is free: the first in the line, not the whole line. Judging goes in slices, between which
+others may work; until its verdict a lease is served, or not, as before.
+
+After the store has lost its data a lease that it does not know any more may still be a living node's. Such a lease is
+kept for some time as unproven: younger than all others, and gone for good when any of those claims what it claims.
 """
 
 from bisect import bisect_left, insort
@@ -13,42 +17,29 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import Final
 
 from weft.desired.harm import Judge, Ours, macs_in
 from weft.model.errors import Problem
 from weft.model.lease import Lease
-from weft.model.net import Ip, Mac
+from weft.model.net import Mac
 from weft.model.value import Value
 
 _Claim = bytes  # an address as on the wire, or a MAC
-_K = TypeVar("_K", bytes, tuple[int, int, int])
 _Base = tuple[int, int, int]  # family, prefix length, first address as a number
+_Key = _Claim | _Base
 _Age = tuple[int, str]  # the store's revision at which the lease came, and its id
 
+_UNPROVEN: Final = 1 << 63  # is added to the revisions of leases that the store does not know: later than its own
 
-class _Entry(Value, kw_only=False):
+
+class _Entry(Value, kw_only=False, frozen=False):
     lease: Lease
+    age: _Age
     macs: tuple[Mac, ...]
-    inside: tuple[Ip, ...]  # public addresses that somebody's subnet might cover: the tunnel into the tunnel
-
-    def claims(self) -> list[_Claim]:
-        """What only one node can have: its VTEPs' MACs and its public addresses."""
-        found: list[_Claim] = [*self.macs]
-        public_v4, public_v6 = self.lease.attrs.public_ip, self.lease.attrs.public_ipv6
-        if public_v4 is not None:
-            found.append(public_v4.packed)
-        if public_v6 is not None:
-            found.append(public_v6.packed)
-        return found
-
-    def bases(self) -> list[_Base]:
-        """The subnets, and single addresses that no other's subnet may cover, as the index has them."""
-        found: list[_Base] = []
-        found += [(net.version, net.prefixlen, int(net.network_address)) for net in self.lease.subnets]
-        if self.inside:
-            found += [(ip.version, ip.max_prefixlen, int(ip)) for ip in self.inside]
-        return found
+    bases: tuple[_Base, ...]  # of its subnets, and of addresses that no other's subnet may cover
+    keys: tuple[_Key, ...]  # what only one node can have: VTEPs' MACs, public addresses, and the bases
+    waits: _Key | None = None  # the key for which it stands in line
 
 
 class Roster:
@@ -59,13 +50,18 @@ class Roster:
         self._own_ids = frozenset(own_ids)
         self._entries: dict[str, _Entry] = {}
         self._believed: dict[str, Lease] = {}
-        self._refused: dict[str, Problem] = {}
-        self._news: list[Problem] = []
-        # Tuples, because nearly all have one id, and a set takes four times the room.
-        self._claims: defaultdict[_Claim, tuple[str, ...]] = defaultdict(tuple)
-        self._bases: defaultdict[_Base, tuple[str, ...]] = defaultdict(tuple)
-        # The first addresses in order, by family and prefix length: as a rule there is one length.
+        self._refused: dict[str, Problem | _Key] = {}
+        self._until: dict[str, float] = {}
+        self._holders: dict[_Key, str] = {}
+        # The first addresses of the bases that are held, in order, by family and prefix length: as a rule one length.
         self._lengths: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self._lines: defaultdict[_Key, list[_Age]] = defaultdict(list)
+        self._covered: dict[_Base, _Key] = {}  # where a lease that overlaps a base was found last
+        self._doubtful: list[_Age] = []  # a heap: to be judged
+        self._freed: list[_Key] = []  # whose lines are to be looked at
+        self._touched: set[str] = set()
+        self._news: dict[str, None] = {}
+        self._superseded: list[tuple[str, str]] = []
 
     @property
     def believed(self) -> Mapping[str, Lease]:
@@ -75,102 +71,210 @@ class Roster:
     @property
     def refused(self) -> Mapping[str, Problem]:
         """Why each other lease is not served, by id."""
-        return self._refused
+        return {lease_id: self._reason(lease_id) for lease_id in self._refused}
 
-    def news(self) -> list[Problem]:
-        """What was refused, or for another reason than before, since the last call."""
-        news, self._news = self._news, []
-        return news
+    @property
+    def refusals(self) -> int:
+        """How many are not served."""
+        return len(self._refused)
 
     @property
     def leases(self) -> list[Lease]:
         """All leases of others, believed or not."""
         return [entry.lease for entry in self._entries.values()]
 
+    @property
+    def unproven(self) -> Mapping[str, float]:
+        """The leases that the store does not know, and until when each is kept."""
+        return self._until
+
+    @property
+    def made(self) -> Mapping[str, int]:
+        """The store's revision at which each lease came that the store knows."""
+        return {name: entry.age[0] for name, entry in self._entries.items() if name not in self._until}
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether every lease has its verdict."""
+        return not (self._doubtful or self._freed)
+
+    def news(self) -> list[Problem]:
+        """What was refused, or for another reason than before, since the last call."""
+        news, self._news = self._news, {}
+        return [self._reason(lease_id) for lease_id in news if lease_id in self._refused]
+
+    def superseded(self) -> list[tuple[str, str]]:
+        """The unproven leases that went since the last call, and what for, in words."""
+        gone, self._superseded = self._superseded, []
+        return gone
+
     def listed(self, leases: Iterable[Lease]) -> set[str]:
         """Take a complete list; leases that are not in it are gone. Returns the ids whose service changes."""
-        new = {lease.id: lease for lease in leases}
-        return self.changed(put=new.values(), gone=self._entries.keys() - new.keys())
+        self.note_list(leases)
+        return self.judge()
 
     def changed(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = ()) -> set[str]:
         """Take single changes. Returns the ids whose service changes: served, served otherwise or no more."""
-        before: dict[str, Lease | None] = {}
-        doubtful: set[str] = set()
-        for gone_id in set(gone) & self._entries.keys():
-            doubtful |= self._forget(gone_id, before)
-            self._refused.pop(gone_id, None)
+        self.note(put=put, gone=gone)
+        return self.judge()
+
+    def note_list(
+        self, leases: Iterable[Lease], *, keep_until: float | None = None, spoilt: Iterable[str] = ()
+    ) -> None:
+        """Take a complete list without judging.
+
+        With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, but
+        for those that were refused, or until they are to go anyway. `spoilt` are there and cannot be read.
+        """
+        new = {lease.id: lease for lease in leases}
+        absent = self._entries.keys() - new.keys()
+        kept = set()
+        if keep_until is not None:
+            kept = absent - set(spoilt) - self._refused.keys()
+        else:
+            absent -= self._until.keys() - set(spoilt)
+        self.note(put=new.values(), gone=absent - kept)
+        if keep_until is not None:
+            self.note_unproven((self._entries[lease_id].lease, keep_until) for lease_id in kept - self._until.keys())
+
+    def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = ()) -> None:
+        """Take single changes without judging; what is gone is gone at once."""
+        for lease_id in set(gone) & self._entries.keys():
+            self._drop(lease_id)
         for lease in put:
             entry = self._entries.get(lease.id)
-            if lease.id in self._own_ids or (entry is not None and entry.lease == lease):
+            if lease.id in self._own_ids:
                 continue
-            if entry is not None:
-                doubtful |= self._forget(lease.id, before)
-            self._learn(lease)
-            doubtful.add(lease.id)
-        self._judge_again(doubtful & self._entries.keys(), before)
-        return {lease_id for lease_id, lease in before.items() if self._believed.get(lease_id) != lease}
+            if entry is None or entry.lease != lease or self._until.pop(lease.id, None) is not None:
+                self._learn(lease, lease.created)
 
-    def _judge_again(self, doubtful: set[str], before: dict[str, Lease | None]) -> None:
-        """Judge `doubtful` leases, and those whose older rival has come or gone by that; note in `before` who was.
+    def note_unproven(self, leases: Iterable[tuple[Lease, float]]) -> None:
+        """Take leases that the store does not know, each until its time, without judging."""
+        for lease, until in list(leases):
+            self._until[lease.id] = until
+            self._learn(lease, _UNPROVEN + lease.created)
 
-        A verdict depends on older leases alone, so each lease is judged once, oldest first.
+    def expire(self, now: float) -> None:
+        """Let the unproven leases go whose time is over."""
+        for lease_id in [lease_id for lease_id, until in self._until.items() if until <= now]:
+            self._drop(lease_id)
+            self._superseded.append((lease_id, "its time is over"))
+
+    def judge_by(self, ours: Ours) -> None:
+        """Judge all anew by what is ours now."""
+        self._judge = Judge(ours)
+        for entry in self._entries.values():
+            self._leave_line(entry)
+            heappush(self._doubtful, entry.age)
+
+    def judge(self, most: int = 0) -> set[str]:
+        """Judge, `most` leases at a stretch if that is not 0. Returns the ids whose service has changed meanwhile."""
+        judged = 0
+        while (not most or judged < most) and (entry := self._next()) is not None:
+            self._verdict(entry)
+            judged += 1
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def _next(self) -> _Entry | None:
+        """Who is to be judged: the first in the line for a key that is free, or held by a younger one; then the rest.
+
+        A verdict depends on older leases alone, and is overturned when an older one comes: so the order does not
+        matter for the outcome. Oldest first, fewest are overturned.
         """
-        waiting = sorted(self._age(lease_id) for lease_id in doubtful)
-        while waiting:
-            age = heappop(waiting)
-            _, lease_id = age
-            if waiting and waiting[0] == age:
-                continue
-            was = self._believed.pop(lease_id, None)
-            rivals = self._verdict(self._entries[lease_id])
-            before.setdefault(lease_id, was)
-            if self._believed.get(lease_id) is not was:
-                for younger in filter(age.__lt__, map(self._age, rivals)):
-                    heappush(waiting, younger)
+        while self._freed:
+            key = self._freed[-1]
+            line = self._lines.get(key)
+            holder = self._holders.get(key)
+            if line and (holder is None or line[0] < self._entries[holder].age):
+                entry = self._entries[line[0][1]]
+                self._leave_line(entry)
+                return entry
+            self._freed.pop()
+        while self._doubtful:
+            age = heappop(self._doubtful)
+            entry_or_none = self._entries.get(age[1])
+            if entry_or_none is not None and entry_or_none.age == age and entry_or_none.waits is None:
+                return entry_or_none
+        return None
 
-    def _verdict(self, entry: _Entry) -> set[str]:
-        """Believe or refuse one lease; return its rivals."""
-        lease, rivals = entry.lease, self._rivals(entry)
-        reason = self._refused.pop(lease.id, None)
-        problem = self._judge.harm(lease, entry.macs) or self._older_claim(entry, rivals)
-        if problem is None:
+    def _verdict(self, entry: _Entry) -> None:
+        lease = entry.lease
+        problem = self._judge.harm(lease, entry.macs)
+        why = problem or self._older_claim(entry)
+        if why is not None:
+            self._refuse(entry, why)
+            return
+        for younger in self._rivals(entry):
+            self._refuse(younger, self._shared(younger, entry))
+        for each in entry.keys:
+            if self._holders.get(each) != lease.id:
+                self._hold(each, lease.id)
+        self._refused.pop(lease.id, None)
+        if self._believed.get(lease.id) != lease:
             self._believed[lease.id] = lease
-        else:
-            self._refused[lease.id] = problem
-            if problem != reason:
-                self._news.append(problem)
-        return rivals
+            self._touched.add(lease.id)
 
-    def _older_claim(self, entry: _Entry, rivals: set[str]) -> Problem | None:
-        age = self._age(entry.lease.id)
-        oldest = min((self._age(rival) for rival in rivals if rival in self._believed), default=age)
-        if oldest >= age:
-            return None
-        _, rival_id = oldest
-        theirs = self._entries[rival_id].claims()
-        shared = [_shown(claim) for claim in entry.claims() if claim in theirs]
-        seen = f"claims {', '.join(shared) or 'addresses'} like the older lease {rival_id}"
+    def _refuse(self, entry: _Entry, why: Problem | _Key) -> None:
+        """Serve a lease no more, for a problem, or until a key is free; one that is unproven goes for good."""
+        lease_id = entry.lease.id
+        if lease_id in self._until:
+            self._drop(lease_id)
+            self._superseded.append((lease_id, why.seen if isinstance(why, Problem) else "another claims the same"))
+            return
+        self._release(entry)
+        if self._believed.pop(lease_id, None) is not None:
+            self._touched.add(lease_id)
+        if not isinstance(why, Problem):
+            entry.waits = why
+            insort(self._lines[why], entry.age)
+        if self._refused.get(lease_id) != why:
+            self._news[lease_id] = None
+        self._refused[lease_id] = why
+
+    def _reason(self, lease_id: str) -> Problem:
+        why = self._refused[lease_id]
+        if isinstance(why, Problem):
+            return why
+        holder = self._entries.get(self._holders.get(why, ""))
+        theirs = () if holder is None else holder.keys  # the one before it may have gone, and the next is not known yet
+        shared = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and isinstance(key, bytes)]
+        older = "an older lease" if holder is None else f"the older lease {holder.lease.id}"
+        seen = f"claims {', '.join(shared) or 'addresses'} like {older}"
         hint = "One of the two is a copy"
-        return Problem(code="ADDR-002", where=f"lease {entry.lease.id}", seen=seen, hint=hint)
+        return Problem(code="ADDR-002", where=f"lease {lease_id}", seen=seen, hint=hint)
 
-    def _age(self, lease_id: str) -> _Age:
-        return self._entries[lease_id].lease.created, lease_id
+    def _older_claim(self, entry: _Entry) -> _Key | None:
+        """A key by which an older believed lease keeps this one out."""
+        for key in entry.keys:
+            holder = self._holders.get(key)
+            if holder is not None and self._entries[holder].age < entry.age:
+                return key
+        for base in entry.bases:
+            known = self._holders.get(self._covered.get(base, b""))
+            if known is not None and self._entries[known].age < entry.age:
+                return self._covered[base]
+            for over in self._overlapping(base):
+                if self._entries[self._holders[over]].age < entry.age:
+                    self._covered[base] = over
+                    return over
+        return None
 
-    def _rivals(self, entry: _Entry) -> set[str]:
-        rivals: set[str] = set()
-        for claim in entry.claims():
-            if len(self._claims[claim]) > 1:
-                rivals.update(self._claims[claim])
-        for base in entry.bases():
-            if len(self._bases[base]) > 1:
-                rivals.update(self._bases[base])
-            if len(self._lengths) > 1:
-                rivals.update(self._overlapping(base))
-        rivals.discard(entry.lease.id)
-        return rivals
+    def _rivals(self, entry: _Entry) -> list[_Entry]:
+        """The believed leases, all of them younger, that claim what `entry` claims."""
+        rivals = {holder for key in entry.keys if (holder := self._holders.get(key)) is not None}
+        rivals.update(self._holders[over] for base in entry.bases for over in self._overlapping(base))
+        return [self._entries[rival] for rival in rivals - {entry.lease.id}]
 
-    def _overlapping(self, base: _Base) -> Iterator[str]:
-        """The leases of other prefix lengths that share addresses with `base`."""
+    def _shared(self, younger: _Entry, older: _Entry) -> _Key:
+        """The key of `older` that `younger` will wait for."""
+        same = next((key for key in younger.keys if key in older.keys), None)
+        if same is not None:
+            return same
+        return next(one for one in older.bases for other in younger.bases if _meet(one, other))
+
+    def _overlapping(self, base: _Base) -> Iterator[_Base]:
+        """The bases of other prefix lengths, held by some lease, that share addresses with `base`."""
         family, length, first = base
         bits = 32 if family == 4 else 128
         for (other_family, other_length), firsts in self._lengths.items():
@@ -178,54 +282,75 @@ class Roster:
                 continue
             if other_length < length:
                 shift = bits - other_length
-                yield from self._bases.get((family, other_length, first >> shift << shift), ())
+                over = (family, other_length, first >> shift << shift)
+                if over in self._holders:
+                    yield over
             else:
                 inside = firsts[bisect_left(firsts, first) : bisect_left(firsts, first + (1 << bits - length))]
-                for other in inside:
-                    yield from self._bases[family, other_length, other]
+                yield from ((family, other_length, other) for other in inside)
 
-    def _learn(self, lease: Lease) -> None:
-        public = (lease.attrs.public_ip, lease.attrs.public_ipv6)
-        inside = tuple(ip for ip in public if ip is not None and self._judge.inside(ip))
-        entry = _Entry(lease, macs_in(lease), inside)
+    def _learn(self, lease: Lease, revision: int) -> None:
+        """Have a lease judged; what it was before stands until then."""
+        if lease.id in self._entries:
+            self._forget(lease.id)
+        macs = macs_in(lease)
+        public = tuple(ip for ip in (lease.attrs.public_ip, lease.attrs.public_ipv6) if ip is not None)
+        bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
+        # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
+        bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
+        keys: tuple[_Key, ...] = (*macs, *(ip.packed for ip in public), *bases)
+        entry = _Entry(lease, (revision, lease.id), macs, bases, keys)
         self._entries[lease.id] = entry
-        for claim in entry.claims():
-            self._claims[claim] += (lease.id,)
-        for base in entry.bases():
-            if base not in self._bases:
-                insort(self._lengths[base[:2]], base[2])
-            self._bases[base] += (lease.id,)
+        heappush(self._doubtful, entry.age)
 
-    def _forget(self, lease_id: str, before: dict[str, Lease | None]) -> set[str]:
-        """Drop a lease; return those that its claims kept out."""
-        entry = self._entries[lease_id]
-        was = self._believed.pop(lease_id, None)
-        before.setdefault(lease_id, was)
-        age = self._age(lease_id)
-        kept_out = set() if was is None else {one for one in self._rivals(entry) if self._age(one) > age}
-        del self._entries[lease_id]
-        for claim in entry.claims():
-            _drop(self._claims, claim, lease_id)
-        for base in entry.bases():
-            _drop(self._bases, base, lease_id)
-            if base not in self._bases:
-                self._forget_base(base)
-        return kept_out
+    def _drop(self, lease_id: str) -> None:
+        """A lease is gone."""
+        self._forget(lease_id)
+        self._refused.pop(lease_id, None)
+        self._until.pop(lease_id, None)
+        if self._believed.pop(lease_id, None) is not None:
+            self._touched.add(lease_id)
 
-    def _forget_base(self, base: _Base) -> None:
-        firsts = self._lengths[base[:2]]
-        del firsts[bisect_left(firsts, base[2])]
-        if not firsts:
-            del self._lengths[base[:2]]
+    def _forget(self, lease_id: str) -> None:
+        entry = self._entries.pop(lease_id)
+        self._leave_line(entry)
+        self._release(entry)
+        for base in entry.bases:
+            self._covered.pop(base, None)
+
+    def _leave_line(self, entry: _Entry) -> None:
+        if entry.waits is not None:
+            line = self._lines[entry.waits]
+            del line[bisect_left(line, entry.age)]
+            if not line:
+                del self._lines[entry.waits]
+            entry.waits = None
+
+    def _hold(self, key: _Key, lease_id: str) -> None:
+        self._holders[key] = lease_id
+        if isinstance(key, tuple):
+            insort(self._lengths[key[:2]], key[2])
+
+    def _release(self, entry: _Entry) -> None:
+        """Free what a lease holds, for those in line for it."""
+        for key in entry.keys:
+            if self._holders.get(key) != entry.lease.id:
+                continue
+            del self._holders[key]
+            if key in self._lines:
+                self._freed.append(key)
+            if isinstance(key, tuple):
+                firsts = self._lengths[key[:2]]
+                del firsts[bisect_left(firsts, key[2])]
+                if not firsts:
+                    del self._lengths[key[:2]]
+
+
+def _meet(one: _Base, other: _Base) -> bool:
+    """Tell whether two bases share addresses: the wider one begins both."""
+    shift = (32 if one[0] == 4 else 128) - min(one[1], other[1])
+    return one[0] == other[0] and one[2] >> shift == other[2] >> shift
 
 
 def _shown(claim: _Claim) -> str:
     return str(claim if isinstance(claim, Mac) else ip_address(claim))
-
-
-def _drop(index: dict[_K, tuple[str, ...]], key: _K, lease_id: str) -> None:
-    rest = tuple(other for other in index[key] if other != lease_id)
-    if rest:
-        index[key] = rest
-    else:
-        del index[key]

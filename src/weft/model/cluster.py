@@ -4,6 +4,18 @@ from weft.model.lease import Lease
 from weft.model.value import Value
 
 
+class Mark(Value):
+    """A point in a store's history. Another cluster, or time running backwards, is another history."""
+
+    revision: int
+    cluster: int
+    term: int
+
+    def precedes(self, later: "Mark") -> bool:
+        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
+        return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
+
+
 class Malformed(Value):
     """An entry of the store that is not a lease: it costs its own peer and nobody else."""
 
@@ -12,11 +24,11 @@ class Malformed(Value):
 
 
 class Listed(Value):
-    """Everything that the store holds, at one revision: what is not in it is gone."""
+    """Everything that the store holds at `mark`: what is not in it is gone, if that continues what we know."""
 
     leases: tuple[Lease, ...]
     malformed: tuple[Malformed, ...] = ()
-    revision: int = 0
+    mark: Mark | None = None
 
 
 class Changed(Value):

@@ -15,6 +15,7 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
+from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=None)
 MOMENT = Moment(unix=1e9, now=100.0, boot="this")
@@ -58,7 +59,7 @@ async def test_a_lease_that_is_taken_is_on_disk_and_the_event_loop_did_not_write
 
 async def test_a_stop_writes_what_was_seen_last(leasing, tmp_path):
     await leasing.acquire(OWN.lease.attrs, (None, None))
-    leasing.saw(lambda: PEERS)
+    leasing.saw(lambda known: replace(known, leases=tuple(PEERS)))
     task = asyncio.create_task(leasing.remember())
     await asyncio.sleep(0.01)
     task.cancel()

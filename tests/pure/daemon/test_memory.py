@@ -12,13 +12,18 @@ from weft.daemon import identity, memory
 from weft.daemon.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
+from weft.model.cluster import Mark
 from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=12.5)
 MOMENT = Moment(unix=1e9, now=100.0, boot="this")
 HOUR = 3600.0
 FULL = Memory(
-    net_conf='{"Network": "10.5.0.0/16"}', own=OWN, leases=(builders.lease(2, vxlan), builders.lease(3, vxlan))
+    net_conf='{"Network": "10.5.0.0/16"}',
+    own=OWN,
+    leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)),
+    mark=Mark(revision=12, cluster=1 << 63, term=3),
+    unproven={"10.5.3.0-24": 100.0 + HOUR},
 )
 
 
@@ -55,13 +60,22 @@ def test_a_file_that_does_not_say_when_it_was_written_is_read_too(tmp_path: Path
     [path] = tmp_path.glob("*.jsonl")
     head, *lines = path.read_text().splitlines()
     data = json.loads(head)
-    del data["written"]
+    del data["written"], data["mark"]
     data["own"]["expires"] = 1e9 + 2 * HOUR
     path.write_text("\n".join([json.dumps(data), *lines]))
     loaded = memory.load(tmp_path, Moment(unix=now, now=5.0, boot="this"))
     assert loaded is not None
     assert loaded.own is not None
     assert loaded.own.expires == 5.0 + left
+    assert loaded.mark is None
+
+
+@pytest.mark.parametrize("unix, left", [(1e9 + 60.0, HOUR - 60.0), (0.0, 86400.0)], ids=["in-time", "no-knowing"])
+def test_what_is_kept_without_proof_is_kept_for_its_time_or_a_whole_lease(tmp_path: Path, unix: float, left: float):
+    memory.file(tmp_path, lambda: FULL, lambda: MOMENT).write_now()
+    loaded = memory.load(tmp_path, Moment(unix=unix, now=5.0, boot="next"))
+    assert loaded is not None
+    assert loaded.unproven == {"10.5.3.0-24": 5.0 + left}
 
 
 def test_nothing_is_remembered_where_nothing_was_written(tmp_path: Path):

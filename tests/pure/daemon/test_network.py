@@ -1,5 +1,6 @@
 """A node's network on a kernel that is none: who is judged when, and what the status says."""
 
+import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
@@ -8,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders
-from weft.daemon import network as network_module
 from weft.daemon.dirty import Dirty
+from weft.daemon.memory import Memory
 from weft.daemon.network import Network
 from weft.desired.backends import vxlan
-from weft.desired.roster import Roster
 from weft.kernel.notices import AddressMoved, Resync
-from weft.model.cluster import Changed, Listed
+from weft.model.cluster import Changed, Listed, Malformed, Mark
 from weft.model.errors import Failure
 from weft.model.net import Net
 from weft.model.objects import Objects
 from weft.model.status import Status
+from weft.model.value import replace
 from weft.plan.diff import Step
 
 GATEWAY = ip_address("10.5.1.1")
@@ -41,21 +42,7 @@ class NoKernel:
 
 
 @pytest.fixture
-def rosters(monkeypatch) -> list[Roster]:
-    """All that are made."""
-    made: list[Roster] = []
-
-    class Counted(Roster):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments)
-            made.append(self)
-
-    monkeypatch.setattr(network_module, "Roster", Counted)
-    return made
-
-
-@pytest.fixture
-def network(rosters: list[Roster], tmp_path: Path) -> Network:
+async def network(tmp_path: Path) -> Network:
     made = Network(
         NoKernel(),
         vxlan,
@@ -65,13 +52,10 @@ def network(rosters: list[Roster], tmp_path: Path) -> Network:
         subnet_file=tmp_path / "subnet.env",
         status=Status(),
         clock=lambda: 0.0,
+        now=lambda: 0.0,
     )
-    made.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
+    await made.peers.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
     return made
-
-
-def test_a_start_judges_by_one_roster(network: Network, rosters: list[Roster]):
-    assert rosters == [network.loop.roster]
 
 
 @pytest.mark.parametrize(
@@ -93,22 +77,57 @@ def test_addresses_are_listed_when_one_came_or_went_that_a_lease_may_take(networ
     assert network.addresses_changed.is_set() is matters
 
 
-def test_leases_are_judged_anew_when_an_address_really_changed(network: Network, rosters: list[Roster], caplog):
+async def test_leases_are_judged_anew_when_an_address_really_changed(network: Network, caplog):
     network.loop.wake.take()
     network.addresses_are({GATEWAY, UPLINK, ip_address("10.5.1.77")})
-    assert len(rosters) == 1
+    assert network.loop.roster.settled
     network.addresses_are({GATEWAY, UPLINK, OTHER})
-    assert len(rosters) == 2
-    assert network.loop.wake.take().peers == {builders.lease(2, vxlan).id}
+    judging = asyncio.create_task(network.peers.run())
+    assert (await network.loop.wake.next(at_most=10)).peers == {builders.lease(2, vxlan).id}
     assert (network._status.peers, network._status.peers_refused) == (1, 1)
     assert "overlaps this node's address 10.5.2.9" in caplog.text
     network.addresses_are({GATEWAY, UPLINK})
-    assert network.loop.wake.take().peers == {builders.lease(2, vxlan).id}
+    assert (await network.loop.wake.next(at_most=10)).peers == {builders.lease(2, vxlan).id}
     assert (network._status.peers, network._status.peers_refused) == (2, 0)
+    judging.cancel()
+
+
+@pytest.mark.parametrize(
+    "mark, created, stays",
+    [
+        (Mark(revision=21, cluster=1, term=2), 10, False),
+        (Mark(revision=20, cluster=1, term=3), 10, True),  # no write since, and yet something is gone
+        (Mark(revision=25, cluster=1, term=2), 15, True),  # what was there at 20 cannot have come at 15
+        (Mark(revision=25, cluster=1, term=2), 21, False),
+        (Mark(revision=19, cluster=1, term=2), 10, True),
+        (Mark(revision=99, cluster=2, term=2), 10, True),
+        (Mark(revision=99, cluster=1, term=1), 10, True),
+        (None, 10, False),
+    ],
+)
+async def test_absence_proves_nothing_in_another_history(
+    network: Network, mark: Mark | None, created: int, stays: bool
+):
+    two, three = builders.lease(2, vxlan), replace(builders.lease(3, vxlan), created=10)
+    await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
+    await network.peers.take(Listed(leases=(replace(three, created=created),), mark=mark))
+    assert network.loop.roster.believed.keys() == ({two.id, three.id} if stays else {three.id})
+    assert network.peers.known(Memory(net_conf="")).unproven == ({two.id: 86400.0} if stays else {})
+
+
+async def test_changes_move_the_mark_on_and_spoilt_leases_are_not_served(network: Network, caplog):
+    two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
+    await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
+    await network.peers.take(Changed(malformed=(Malformed(id=two.id, reason="nonsense"),), revision=23))
+    assert network.loop.roster.believed.keys() == {three.id}, "a key that cannot be read any more is no lease"
+    assert f"ADDR-002 lease {two.id} is ignored: nonsense" in caplog.text
+    await network.peers.take(Listed(leases=(), mark=Mark(revision=22, cluster=1, term=2)))
+    assert network.loop.roster.believed.keys() == {three.id}
+    assert "STORE-003" in caplog.text
 
 
 async def test_failing_peers_are_counted_as_they_are_now(network: Network):
-    network.take(Changed(put=(builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": 7}),)))
+    await network.peers.take(Changed(put=(builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": 7}),)))
     assert network._status.peers_failing == 0  # nothing was tried yet
     network._kernel.refused = {builders.subnet_v4(2)}
     await network.loop.round(Dirty(everything=True, inputs=True))
@@ -117,6 +136,6 @@ async def test_failing_peers_are_counted_as_they_are_now(network: Network):
     network.loop.try_again()
     await network.loop.round(await network.loop.wake.next(at_most=1))
     assert network._status.peers_failing == 1
-    network.take(Changed(gone=(builders.lease(4, vxlan).id,)))
+    await network.peers.take(Changed(gone=(builders.lease(4, vxlan).id,)))
     await network.loop.round(await network.loop.wake.next(at_most=1))
     assert (network._status.peers, network._status.peers_failing) == (2, 0)

@@ -138,6 +138,18 @@ def test_a_refusal_is_news_once_and_again_for_another_reason():
     assert {lease.id for lease in peers.leases} == {"10.5.2.0-24", "10.5.3.0-24"}
 
 
+def test_a_refused_lease_that_is_touched_is_no_news():
+    """Whoever may write can put it again a thousand times a second, and each time say something else beside."""
+    peers = roster()
+    peers.listed([peer(2), peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))])
+    assert len(peers.news()) == 2
+    for backend in ("a", "b", "c"):
+        changed = [peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))]
+        peers.changed(put=[replace(each, attrs=replace(each.attrs, backend=backend)) for each in changed])
+    assert peers.news() == []
+    assert len(peers.refused) == 2
+
+
 def test_a_mac_for_ipv6_alone_counts_too():
     attrs = LeaseAttrs(public_ip=builders.public_v4(2), data_v6=data(builders.mac(1)))
     peers = roster()
@@ -288,22 +300,154 @@ def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[
     assert moved.refused.keys() == fresh.refused.keys()
     emptied = moved.listed([])
     assert emptied == fresh.believed.keys()
-    assert not moved._claims
-    assert not moved._bases
-    assert not moved._lengths
+    assert not any((moved._holders, moved._lengths, moved._lines, moved._covered)), "nothing is left of them"
+
+
+@given(st.lists(hostile, max_size=10), st.lists(st.tuples(st.booleans(), hostile), max_size=8), st.integers(1, 3))
+def test_slices_come_to_the_same_and_keep_what_was_served(
+    leases: list[Lease], changes: list[tuple[bool, Lease]], most: int
+):
+    whole, sliced = roster(), roster()
+    whole.listed(leases)
+    sliced.note_list(leases)
+    for put, lease in changes:
+        arguments = {"put": [lease]} if put else {"gone": [lease.id]}
+        whole.changed(**arguments)
+        sliced.note(**arguments)
+        sliced.judge(most)
+    while not sliced.settled:
+        before = dict(sliced.believed)
+        touched = sliced.judge(most)
+        after = sliced.believed
+        assert {each for each in before.keys() | after.keys() if before.get(each) != after.get(each)} <= touched
+    assert sliced.believed == whole.believed
+    assert sliced.refused.keys() == whole.refused.keys()
+
+
+def judgements(monkeypatch) -> list[str]:
+    """The ids of the leases that are judged from now on, each time that one is."""
+    judged: list[str] = []
+    harm = Judge.harm
+    monkeypatch.setattr(Judge, "harm", lambda self, lease, macs: judged.append(lease.id) or harm(self, lease, macs))
+    return judged
+
+
+def test_of_thousands_that_share_a_claim_one_is_judged_when_the_first_goes(monkeypatch):
+    """A look at all of them at each step took seconds, in which the daemon did nothing else."""
+    copies = [
+        replace(peer(2), id=str(node), v4=IPv4Network((0x0B000000 + (node << 8), 24)), created=node)
+        for node in range(2000)
+    ]
+    peers = Roster(Ours(networks=(IPv4Network("11.0.0.0/8"),)))
+    judged = judgements(monkeypatch)
+    peers.listed(copies)
+    assert peers.believed.keys() == {"0"}
+    assert peers.refusals == len(copies) - 1
+    assert "like the older lease 0" in peers.refused["1999"].seen
+    assert len(judged) == len(copies)
+    judged.clear()
+    for node in range(1000):
+        assert peers.changed(gone=[str(node)]) == {str(node), str(node + 1)}
+    assert judged == [str(node + 1) for node in range(1000)]
+    assert "like the older lease 1000" in peers.refused["1999"].seen
+    assert len(peers.news()) == 999, "those that are still refused are so for the reason of before"
+
+
+def test_twins_that_overlap_thousands_are_kept_out_by_the_one_that_was_found(monkeypatch):
+    """One of the first that is judged is older than each of them, and all that lie in them need not be looked at."""
+    narrow = [replace(peer(node), created=node) for node in range(2, 100)]
+    wide = [replace(peer(150 + node), v4=IPv4Network("10.5.0.0/17"), id=str(node), created=500) for node in range(20)]
+    peers = Roster(Ours(networks=(builders.NETWORK_V4,)))
+    looks = []
+    overlapping = Roster._overlapping
+    monkeypatch.setattr(
+        Roster, "_overlapping", lambda self, base: (looks.append(each) or each for each in overlapping(self, base))
+    )
+    peers.listed([*narrow, *wide])
+    assert peers.believed.keys() == {lease.id for lease in narrow}
+    assert len(looks) == 1
+    assert peers.changed(gone=[lease.id for lease in narrow]) == {lease.id for lease in [*narrow, wide[0]]}
+
+
+def test_judging_in_slices_takes_no_more_than_it_was_asked_for(monkeypatch):
+    peers = roster()
+    peers.note_list(peer(node) for node in range(2, 102))
+    judged = judgements(monkeypatch)
+    sizes = []
+    while not peers.settled:
+        judged.clear()
+        sizes.append(len(peers.judge(30)))
+        assert len(judged) <= 30
+    assert sizes[:4] == [30, 30, 30, 10]
+
+
+def test_what_a_store_has_lost_is_served_until_its_time_is_over():
+    peers = roster()
+    peers.listed([peer(2), peer(3), peer(4), peer(5, public_ip=builders.public_v4(2))])
+    peers.note_list([peer(3)], keep_until=100.0, spoilt=["10.5.4.0-24"])
+    assert peers.judge() == {"10.5.4.0-24"}, "what is there and cannot be read is not lost"
+    assert peers.believed.keys() == {"10.5.2.0-24", "10.5.3.0-24"}
+    assert peers.refusals == 0
+    assert peers.unproven == {"10.5.2.0-24": 100.0}
+    assert peers.listed([peer(3)]) == set(), "the next list proves as little"
+    peers.note_list([], keep_until=200.0)
+    assert peers.judge() == set()
+    assert peers.unproven == {"10.5.2.0-24": 100.0, "10.5.3.0-24": 200.0}
+    peers.expire(100.0)
+    assert peers.judge() == {"10.5.2.0-24"}
+    assert peers.superseded() == [("10.5.2.0-24", "its time is over")]
+    assert peers.changed(put=[peer(3)]) == set(), "the node came back as it was"
+    assert not peers.unproven
+    assert peers.listed([]) == {"10.5.3.0-24"}
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        replace(peer(9), v4=builders.subnet_v4(2)),
+        replace(peer(9), v4=IPv4Network("10.5.2.128/25")),
+        peer(9, public_ip=builders.public_v4(2)),  # the same node with another subnet
+    ],
+    ids=["subnet", "part-of-it", "address"],
+)
+def test_what_a_store_has_lost_goes_for_good_when_another_claims_what_is_its(claim: Lease):
+    peers = roster()
+    peers.listed([peer(2), peer(3)])
+    peers.note_list([replace(claim, created=1000)], keep_until=100.0)
+    assert peers.judge() == {"10.5.2.0-24", claim.id}
+    assert [name for name, _ in peers.superseded()] == ["10.5.2.0-24"]
+    assert peers.changed(gone=[claim.id]) == {claim.id}
+    assert peers.believed.keys() == {"10.5.3.0-24"}
+    assert not peers.refused
+
+
+def test_what_a_store_has_lost_goes_when_it_is_ours_now():
+    peers = roster()
+    peers.listed([peer(2), peer(3)])
+    peers.note_list([], keep_until=100.0)
+    peers.judge_by(replace(OURS, subnets=(builders.subnet_v4(2),)))
+    assert peers.judge() == {"10.5.2.0-24"}
+    assert not peers.refused
+
+
+def test_what_is_remembered_as_lost_is_served_until_a_list_says_otherwise():
+    peers = roster()
+    peers.note_unproven([(peer(2), 100.0), (peer(3), 100.0)])
+    peers.note_list([peer(3)])
+    assert peers.judge() == {"10.5.2.0-24", "10.5.3.0-24"}
+    assert peers.unproven.keys() == {"10.5.2.0-24"}
 
 
 def test_a_wide_young_lease_does_not_make_each_event_judge_everybody(monkeypatch):
-    peers = roster()
+    peers = Roster(Ours(networks=(builders.NETWORK_V4,)))
     peers.listed(
         [*(peer(node) for node in range(2, 150)), replace(peer(150), v4=IPv4Network("10.5.0.0/17"), created=999)]
     )
     assert len(peers.believed) == 148
-    judged = []
-    harm = Judge.harm
-    monkeypatch.setattr(Judge, "harm", lambda self, lease, macs: judged.append(lease.id) or harm(self, lease, macs))
+    judged = judgements(monkeypatch)
     assert peers.changed(put=[peer(7, data=data(builders.mac(177)))]) == {"10.5.7.0-24"}
-    assert sorted(judged) == ["10.5.150.0-24", "10.5.7.0-24"]
+    assert judged == ["10.5.7.0-24"]
+    assert "10.5.150.0-24" in peers.refused
 
 
 def test_a_verdict_passes_on_from_the_older_to_the_younger():

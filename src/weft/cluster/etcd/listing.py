@@ -7,8 +7,8 @@ from typing import Final
 
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
-from weft.cluster.etcd.values import Entry, Listing, Mark
-from weft.model.cluster import Malformed
+from weft.cluster.etcd.values import Entry, Listing
+from weft.model.cluster import Malformed, Mark
 from weft.model.errors import PeerError
 from weft.model.net import Net
 from weft.wire.etcd import decode_lease, parse_id

@@ -28,9 +28,10 @@ from weft.cluster.etcd.rpc.etcd_pb2 import (
     TxnRequest,
     TxnResponse,
 )
-from weft.cluster.etcd.values import LEASE_TTL, Entry, Listing, Mark, OwnLease
+from weft.cluster.etcd.values import LEASE_TTL, Entry, Listing, OwnLease
 from weft.config.netconf import NetConf
 from weft.desired.allocate import WINDOW, Choice, choose, owned, room
+from weft.model.cluster import Mark
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from weft.model.cluster import Malformed
+from weft.model.cluster import Malformed, Mark
 from weft.model.lease import Lease
 from weft.model.net import Net
 from weft.model.value import Value
@@ -35,18 +35,6 @@ class Entry(NamedTuple):
     lease: Lease
     etcd_lease: int
     mod_revision: int
-
-
-class Mark(Value):
-    """A point in an etcd's history. Another cluster, or time running backwards, is another history."""
-
-    revision: int
-    cluster: int
-    term: int
-
-    def precedes(self, later: "Mark") -> bool:
-        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
-        return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
 
 
 class Listing(Value):

@@ -12,8 +12,8 @@ from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
-from weft.cluster.etcd.values import Entry, Listing, Mark
-from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
+from weft.cluster.etcd.values import Entry, Listing
+from weft.model.cluster import Changed, Listed, Lost, Malformed, Mark, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
 from weft.model.value import replace
@@ -135,7 +135,7 @@ class Watcher:
         leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry))
         self._mark, self._lost = listing.mark, False
         self._shown = {lease.id for lease in leases}
-        self._mail.listed(Listed(leases=leases, malformed=listing.malformed, revision=listing.mark.revision))
+        self._mail.listed(Listed(leases=leases, malformed=listing.malformed, mark=listing.mark))
 
     def _take(self, answer: WatchResponse) -> None:
         assert self._mark is not None  # noqa: S101 listed before

@@ -1,0 +1,147 @@
+"""The leases of others: what the store says in, marks for the loop and words for people out.
+
+Thousands may come at once, and all of them may clash. So they are judged in slices, between which the event loop gets
+a turn, and of many that are refused together a few are named.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from weft.cluster.etcd.values import LEASE_TTL
+from weft.daemon.memory import Memory
+from weft.daemon.reconcile import Reconciler
+from weft.daemon.repairs import say_some
+from weft.desired.harm import Ours
+from weft.model.cluster import Listed, Lost, Malformed, Mark, StoreEvent
+from weft.model.errors import Problem
+from weft.model.status import Status
+from weft.model.value import replace
+
+log = logging.getLogger(__name__)
+
+_SLICE: Final = 256  # judged at a stretch: about 5 ms
+_EXPIRY_SECONDS: Final = 60.0
+_NAMED: Final = 100  # of those that are refused together
+
+
+class Peers:
+    """Keeps the roster of `loop` as the store says. `now` is a clock that nobody sets."""
+
+    def __init__(self, loop: Reconciler, status: Status, *, now: Callable[[], float]) -> None:
+        self._loop = loop
+        self._roster = loop.roster
+        self._status = status
+        self._now = now
+        self._mark: Mark | None = None
+        self._doubt = asyncio.Event()
+
+    def recall(self, memory: Memory) -> None:
+        """Take what was known before, which the store's first list corrects; `settle` judges it if there is none."""
+        self._mark = memory.mark
+        self._roster.note(put=[lease for lease in memory.leases if lease.id not in memory.unproven])
+        self._roster.note_unproven(
+            (lease, memory.unproven[lease.id]) for lease in memory.leases if lease.id in memory.unproven
+        )
+
+    def known(self, memory: Memory) -> Memory:
+        """What is to be remembered."""
+        roster = self._roster
+        return replace(memory, leases=tuple(roster.leases), mark=self._mark, unproven=dict(roster.unproven))
+
+    async def take(self, event: StoreEvent) -> None:
+        """Take what the store says."""
+        if isinstance(event, Lost):
+            self._lost(event)
+            return
+        if self._status.store is not None:
+            log.info("the store answers again")
+            self._status.store = None
+        if isinstance(event, Listed):
+            self._list(event)
+        else:
+            self._roster.note(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
+            if self._mark is not None:
+                self._mark = replace(self._mark, revision=max(event.revision, self._mark.revision))
+        _say_malformed(event.malformed)
+        await self.settle()
+
+    def judge_by(self, ours: Ours) -> None:
+        """Judge all by what is ours now, beside other work."""
+        self._roster.judge_by(ours)
+        self._doubt.set()
+
+    async def run(self) -> None:
+        """Judge what is in doubt, and let go what was kept without proof when its time is over, until cancelled."""
+        while True:
+            self._doubt.clear()
+            self._roster.expire(self._now())
+            await self.settle()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EXPIRY_SECONDS):
+                    await self._doubt.wait()
+
+    async def settle(self) -> None:
+        """Judge all that is in doubt, and mark what is served otherwise than before."""
+        refused: list[Problem] = []
+        while True:
+            touched = self._roster.judge(_SLICE)
+            if touched:
+                self._loop.wake.peers(touched)
+            self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
+            refused += self._roster.news()
+            if self._roster.settled:
+                break
+            await asyncio.sleep(0)
+        say_some(log.warning, [f"{problem}; the lease is ignored" for problem in refused], named=_NAMED)
+        say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
+
+    def _list(self, event: Listed) -> None:
+        spoilt = [entry.id for entry in event.malformed]
+        lost = self._is_other_history(event)
+        before = len(self._roster.unproven)
+        self._roster.note_list(event.leases, keep_until=self._now() + LEASE_TTL if lost else None, spoilt=spoilt)
+        self._mark = event.mark
+        if lost:
+            log.warning(
+                "STORE-003 the store has lost what it held, or is another one. Leases that it does not know any more"
+                " may be living nodes': %d more are served until another claims what is theirs, 24 hours at most",
+                len(self._roster.unproven) - before,
+            )
+        if not self._loop.complete:
+            self._loop.complete = True
+            self._loop.wake.everything()
+
+    def _is_other_history(self, event: Listed) -> bool:
+        """Tell whether a list cannot come from the history that we know.
+
+        Revisions that went back show it. Where new writes have made up for the lost ones, so may the leases: at the
+        revision that we know nothing can be missing, and what we know cannot have been made anew before it.
+        """
+        mark = self._mark
+        if mark is None or event.mark is None:
+            return False
+        if not mark.precedes(event.mark):
+            return True
+        made = self._roster.made
+        listed = {lease.id: lease.created for lease in event.leases}
+        return (event.mark.revision == mark.revision and not made.keys() <= listed.keys()) or any(
+            listed[name] <= mark.revision and listed[name] != revision
+            for name, revision in made.items()
+            if name in listed
+        )
+
+    def _lost(self, lost: Lost) -> None:
+        """Say so, once; and once more when a store that was silent refuses us, or the reverse."""
+        code, what = ("STORE-002", "refuses us") if lost.refused else ("STORE-001", "does not answer")
+        before = self._status.store
+        if before is None or before.code != code:
+            log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
+        hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
+        self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
+
+
+def _say_malformed(entries: Sequence[Malformed]) -> None:
+    say_some(log.warning, [f"ADDR-002 lease {entry.id} is ignored: {entry.reason}" for entry in entries], named=_NAMED)
