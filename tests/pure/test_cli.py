@@ -9,7 +9,7 @@ import click
 import pytest
 
 from weft import __version__, cli
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable
 
 ROOT = Path(__file__).parents[2]
 WEFT = Path(sys.executable).with_name("weft")
@@ -78,6 +78,12 @@ def test_all_problems_of_an_input_are_printed_with_their_codes(monkeypatch, caps
         "weft: LAB-001 x.yaml:3: no. Say how many.",
         "weft: CONF-002 net-conf.json: Network: 'x'; expected a network",
     ]
+
+
+def test_a_program_that_cannot_be_run_ends_as_in_a_shell(monkeypatch, capsys):
+    command(monkeypatch, CannotRun(Problem(code="HOST-002", where="node1: x", seen="no such file"), status=127))
+    assert cli.run(["fails"]) == 127
+    assert capsys.readouterr().err == "weft: HOST-002 node1: x: no such file\n"
 
 
 @pytest.mark.parametrize(
