@@ -53,6 +53,22 @@ def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
         }
 
 
+def test_ps_tells_why_a_daemon_is_not_ready():
+    with lab("--nodes", "1", "--pods", "0") as running:
+        # A device that is not ours gets the VNI and port of ours while the daemon does not look.
+        steps = (
+            "p=$(pgrep weftd) && kill -STOP $p && ip link del flannel.1",
+            "ip link add thief type vxlan id 1 dstport 8472 nolearning && ip link set thief up",
+            "kill -CONT $p",
+        )
+        running.run("node1", "sh", "-c", " && ".join(steps))
+        deadline = time.monotonic() + 30
+        while (node := running.node("node1"))["daemon"] != "not ready":
+            assert time.monotonic() < deadline, node
+        [problem] = [problem for problem in node["problems"] if problem.startswith("devices failed: VTEP-002 ")]
+        assert f"node1: {problem}\n" in running.weft("ps").stdout
+
+
 def test_ps_tells_of_a_store_that_does_not_answer_and_of_one_that_ended():
     with lab("--nodes", "1", "--pods", "0") as running:
         assert running.ps()["store_state"] == "ready"
