@@ -77,7 +77,7 @@ async def test_every_call_has_a_deadline(server, make_store, make_proxy):
     started = time.monotonic()
     [problem] = await fails(store, Unavailable)
     assert (problem.code, problem.seen) == ("STORE-001", "no answer within 1 s")
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 8
 
 
 async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store, make_proxy, prefix):

@@ -3,14 +3,19 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from tests.support.store import attrs, netconf, nothing, nothing_more, soon, until, value
+from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
+from weft.cluster.etcd.client import CompactedError
+from weft.cluster.etcd.keep import Keeper
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Held, OwnLease, Revoked, TakenOver
-from weft.model.errors import Unavailable
+from weft.model.errors import Problem, Unavailable
+from weft.model.lease import Lease
 
 HOUR = 3600.0
 MAC = "02:00:00:00:00:0"
@@ -61,7 +66,7 @@ async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_st
     store = make_store(server.url)
     own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
     before = server.get(f"{prefix}/subnets/{own.lease.id}")
-    async with keeping(store, own, margin=86400 - 2.2) as events:
+    async with keeping(store, own, margin=86400 - 4) as events:
         await soon(anext(events))
         await asyncio.sleep(1.6)
         assert server.ttl(own.etcd_lease)[0] < 86399
@@ -77,10 +82,10 @@ async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(serve
     own = await store.acquire(netconf(), attrs())
     async with keeping(store, own) as events:
         await soon(anext(events))
-        short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=6)
+        short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=12)
         adopted = (await soon(anext(events))).own
         assert adopted.etcd_lease == short
-        assert adopted.expires < time.time() + 7
+        assert adopted.expires < time.time() + 13
         waiting = await nothing(events, 1.5)
         assert (await soon(waiting)).own.expires > adopted.expires  # after a third of its time
 
@@ -91,11 +96,11 @@ async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, c
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
     own = await store.acquire(netconf(), attrs())
-    async with keeping(store, own, margin=86399.5) as events:
+    async with keeping(store, own, margin=86398) as events:
         await soon(anext(events))
         await proxy.cut()
         with caplog.at_level(logging.WARNING):
-            waiting = await nothing(events, 0.9)
+            waiting = await nothing(events, 3)
         assert "LEASE-004" in caplog.text
         await proxy.open()
         assert (await soon(waiting)).own.expires > own.expires
@@ -182,7 +187,7 @@ async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, pr
         await asyncio.Event().wait()
 
     monkeypatch.setattr("weft.cluster.etcd.keep.follow", deaf)
-    async with keeping(store, own, margin=86399.5) as events:
+    async with keeping(store, own, margin=86397) as events:
         assert isinstance(await soon(anext(events)), Held)
         await soon(looked.wait())
         server.ctl("lease", "revoke", f"{own.etcd_lease:x}")
@@ -288,3 +293,99 @@ async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch)
     async with keeping(store, own) as events:
         with pytest.raises(ZeroDivisionError):
             await soon(anext(events))
+
+
+@ONE_VERSION
+@pytest.mark.parametrize("gone", [False, True], ids=["lives", "revoked"])
+async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, make_store, prefix, monkeypatch, gone):
+    """What the answer says is about the etcd lease that the key hung on before."""
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    asked, answer = asyncio.Event(), asyncio.Event()
+    renew = store._key.renew
+
+    async def slow(etcd_lease):
+        if etcd_lease == own.etcd_lease:
+            asked.set()
+            await answer.wait()
+        return await renew(etcd_lease)
+
+    monkeypatch.setattr(store._key, "renew", slow)
+    async with keeping(store, own, margin=86400) as events:
+        assert await soon(anext(events)) == Held(own=own)
+        await soon(asked.wait())
+        short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=300)
+        moved = (await soon(anext(events))).own
+        assert moved.etcd_lease == short
+        assert moved.expires < time.time() + 301
+        if gone:
+            server.ctl("lease", "revoke", f"{own.etcd_lease:x}")
+        answer.set()
+        await nothing_more(events)  # neither lost nor longer
+
+
+def keeper(own: OwnLease, *, margin: float, now=lambda: 1000.0) -> Keeper:
+    """A keeper that is only asked when it would renew."""
+    idle = SimpleNamespace(hold=lambda _own: None)
+    return Keeper(None, idle, own, margin=margin, timing=QUICK, now=now, jitter=lambda: 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("flannel.md §4.6/renewal-time")
+@pytest.mark.parametrize(
+    "expires, due",
+    [
+        pytest.param(None, math.inf, id="a reservation never"),
+        pytest.param(1000.0 + 86400, 1000.0 + 82800, id="the margin before its end"),
+        pytest.param(1000.0 + 3601, 1000.0 + 1, id="just longer than the margin"),
+        pytest.param(1000.0 + 3600, 1000.0 + 1200, id="as long as the margin: after a third"),
+        pytest.param(1000.0 + 6, 1000.0 + 2, id="shorter than the margin: after a third"),
+    ],
+)
+async def test_when_a_lease_is_renewed(expires, due):
+    own = OwnLease(lease=Lease(id="x", v4=None, v6=None, attrs=attrs()), etcd_lease=1, mod_revision=1, expires=expires)
+    assert keeper(own, margin=HOUR)._renewal(own) == due
+
+
+@ONE_VERSION
+async def test_time_that_passes_unseen_is_noticed(server, make_store, monkeypatch):
+    """A machine that slept tells nobody, so that the clock is looked at now and then."""
+    monkeypatch.setattr("weft.cluster.etcd.keep._LOOK", 0.05)
+    slept = 0.0
+    store = make_store(server.url, now=lambda: time.monotonic() + slept)
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        waiting = await nothing(events)
+        slept = 23.5 * HOUR
+        assert (await soon(waiting)).own.expires > own.expires + 23 * HOUR
+
+
+async def test_looks_that_fail_come_less_and_less_often(server, make_store, monkeypatch):
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+    read, sleep = store._key.read, asyncio.sleep
+    pauses: list[float] = []
+
+    async def failing(_own):
+        raise Unavailable(Problem(code="STORE-001", where="etcd", seen="away"))
+
+    async def paused(seconds):
+        pauses.append(seconds)
+        if len(pauses) in (5, 6):
+            monkeypatch.setattr(store._key, "read", failing if len(pauses) == 6 else read)
+        await sleep(0)
+
+    async def broken(*_args, **_kwargs):
+        raise CompactedError
+
+    monkeypatch.setattr("weft.cluster.etcd.keep.follow", broken)
+    monkeypatch.setattr("weft.cluster.etcd.keep.asyncio.sleep", paused)
+    monkeypatch.setattr(store._key, "read", failing)
+    monkeypatch.setattr(store._chance, "random", lambda: 1.0)
+    async with keeping(store, own) as events:
+        assert await soon(anext(events)) == Held(own=own)
+        async with asyncio.timeout(10):
+            while len(pauses) < 8:
+                await sleep(0.001)
+    # Doubled up to the most; after a look that worked, from the beginning.
+    assert pauses[:8] == [0.02, 0.04, 0.08, 0.1, 0.1, 0.02, 0.04, 0.08]

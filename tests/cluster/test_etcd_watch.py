@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.etcd import Etcd, start_cluster, wheel
-from tests.support.store import attrs, netconf, nothing, nothing_more, soon, until, value
+from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.watch import Mailbox
@@ -316,15 +316,16 @@ async def test_an_endpoint_that_falls_silent_is_noticed(server, make_store, make
         server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
         started = time.monotonic()
         assert [each.id for each in (await soon(waiting)).put] == ["10.3.2.0-24"]
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 8
 
 
 @ONE_VERSION
 async def test_a_quiet_watch_stays_on_its_connection(server, make_store, make_proxy):
     proxy = await make_proxy(server)
-    async with watching(make_store(proxy.url)) as events:
+    patient = replace(QUICK, pong=1.5)  # a machine that stalls for a second is no silent etcd
+    async with watching(make_store(proxy.url, timing=patient)) as events:
         await soon(anext(events))
-        await nothing_more(events, 1.5)  # several times `ping` and `pong`
+        await nothing_more(events, 4)  # several times `ping` and `pong`
     assert proxy.connections == 1
 
 

@@ -82,7 +82,7 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
         if stopping:
             return 0
         fault = error
-    except Exception as error:  # noqa: BLE001 - while it stopped, or the user must act: `_explain` says which
+    except Exception as error:  # noqa: BLE001 - of whatever kind, while it stopped
         fault = error
     _explain(fault or RuntimeError("it returned"))
     return 1

@@ -21,7 +21,7 @@ MOST_SECONDS: Final = 60.0
 
 
 class Supervisor:
-    """Starts the parts in `tasks`. What they end with is `ConfigError` and `PermissionError` alone."""
+    """Starts the parts in `tasks`, which a `ConfigError` of a part ends: that is the user's to mend."""
 
     def __init__(self, tasks: asyncio.TaskGroup, status: Status) -> None:
         self._tasks = tasks
@@ -46,6 +46,8 @@ class Supervisor:
             fault = await outcome(part)
             if fault is None:
                 return
+            if isinstance(fault, ConfigError):
+                raise fault
             if now() - began > MOST_SECONDS:
                 delay = FIRST_SECONDS
             self._say(name, fault, delay)
@@ -73,8 +75,7 @@ class Supervisor:
 async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
     """Run `part` in a task of its own, so that no cancellation of its own is taken for the caller's.
 
-    Returns what ended it, None if it returned. Raises `ConfigError`, `PermissionError`, and `CancelledError` when it
-    is the caller that is cancelled.
+    Returns what ended it, None if it returned. When the caller is cancelled, raises what the part ended with then.
     """
     task = asyncio.ensure_future(part())
     try:
@@ -87,8 +88,6 @@ async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
         raise
     try:
         task.result()
-    except (ConfigError, PermissionError):
-        raise
     except (Exception, asyncio.CancelledError) as fault:  # noqa: BLE001 - of whatever kind it is
         return fault
     return None
