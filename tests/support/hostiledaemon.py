@@ -61,7 +61,7 @@ def _thread(_: Host, done: Done) -> Done:
 
 
 def _memory(_: Host, done: Done) -> Done:
-    _kept.append(bytearray(b"x") * (300 << 20))
+    _kept.append(bytearray(b"x") * (32 << 20))
     return done
 
 

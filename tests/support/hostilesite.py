@@ -25,9 +25,9 @@ from weft.cni.install import install
 
 Json = Any
 
-# What one call may take, and what the daemon may grow by.
+# What one call may take, and what the daemon may grow by: to no more than twice of what it has after its first calls.
 CALL_SECONDS = 4.0
-MEMORY = 200 << 20
+MEMORY = 24 << 20
 # What is done after the answer gets its time.
 SOON = 4.0
 
