@@ -33,6 +33,7 @@ from weft.cni.settings import open_all_settings, open_settings
 from weft.wire import frames
 from weft.wire.frames import Call, Frame, Kind
 
+NewNetns = Callable[[], Netns]
 NETLINK_NETFILTER = 12  # linux/netlink.h
 ENV = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "raw", "CNI_IFNAME": "eth0"}
 
@@ -555,6 +556,30 @@ class TestLimits:
         assert daemon.call("ADD", {}, container="free")["plugin"] == "bridge"
         (tmp_path / "go").touch()
         hung.answer()
+
+    def test_whatever_hangs_in_however_many_requests_others_pass(self, daemon: CniDaemon, tmp_path: Path):
+        go = tmp_path / "go"
+        config = {"do": "wait", "path": str(go), "word": "hangs"}
+        clients = [daemon.start("ADD", config, container=f"hangs{number}").feed() for number in range(40)]
+        wait_for(lambda: len([line for line in daemon.journal() if "hangs" in line]) == 40)
+        assert daemon.call("ADD", {}, container="passes")["plugin"] == "bridge"
+        go.touch()
+        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 40
+
+    def test_a_daemon_stops_although_a_lock_is_kept(self, tmp_path: Path, bin_dir: Path, make_netns: NewNetns):
+        daemon, pod = CniDaemon(tmp_path / "d", make_netns(), bin_dir, ours=True), make_netns()
+        ipam = {"type": "host-local", "dataDir": str(tmp_path / "nets"), "subnet": "10.9.0.0/24"}
+        config = {"cniVersion": "1.0.0", "name": "held", "type": "host-local", "ipam": ipam}
+        (tmp_path / "nets" / "held").mkdir(parents=True)
+        with (tmp_path / "nets" / "held" / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            adds = [
+                daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=pod.path).feed()
+                for number in range(25)
+            ]
+            wait_for(lambda: self.threads(daemon) > 20)
+            assert daemon.stop() == 0
+            assert {add.answer()["code"] for add in adds} == {11}
 
     def test_more_than_there_is_room_for_wait_in_the_backlog(self, tmp_path: Path, bin_dir: Path, netns: Netns):
         daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper="prlimit --nofile=128:128")

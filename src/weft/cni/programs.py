@@ -12,7 +12,9 @@ FAMILIES: Final = (4, 6)
 
 _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 _SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TIMEOUT_SECONDS: Final = 55
+# Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that this
+# is what its caller is told.
+_TIMEOUT_SECONDS: Final = 25
 
 
 def iptables_save(family: int, table: str = "nat") -> str:

@@ -40,9 +40,6 @@ _GLANCE_SECONDS: Final = 0.005
 _PLACES: Final = 1
 # Whoever takes longer is taken to wait: for other hosts, for a program, for a slow disk. No request takes half of it.
 _LONG_SECONDS: Final = 0.02
-# So many may wait like that, because all of them may run a program, and compete for what it needs. Should as many hang,
-# others wait for the first of them.
-_MOST: Final = 16
 # A service manager's usual 1024 descriptors are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16
 # Of them other work of the daemon needs so many, and one request at most so many.
@@ -62,11 +59,12 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
 
     `run` is called in worker threads, for one container at a time and for different containers at once.
     """
+    room = _make_room()
     server = _Server(
         endpoint,
-        _make_room(),
+        room,
         Service(
-            node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES, most=_MOST), run=run, limit=limit
+            node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES, most=room), run=run, limit=limit
         ),
     )
     server.start()
