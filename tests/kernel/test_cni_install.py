@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from weft import cli
-from weft.cni import build, conflist, plugins
+from weft.cni import build, conflist, install, plugins
+from weft.model.errors import ConfigError
 
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 LIST = "10-flannel.conflist"
@@ -263,3 +264,64 @@ class TestCheck:
 
     def test_no_network_at_all(self, weft, conf_dir):
         assert weft("install", "--check") == (0, f"no network in {conf_dir}\n", "")
+
+
+class TestInterpreter:
+    """Whoever can exchange it is root whenever no daemon answers."""
+
+    @pytest.fixture
+    def python(self, tmp_path) -> Path:
+        path = tmp_path / "a" / "b" / "bin" / "python"
+        path.parent.mkdir(parents=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return path
+
+    def test_below_a_directory_of_another_user(self, python, tmp_path, bin_dir):
+        os.chown(tmp_path / "a", 65534, 65534)
+        with pytest.raises(ConfigError, match=rf"CNI-001 interpreter .*: {tmp_path / 'a'} has uid 65534"):
+            install.install(bin_dir, interpreter=python)
+        assert not bin_dir.exists()
+
+    @pytest.mark.parametrize("mode", [0o777, 0o775])
+    def test_below_a_directory_that_others_may_write_to(self, python, tmp_path, bin_dir, mode):
+        (tmp_path / "a").chmod(mode)
+        with pytest.raises(ConfigError, match=f"{tmp_path / 'a'} has uid 0, mode 0{mode:o}"):
+            install.install(bin_dir, interpreter=python)
+
+    @pytest.mark.usefixtures("python")
+    @pytest.mark.parametrize("relative", [False, True])
+    def test_behind_a_link_that_leads_through_another_users_directory(self, tmp_path, bin_dir, relative):
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        (theirs / "link").symlink_to(Path("../a") if relative else tmp_path / "a")
+        os.chown(theirs, 65534, 65534)
+        (tmp_path / "weft").symlink_to(Path("theirs/link/b") if relative else theirs / "link" / "b")
+        with pytest.raises(ConfigError, match=f"{theirs} has uid 65534"):
+            install.install(bin_dir, interpreter=tmp_path / "weft" / "bin" / "python")
+
+    def test_links_without_end(self, tmp_path, bin_dir):
+        (tmp_path / "python").symlink_to("python")
+        with pytest.raises(ConfigError, match="Too many levels of symbolic links"):
+            install.install(bin_dir, interpreter=tmp_path / "python")
+
+    def test_below_a_directory_where_nobody_can_exchange_what_others_own(self, python, tmp_path, bin_dir):
+        (tmp_path / "a").chmod(0o1777)
+        assert install.install(bin_dir, interpreter=python).interpreter == python
+
+    def test_whose_weft_others_may_change(self, tmp_path, bin_dir, monkeypatch):
+        (tmp_path / "source").mkdir()
+        (tmp_path / "source" / "install.py").write_text("")
+        os.chown(tmp_path / "source", 65534, 65534)
+        monkeypatch.setattr(install, "__file__", str(tmp_path / "source" / "install.py"))
+        with pytest.raises(ConfigError, match=f"{tmp_path / 'source'} has uid 65534"):
+            install.install(bin_dir)
+
+
+@pytest.mark.parametrize("command", [["cni", "handback"], ["ipam", "list"], ["ipam", "gc"]])
+def test_another_user_is_told_to_be_root(monkeypatch, capfd, command):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.run(command) == 2
+    assert (
+        f"HOST-002 weft {' '.join(command)}: run by user 1000; expected root. Try: sudo weft" in capfd.readouterr().err
+    )

@@ -466,8 +466,9 @@ def test_what_a_death_while_writing_left_goes_at_the_second_look(site, make_netn
 
 
 def weft(site: Site, *arguments: str, code: int = 0) -> str:
-    command = [str(WEFT), "ipam", *arguments, "--state-dir", str(site.directory / "by-hand")]
-    command += ["--data-dir", str(site.store)]
+    verb, *rest = arguments
+    where = ["--state-dir", str(site.directory / "by-hand"), "--data-dir", str(site.store)]
+    command = [str(WEFT), "ipam", verb, *where, *rest]
     (site.directory / "by-hand").mkdir(exist_ok=True)
     link = site.directory / "by-hand" / "cni"
     if not link.exists():
@@ -489,6 +490,7 @@ def real_boot(site):
 
 def test_by_hand_without_a_daemon(real_boot, make_netns):
     site = real_boot
+    site.store.mkdir(exist_ok=True)
     assert weft(site, "list") == "no address is reserved\n"
     pods = {name: make_netns() for name in ("c1", "c2")}
     for name, pod in pods.items():
@@ -531,6 +533,16 @@ def test_by_hand_a_request_that_runs_is_respected_and_told(real_boot, make_netns
     assert "a request of this container is running; try again" in said
     assert addresses(site) == {"10.1.17.2": "c1"}
     assert weft(site, "gc").startswith("freed cbr0 c1 eth0: 10.1.17.2 (host end veth")
+
+
+def test_by_hand_a_data_directory_that_is_named_is_the_one_that_is_looked_at(real_boot, make_netns, tmp_path):
+    site = real_boot
+    add(site, config(site), make_netns())
+    assert "c1" in weft(site, "list")
+    (tmp_path / "other").mkdir()
+    assert weft(site, "list", "--data-dir", str(tmp_path / "other")) == "no address is reserved\n"
+    assert weft(site, "gc", "--data-dir", str(tmp_path / "other")) == "0 leaked\n"
+    weft(site, "list", "--data-dir", "/nope", code=2)
 
 
 @pytest.mark.parametrize("command", ["list", "gc"])

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.netns import Netns
 from tests.support.weftd import Cluster, Daemon, eventually
 from weft.cni import build
 from weft.cni.install import install
+from weft.cni.state import chosen
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,6 @@ class Runtime:
             "CNI_IFNAME": "eth0" if name else "",
             "CNI_PATH": str(self.bin_dir),
             "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock"),
-            "WEFT_STATE_DIR": str(self.node.state_dir),
         }
         pipe = subprocess.PIPE
         with self.node.netns.popen(
@@ -128,3 +129,28 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     assert absent["code"] == 51
     assert "LEASE-001" in absent["msg"]
     assert "STORE-001" in absent["details"]
+
+
+def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    """Two places would be two sets of locks, and records that no sweep finds."""
+    cluster.configure()
+    node = cluster.node(1)
+    node.state_dir = node.folder / "elsewhere"
+    node.start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    published = node.folder / "cni" / "state-dir"
+    eventually(published.exists)
+    before = set(Path("/var/lib/weft").glob("cni/*/*"))
+    node.stop()
+    pod = attach(runtime, "c1")["c1"]
+    assert len(list((node.state_dir / "cni" / "attachments").glob("*.json"))) == 1
+    listed = node.netns.popen(
+        [str(Path(sys.executable).with_name("weft")), "ipam", "list"],
+        env={"PATH": os.environ["PATH"], "WEFT_CNI_SOCKET": str(node.folder / "cni" / "cni.sock")},
+        stdout=subprocess.PIPE,
+    )
+    assert b"attached" in listed.communicate(timeout=20)[0]
+    assert runtime.call("DEL", "c1", pod) is None
+    assert set(Path("/var/lib/weft").glob("cni/*/*")) == before
+    os.chown(published, 65534, 65534)
+    assert chosen({"WEFT_CNI_SOCKET": str(node.folder / "cni" / "cni.sock")}) == "/var/lib/weft"

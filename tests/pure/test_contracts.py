@@ -26,6 +26,7 @@ BEGINNINGS = {
     "cli.py",
     "cni/__main__.py",
     "cni/commands.py",
+    "cni/installcommands.py",
     "daemon/commands.py",
     "daemon/main.py",
     "lab/commands.py",

@@ -28,7 +28,7 @@ def main(plugin: str) -> int:
         os.environ,
         stdin=stdin,
         stdin_error=problem,
-        state_dir=os.environ.get("WEFT_STATE_DIR", state.DEFAULT),
+        state_dir=state.chosen(os.environ),
     )
     sys.stdout.buffer.write(done.stdout)
     sys.stdout.buffer.flush()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from weft.cni import install, installcommands, state
+from weft.cni import install, installcommands
 from weft.cni.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
@@ -14,13 +14,7 @@ from weft.wire.cni import CniError
 
 @click.command("handback")
 @installcommands.BIN_DIR
-@click.option(
-    "--state-dir",
-    envvar="WEFT_STATE_DIR",
-    default=state.DEFAULT,
-    show_default=True,
-    help="The daemon's --state-dir.",
-)
+@installcommands.STATE_DIR
 @installcommands.OUTPUT
 def handback_command(bin_dir: Path, state_dir: str, output: str) -> None:
     """Leave attached pods to the reference plugins.
@@ -37,6 +31,7 @@ def handback_command(bin_dir: Path, state_dir: str, output: str) -> None:
     from weft.cni.portmaphandback import hand_back
     from weft.cni.sweeper import node_host
 
+    installcommands.need_root("weft cni handback")
     inventory = Inventory.read(bin_dir.absolute())
     names = [name for name in inventory.programs if inventory.has_replaced(name)]
     done = install.give_back(inventory, names)

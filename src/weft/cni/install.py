@@ -4,9 +4,11 @@ With a compiler the program is the static client (`build`); without one it is a 
 its own process.
 """
 
+import errno
+import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 SETTINGS: Final = ".weft-python"
+_MOST_LINKS: Final = 40  # path_resolution(7)
 _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
 
 _SCRIPT: Final = """\
@@ -105,16 +108,41 @@ def give_back(inventory: Inventory, names: Sequence[str]) -> dict[str, str]:
 
 
 def _check_interpreter(path: Path) -> None:
-    """Refuse an interpreter that others than root could exchange, as the client refuses such a settings file."""
+    """Refuse an interpreter that others than root could exchange, or whose weft they could.
+
+    Whoever may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
+    does not own what lies in it.
+    """
     if not path.is_absolute() or "\n" in str(path):
         raise _unsafe(path, "not an absolute path")
-    for each in (path.resolve(), path.parent.resolve()):
+    for each in (path, Path(__file__)):
         try:
-            seen = each.stat()
+            for step in _steps(each):
+                seen = step.lstat()
+                mode = stat.S_IMODE(seen.st_mode)
+                open_to_others = mode & 0o022 and not (mode & stat.S_ISVTX and stat.S_ISDIR(seen.st_mode))
+                if not stat.S_ISLNK(seen.st_mode) and (seen.st_uid not in _roots() or open_to_others):
+                    raise _unsafe(path, f"{step} has uid {seen.st_uid}, mode {mode:04o}")
         except OSError as error:
-            raise _unsafe(path, f"{error.strerror}: {each}") from error
-        if seen.st_uid not in _roots() or stat.S_IMODE(seen.st_mode) & 0o022:
-            raise _unsafe(path, f"{each} has uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
+            raise _unsafe(path, f"{error.strerror}: {error.filename}") from error
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Give all that is gone through on the way to a file: each directory, each link and where it leads."""
+    here, rest, links = Path("/"), [*path.parts[1:]], 0
+    yield here
+    while rest:
+        step = here / rest.pop(0)
+        yield step
+        if step.is_symlink():
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = step.readlink()
+            rest = [*(part for part in target.parts if part != "/"), *rest]
+            here = Path("/") if target.is_absolute() else here
+        else:
+            here = here.parent if step.name == ".." else step
 
 
 def _roots() -> set[int]:

@@ -1,6 +1,7 @@
 """`weft cni install` and `uninstall`: weft's plugins onto a node, and off it again."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from weft.cni import conflist, install, runtimeconf
+from weft.cni import conflist, install, runtimeconf, state
 from weft.cni.inventory import Inventory
-from weft.model.errors import ConfigError, WeftError
+from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.wire.subnetenv import parse_for_cni
@@ -23,6 +24,12 @@ OUTPUT: Final = click.option(
 )
 BIN_DIR: Final = click.option(
     "--bin-dir", default="/opt/cni/bin", show_default=True, type=_PATH, help="Where the runtime finds plugins."
+)
+STATE_DIR: Final = click.option(
+    "--state-dir",
+    default=lambda: state.chosen(os.environ),
+    show_default="the daemon's",
+    help="The daemon's --state-dir.",
 )
 _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
 
@@ -153,3 +160,10 @@ def names(done: Mapping[str, str]) -> str:
 def report(output: str, data: object, text: str) -> None:
     """Print what was done, for people or for programs."""
     click.echo(json.dumps(data, indent=4) if output == "json" else text.rstrip("\n"))
+
+
+def need_root(command: str) -> None:
+    """Refuse other users, to whom all would look empty."""
+    if os.geteuid() != 0:
+        seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
+        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))

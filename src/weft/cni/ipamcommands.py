@@ -14,6 +14,7 @@ import click
 
 from weft.cni import ipamlist, sweep
 from weft.cni.host import Host
+from weft.cni.installcommands import STATE_DIR, need_root
 from weft.cni.ipamlist import Reservation
 from weft.cni.opened import open_node
 from weft.cni.sweeper import node_host
@@ -26,7 +27,6 @@ from weft.wire import ipamconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 
-_STATE_DIR: Final = "/var/lib/weft"
 _UNKNOWN: Final = "another program's, or made before weft kept records"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -45,9 +45,12 @@ def _common(command: Command) -> Command:
     options = (
         click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."),
         click.option(
-            "--data-dir", default=ipamconf.DATA_DIR, show_default=True, help="Where host-local keeps reservations."
+            "--data-dir",
+            default="",
+            show_default=f"{ipamconf.DATA_DIR}, and where weft's records lead",
+            help="Where host-local keeps reservations.",
         ),
-        click.option("--state-dir", default=_STATE_DIR, show_default=True, help="The daemon's --state-dir."),
+        STATE_DIR,
     )
     for option in reversed(options):
         command = option(command)
@@ -67,7 +70,7 @@ def list_reservations(leaked: bool, output: str, data_dir: str, state_dir: str) 
     `attached`: the host's end of the pair is there. `leaked`: proved, with the proof. `unknown`: reserved by another
     program, which leaves no proof; only a runtime's GC or your own hand frees it.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    with _node("weft ipam list", state_dir) as host:
+    with _node("weft ipam list", state_dir, data_dir) as host:
         found = ipamlist.reservations(host, data_dir)
     shown = [one for one in found if not leaked or one.verdict.state is State.LEAKED]
     if output == "json":
@@ -95,9 +98,9 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
     """  # noqa: D301 - as above
     freed: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
-    with _node("weft ipam gc", state_dir) as host:
+    with _node("weft ipam gc", state_dir, data_dir) as host:
         held = ipamlist.reservations(host, data_dir)
-        for attachment in list(sweep.attachments(host)):
+        for attachment in list(sweep.attachments(host, data_dir=data_dir)):
             verdict = sweep.judge(host, attachment)
             if verdict.state is not State.LEAKED:
                 continue
@@ -123,11 +126,12 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
 
 
 @contextmanager
-def _node(command: str, state_dir: str) -> Iterator[Host]:
+def _node(command: str, state_dir: str, data_dir: str) -> Iterator[Host]:
     """Give this machine as a host; without root rights, to whom all would look empty, an error."""
-    if os.geteuid() != 0:
-        seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
-        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))
+    need_root(command)
+    if data_dir and not os.path.isdir(data_dir):
+        expected = "a directory of networks"
+        raise ConfigError(Problem(code="FLAG-001", where="--data-dir", seen=data_dir, expected=expected))
     retired: list[int] = []
     node = open_node(state_dir, retire=retired.append, lease_problem=lambda: "")
     with closing(node), node_host(node) as host:

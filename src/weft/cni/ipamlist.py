@@ -9,6 +9,7 @@ from weft.desired.leaks import State, Verdict
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
 from weft.model.value import Value
+from weft.wire import ipamconf
 
 _UNKNOWN = Verdict(state=State.UNKNOWN)
 
@@ -29,9 +30,13 @@ class Reservation(Value):
 
 
 def reservations(host: Host, data_dir: str) -> list[Reservation]:
-    """Return every reservation under `data_dir` and wherever else our records lead, by network and address."""
+    """Return every reservation under `data_dir`, by network and address.
+
+    If that is empty: under host-local's own default, and wherever our records lead.
+    """
     records = dict(record.everything(host, ipamrecord.SUBJECT))
-    directories = {data_dir, *(str(known.get("dataDir")) for known in records.values())}
+    led = (str(known.get("dataDir")) for known in records.values())
+    directories = {data_dir} if data_dir else {ipamconf.DATA_DIR, *led}
     given = {attachment: set(ipamrecord.addresses(known)) for attachment, known in records.items()}
     found = [
         Reservation(

@@ -5,12 +5,43 @@ Records, locks and tokens lie in it, each by its own module. All of it is of thi
 
 import os
 import stat
+from collections.abc import Mapping
 from typing import Final
 
+from weft.cni.endpoint import DEFAULT_PATH
 from weft.cni.files import RootedFiles
+from weft.cni.openat import open_root
 from weft.kernel import statefiles
 
 DEFAULT: Final = "/var/lib/weft"
+_PUBLISHED: Final = "state-dir"
+_MAX_PATH: Final = 4096
+
+
+def publish(socket: str, state_dir: str) -> None:
+    """Write down beside the socket which directory its daemon has, for those who work without it.
+
+    Nobody but root can enter that directory, and it is gone with the boot, as is all that the state speaks of.
+    """
+    directory, _ = os.path.split(os.path.abspath(socket))
+    root = open_root(directory)
+    try:
+        RootedFiles(root).replace(f"/{_PUBLISHED}", os.fsencode(os.path.abspath(state_dir)))
+    finally:
+        os.close(root)
+
+
+def chosen(environ: Mapping[str, str]) -> str:
+    """Return the state directory of this node: what the environment says, or the daemon, or the default."""
+    told = environ.get("WEFT_STATE_DIR", "")
+    if told:
+        return told
+    directory, _ = os.path.split(os.path.abspath(environ.get("WEFT_CNI_SOCKET", "") or DEFAULT_PATH))
+    try:
+        published = os.fsdecode(statefiles.read(f"{directory}/{_PUBLISHED}", limit=_MAX_PATH))
+    except OSError:
+        return DEFAULT
+    return published if os.path.isabs(published) and "\0" not in published else DEFAULT
 
 
 def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:

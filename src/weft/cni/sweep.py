@@ -33,12 +33,16 @@ _UNDO: Final = {
 Records = dict[str, Object]
 
 
-def attachments(host: Host, *, network: str = "") -> Iterator[Attachment]:
-    """Give every attachment that we have a record of, each once; with `network` those with an address in it."""
+def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterator[Attachment]:
+    """Give every attachment that we have a record of, each once.
+
+    With `network` those with an address in it; with `data_dir` those with an address that is kept there.
+    """
     seen: set[Attachment] = set()
-    for subject in (ipamrecord.SUBJECT,) if network else _UNDO:
-        for attachment, _ in record.everything(host, subject):
-            if attachment not in seen and network in ("", attachment.network):
+    for subject in (ipamrecord.SUBJECT,) if network or data_dir else _UNDO:
+        for attachment, known in record.everything(host, subject):
+            asked = network in ("", attachment.network) and data_dir in ("", known.get("dataDir"))
+            if attachment not in seen and asked:
                 seen.add(attachment)
                 yield attachment
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from weft.cni.installcommands import STATE_DIR
 from weft.config.flags import parse_flags
 from weft.daemon import logs
 from weft.daemon.cleanup import Site, clean_up
@@ -60,7 +61,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
 @_OUTPUT
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--subnet-file", default="/run/flannel/subnet.env", show_default=True, help="The daemon's subnet file.")
-@click.option("--state-dir", default="/var/lib/weft", show_default=True, help="The daemon's --state-dir.")
+@STATE_DIR
 def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int:  # noqa: FBT001 - click's way
     """Remove exactly what weft made in the kernel, and the subnet file; then look again to prove it.
 

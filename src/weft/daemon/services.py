@@ -56,6 +56,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     from weft.cni.plugins import run
     from weft.cni.retire import Retirement
     from weft.cni.server import serve
+    from weft.cni.state import publish
     from weft.cni.sweeper import Sweeper
 
     retirement = Retirement()
@@ -74,6 +75,10 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
         log.warning("%s", error)
         return
     held.callback(endpoint.close)
+    try:
+        publish(options.cni_socket, options.state_dir)
+    except OSError as error:
+        log.warning("plugins without this daemon will not know its --state-dir: %s", error)
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     await serve(endpoint, node, run=run)
