@@ -123,7 +123,10 @@ def test_a_second_daemon_for_the_same_device_is_refused(cluster: Cluster):
     before = node.ip("route; ip -d link show flannel.1")
     second = cluster.beside(node, "second")
     assert second.spawn().wait() == 1
-    second.says(rf"INST-001 .*flannel\.1.*another weftd \(pid {node.pid}\)")
+    second.says(
+        rf"INST-001 .*flannel\.1.*another weftd \(pid {node.pid}\)"
+        r".*another --etcd-prefix and --subnet-file, .*another VNI"
+    )
     assert node.ip("route; ip -d link show flannel.1") == before
     assert node.ready
     assert len(cluster.leases()) == 1
@@ -139,7 +142,10 @@ def test_a_second_daemon_with_the_same_state_directory_is_refused(cluster: Clust
     # The same instance, so the same subnet file; in another network namespace.
     flags = (f"--state-dir={node.state_dir}", f"--subnet-file={node.subnet_file}")
     assert other.spawn(*flags).wait() == 1
-    other.says(rf"INST-001 state directory .*in use by another weftd \(pid {node.pid}\).*--state-dir")
+    other.says(
+        rf"INST-001 state directory .*in use by another weftd \(pid {node.pid}\)"
+        r".*another --etcd-prefix and --subnet-file, .*another VNI.*--state-dir"
+    )
     assert len(cluster.leases()) == 1
 
 

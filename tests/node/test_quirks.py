@@ -18,15 +18,34 @@ def test_a_subnet_file_that_cannot_be_written_is_tried_again_until_it_can(cluste
     assert len(node.lines("cannot be written")) == 1  # said once, not each time
 
 
-def test_events_that_go_well_are_not_logged(cluster: Cluster):
+def test_of_a_peer_that_comes_or_goes_one_line_is_logged_and_of_its_lease_nothing(cluster: Cluster):
     """flannel.md 12.3.18: upstream dumps whole leases at its default verbosity."""
     cluster.configure(VXLAN)
     node = cluster.node(1).start()
-    before = node.log
-    for number in range(50, 55):
-        cluster.peer(number)
-        node.sees("ip route", f"10.5.{number}.0")
-    assert node.log == before
+    node.says("INFO node: ready: 0 peers, ")
+    before = len(node.log.splitlines())
+    cluster.peer(50)
+    node.says("INFO peers: peer 10.5.50.0-24 came, public IP 172.31.0.50$")
+    cluster.peer(50, VtepNote="changed")
+    cluster.etcd.delete(cluster.key("10.5.50.0-24"))
+    node.says("INFO peers: peer 10.5.50.0-24 went$")
+    assert len(node.log.splitlines()) == before + 2
+    # Of many at once a few and their number.
+    cluster.peers(range(50, 90))
+    node.says("INFO peers: and [0-9]+ more like that")
+    assert len(node.lines("peer .* came")) <= 40
+
+
+def test_a_peer_that_is_refused_for_another_goes_and_comes(cluster: Cluster):
+    cluster.configure(VXLAN)
+    cluster.peer(51)
+    node = cluster.node(1).start()
+    node.says("INFO node: ready: 1 peer, ")
+    cluster.etcd.put(cluster.key("10.5.51.0-24"), "no lease")
+    node.says("ADDR-002 lease 10.5.51.0-24: .*; the lease is ignored")
+    node.says("peer 10.5.51.0-24 went")
+    cluster.peer(51)
+    node.says("peer 10.5.51.0-24 came")
 
 
 def test_a_link_whose_description_is_larger_than_64_kib_ends_neither_a_running_daemon_nor_a_start(cluster: Cluster):

@@ -28,6 +28,11 @@ _SOCKETS: Final = Path("/proc/net/unix")
 _ROOT: Final = "Run weftd as root, or give it another --state-dir"
 _ROOM: Final = "Without a lock there two daemons could serve one network. Make room, or give it another --state-dir"
 _HINTS: Final = {errno.EACCES: _ROOT, errno.EPERM: _ROOT, errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EROFS: _ROOM}
+# All of it at once: whoever is told one thing after the other starts the daemon as often.
+_BESIDE: Final = (
+    "Stop the other daemon. For a second network on this node give this one another --etcd-prefix and --subnet-file,"
+    " and that network another VNI; for another network namespace on the same disk, another --state-dir"
+)
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
@@ -58,7 +63,7 @@ def take_directory(path: Path) -> int:
                 code="INST-001",
                 where=f"state directory {path}",
                 seen=f"in use by another weftd (pid {error.strerror})",
-                hint="Stop the other daemon, or give this one a --state-dir of its own",
+                hint=_BESIDE,
             )
         ) from None
     except OSError as error:
@@ -146,7 +151,7 @@ def refuse_beside_others() -> None:
             _refuse(name, hint="Stop it first: it would put everything back")
 
 
-def _refuse(name: str, *, hint: str = "Stop the other daemon, or give this one another VNI") -> None:
+def _refuse(name: str, *, hint: str = _BESIDE) -> None:
     uids, pid = _holder(f"{_PREFIX}{name}")
     if not uids:
         return  # the holder ended between our two calls

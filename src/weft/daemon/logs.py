@@ -1,10 +1,26 @@
-"""The log: one line per event on stderr, time in UTC, nothing a peer sent can break a line."""
+"""The log: one line per event on stderr, time in UTC, nothing a peer sent can break a line.
+
+Whoever logs never waits: a thread of its own writes what is in a queue of bounded size. While nobody takes the log, or
+one place in the program says more than anyone can read, lines are dropped; how many is said when that is over.
+"""
 
 import logging
+import os
+import select
 import sys
+import threading
 import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
 
-from weft.model.text import one_line
+from weft.model.text import counted, one_line
+from weft.model.value import Value
+
+_ROOM: Final = 256 * 1024  # bytes that wait for a reader at most
+_LAST_SECONDS: Final = 1.0  # what waits at the end has this long
+_BURST: Final = 1000  # lines of one place in the program at once, and then
+_PER_SECOND: Final = 2.0
 
 
 class LineFormatter(logging.Formatter):
@@ -23,10 +39,116 @@ class LineFormatter(logging.Formatter):
         return "\n".join((line, *(f"  {one_line(each)}" for each in trace)))
 
 
+class _Flow(Value, frozen=False):
+    """What one place in the program may say: `tokens` lines at the time `last`, and `kept` that it has not said."""
+
+    tokens: float = _BURST
+    last: float = 0.0
+    kept: int = 0
+    name: str = ""
+
+
+class Queue(logging.Handler):
+    """Keeps lines for the thread that writes them to `descriptor`; never waits for it.
+
+    `descriptor` may block and be other programs' too. `clock` counts seconds and only goes forward.
+    """
+
+    def __init__(self, descriptor: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter())
+        self._descriptor = descriptor
+        self._clock = clock
+        self._turn = threading.Condition()
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._dropped = 0
+        self._writing = False
+        self._flows: dict[tuple[str, int, str, int], _Flow] = {}
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one line, or count it as dropped."""
+        with self._turn:
+            if record.levelno < logging.INFO or self._flows_on(record):
+                self._put(self.format(record))
+
+    def flush(self) -> None:
+        """Wait until all is written, but not long: perhaps nobody reads."""
+        with self._turn:
+            self._turn.wait_for(lambda: not (self._lines or self._writing), _LAST_SECONDS)
+
+    def _put(self, line: str) -> None:
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        if self._dropped or self._size + len(data) > _ROOM:
+            self._dropped += 1
+            return
+        self._lines.append(data)
+        self._size += len(data)
+        self._turn.notify_all()
+
+    def _flows_on(self, record: logging.LogRecord) -> bool:
+        """Tell whether a place in the program may say a line more; first what it has kept back."""
+        now = self._clock()
+        place = (record.name, record.levelno, record.pathname, record.lineno)
+        flow = self._flows.setdefault(place, _Flow(last=now, name=record.name))
+        flow.tokens = min(_BURST, flow.tokens + (now - flow.last) * _PER_SECOND)
+        flow.last = now
+        if flow.tokens < 1:
+            flow.kept += 1
+            return False
+        flow.tokens -= 1
+        self._own_up(flow)
+        return True
+
+    def _own_up(self, flow: _Flow) -> None:
+        if flow.kept:
+            self._put(self._line(flow.name, f"and {flow.kept} more like that, left out"))
+            flow.kept = 0
+
+    def _line(self, name: str, text: str) -> str:
+        return self.format(logging.LogRecord(name, logging.WARNING, "", 0, text, None, None))
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                self._writing = False
+                self._turn.notify_all()
+                silent = 1.0 if any(flow.kept for flow in self._flows.values()) else None
+                self._turn.wait_for(lambda: self._lines or self._dropped, silent)
+                for flow in self._flows.values():
+                    if self._clock() - flow.last >= 1.0:
+                        self._own_up(flow)
+                batch, lost = b"".join(self._lines), self._dropped
+                self._lines.clear()
+                self._size = self._dropped = 0
+                self._writing = True
+            lines = batch.count(b"\n")
+            if lost:
+                said = f"{counted(lost, 'line')} of the log dropped here: nothing took them"
+                batch += self._line(__name__, said).encode() + b"\n"
+            if not self._write(batch):
+                time.sleep(_LAST_SECONDS)
+                with self._turn:
+                    self._dropped += lost + lines
+
+    def _write(self, data: bytes) -> bool:
+        """Write all of it, however long that takes; False if that cannot be."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # another program has made the common descriptor non-blocking
+                select.select((), (self._descriptor,), ())
+            except OSError:
+                return False
+        return True
+
+
 def set_up(verbosity: int) -> None:
     """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    # A daemon that was started without a standard error logs nowhere.
+    handler = logging.NullHandler() if sys.stderr is None else Queue(sys.stderr.fileno())
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
     for noisy in ("asyncio", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

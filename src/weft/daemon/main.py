@@ -24,6 +24,7 @@ from weft.model.errors import ConfigError, Problem
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
 
 _UMASK = 0o022  # whatever the parent's: nothing that we make is for others to write to
+_NOT_OURS = "%s does nothing here: flags are read at the start, the configuration of the network is the store's"
 
 
 def main() -> None:
@@ -76,6 +77,9 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # any of them would end us in silence
+        loop.add_signal_handler(number, log.info, _NOT_OURS, number.name)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it hands that down, and has ours reaped
     try:
         fault = await outcome(Node(options, world).run)
     except asyncio.CancelledError as error:

@@ -7,6 +7,7 @@ a turn, and of many that are refused together a few are named.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
 
@@ -37,6 +38,7 @@ class Peers:
         self._now = now
         self._mark: Mark | None = None
         self._doubt = asyncio.Event()
+        self._announced: set[str] = set()  # the ids of those whose coming was said, or counted at the start
 
     def recall(self, memory: Memory) -> None:
         """Take what was known before, which the store's first list corrects; `settle` judges it if there is none."""
@@ -86,17 +88,32 @@ class Peers:
     async def settle(self) -> None:
         """Judge all that is in doubt, and mark what is served otherwise than before."""
         refused: list[Problem] = []
+        served: set[str] = set()
         while True:
             touched = self._roster.judge(_SLICE)
             if touched:
                 self._loop.wake.peers(touched)
+                served |= touched
             self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
             refused += self._roster.news()
             if self._roster.settled:
                 break
             await asyncio.sleep(0)
         say_some(log.warning, [f"{problem}; the lease is ignored" for problem in refused], named=_NAMED)
+        self._announce(served)
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
+
+    def _announce(self, touched: AbstractSet[str]) -> None:
+        """Log which of these leases have become peers, or are none any more; at the start their number is enough."""
+        believed = self._roster.believed
+        came = [believed[name] for name in sorted(touched - self._announced) if name in believed]
+        went = sorted((touched & self._announced) - believed.keys())
+        self._announced.difference_update(went)
+        self._announced.update(lease.id for lease in came)
+        if self._status.waiting is None:
+            told = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
+            say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in told])
+            say_some(log.info, [f"peer {name} went" for name in went])
 
     def _list(self, event: Listed) -> None:
         spoilt = [entry.id for entry in event.malformed]
@@ -144,4 +161,4 @@ class Peers:
 
 
 def _say_malformed(entries: Sequence[Malformed]) -> None:
-    say_some(log.warning, [f"ADDR-002 lease {entry.id} is ignored: {entry.reason}" for entry in entries], named=_NAMED)
+    say_some(log.warning, [f"{entry.reason}; the lease is ignored" for entry in entries], named=_NAMED)

@@ -63,8 +63,8 @@ class SubnetFile:
             if not done:
                 self.problem = None
             elif not self._fuse.wait(_KEY, self._clock()):
-                log.warning("LEASE-001: put back %s, which %s", self._path, done)
                 await self.write()
+                log.warning("LEASE-001: put back %s, which %s", self._path, done)
             else:
                 self.problem = Problem(
                     code="LEASE-001",

@@ -16,6 +16,7 @@ from weft.config.netconf import IpT, NetConf, NetT, Pool
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Net
+from weft.model.text import counted
 from weft.model.value import Value
 
 # Upstream looks at the first hundred free subnets, which keeps clusters dense at the low end.
@@ -159,7 +160,8 @@ def _capacity(pool: Pool[NetT, IpT]) -> int:
 def _full(pool: Pool[NetT, IpT], taken: list[Net]) -> Problem:
     name = {4: "", 6: "IPv6"}[pool.network.version]
     total = _capacity(pool)
-    seen = f"all {total} subnets (/{pool.subnet_len}, {pool.first} to {pool.last}) are taken, by {len(taken)} leases"
+    holders = counted(len(taken), "lease")
+    seen = f"all {total} subnets (/{pool.subnet_len}, {pool.first} to {pool.last}) are taken, by {holders}"
     if not total:
         seen = f"{name}SubnetMin {pool.first} lies above {name}SubnetMax {pool.last}, so there is no subnet to take"
     return Problem(

@@ -1,0 +1,116 @@
+"""The log waits for nobody: what is not taken, or is too much of one kind, is counted and said later."""
+
+import logging
+import os
+import re
+import select
+import threading
+import time
+
+import pytest
+
+from weft.daemon.logs import Queue
+
+
+class Pipe:
+    """A log that goes into a pipe, and the end that a reader has."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._reading, writing = os.pipe()
+        self.queue = Queue(writing, clock=lambda: self.now)
+        self.log = logging.Logger("weft.test")  # noqa: LOG001 - apart from the tree of loggers
+        self.log.addHandler(self.queue)
+        self._text = ""
+
+    def until(self, words: str) -> str:
+        """Read until these words come; returns all that came so far."""
+        deadline = time.monotonic() + 10
+        while words not in self._text:
+            assert time.monotonic() < deadline, self._text[-500:]
+            self.more()
+        return self._text
+
+    def more(self) -> None:
+        """Read what there is, without waiting for long."""
+        if select.select((self._reading,), (), (), 0.1)[0]:
+            self._text += os.read(self._reading, 65536).decode()
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+def test_lines_come_out_whole_and_in_order(pipe: Pipe):
+    for number in range(50):
+        pipe.log.info("line %d", number)
+    lines = pipe.until("line 49\n").splitlines()
+    assert [line.partition("INFO test: ")[2] for line in lines] == [f"line {number}" for number in range(50)]
+
+
+def test_a_log_that_nobody_takes_stops_nobody_and_says_afterwards_what_is_missing(pipe: Pipe):
+    def talk() -> None:
+        for number in range(3000):
+            pipe.log.debug("%d %s", number, "x" * 1000)
+
+    talking = threading.Thread(target=talk, daemon=True)
+    talking.start()
+    talking.join(20)
+    assert not talking.is_alive()
+    said: list[int] = []
+    dropped = 0
+    while len(said) + dropped < 3000:
+        text = pipe.until("of the log dropped here: nothing took them\n")
+        said = [int(found) for found in re.findall(r"test: ([0-9]+) x{1000}\n", text)]
+        dropped = sum(int(found) for found in re.findall(r"WARN logs: ([0-9]+) lines? of the log dropped", text))
+        pipe.more()
+    assert said == sorted(said)
+    assert dropped > 2000
+    pipe.log.info("and on it goes")
+    pipe.until("and on it goes\n")
+
+
+def test_the_end_waits_for_what_is_left_but_not_for_a_reader_that_does_not_come(pipe: Pipe):
+    start = time.monotonic()
+    for _ in range(200):
+        pipe.log.debug("%s", "x" * 1000)
+    pipe.queue.flush()
+    assert 0.5 < time.monotonic() - start < 10
+    pipe.until("x\n")
+    pipe.queue.flush()
+
+
+def test_one_place_that_says_too_much_is_cut_short_and_that_is_said(pipe: Pipe):
+    for number in range(1300):
+        pipe.log.warning("kind of line %d", number)
+    pipe.log.warning("another place is heard")
+    text = pipe.until("another place is heard\n")
+    assert text.count("kind of line") == 1000
+    pipe.now = 1.0
+    assert "WARN test: and 300 more like that, left out\n" in pipe.until("left out\n")
+
+
+def test_what_was_left_out_is_said_before_the_next_of_its_kind(pipe: Pipe):
+    def say(number: int) -> None:
+        pipe.log.warning("kind of line %d", number)
+
+    for number in range(1010):
+        say(number)
+    pipe.now = 0.6  # a little more than one line's worth
+    say(1010)
+    assert pipe.until("line 1010\n").splitlines()[-2].endswith("and 10 more like that, left out")
+
+
+def test_a_descriptor_that_others_made_non_blocking_is_waited_for(pipe: Pipe):
+    os.set_blocking(pipe.queue._descriptor, False)
+    for number in range(200):
+        pipe.log.debug("%03d%s", number, "x" * 1000)
+    assert "199x" in pipe.until("199x")
+
+
+def test_a_reader_that_is_gone_harms_nobody(pipe: Pipe):
+    os.close(pipe._reading)
+    pipe.log.info("into nothing")
+    pipe.queue.flush()
+    pipe.log.info("again")
