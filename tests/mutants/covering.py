@@ -20,7 +20,7 @@ from tests.mutants.trial import CHECKOUT
 
 DATA: Final = CHECKOUT / "build" / "coverage"
 _TABLE: Final = Path(__file__).with_name("tests-of.txt")
-_OF_TEXT: Final = ("tests/pure/test_docs.py", "tests/pure/test_contracts.py", "tests/pure/test_mutants.py")
+_NOT_OF_CODE: Final = ("tests/pure/test_contracts.py", "tests/pure/test_mutants.py")
 
 
 def others(path: str) -> list[str]:
@@ -64,6 +64,8 @@ class Pure:
             found = self._using(mutant.path, name)
         if not found:
             found = set().union(*(tests for line, tests in lines.items() if first <= line <= last))
+        if not found:
+            found = set().union(*lines.values())
         return sorted(found, key=lambda test: (self._ran[test], test))
 
     def _using(self, path: str, name: str) -> set[str]:
@@ -78,7 +80,7 @@ class Pure:
 
 
 def _tests(contexts: list[str]) -> set[str]:
-    return {context for context in contexts if context and not context.startswith(_OF_TEXT)}
+    return {context for context in contexts if context and not context.startswith(_NOT_OF_CODE)}
 
 
 @cache

@@ -9,8 +9,9 @@ numbers and flags, names and keys, arithmetic, a returned value, a call or an as
 `continue` and `break`, a keyword argument left out.
 
 Left alone by rule, because no test should care: docstrings, annotations, text for people (whatever holds a space, and
-f-strings), arguments of loggers and of `Problem`, `__repr__` and `__str__`, `__all__`, blocks for type checkers,
-`assert_never`, options of classes and dataclasses, and generated files.
+f-strings), arguments of loggers and of `Problem` but for its code, help of options, names of encodings, `__repr__` and
+`__str__`, `__all__`, blocks for type checkers, `assert_never`, options of classes and dataclasses, numbers with a point
+(they are seconds), and generated files.
 """
 
 import ast
@@ -43,6 +44,8 @@ _COMPUTED: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.RShift: ast.LShift,
 }
 _TEXT_FOR_PEOPLE: Final = frozenset({"Problem", "assert_never", "cast", "TypeVar", "echo", "secho", "warn", "print"})
+_SHOWN: Final = frozenset({"help", "metavar", "show_default"})  # of options: text for people
+_ENCODINGS: Final = frozenset({"utf-8", "ascii"})  # a name with a ~ behind means the same
 _LOGGERS: Final = re.compile(r"(\A|\.)_?(log|logger|logging)\.\w+\Z")
 _TYPES: Final = frozenset({"list", "dict", "set", "frozenset", "tuple", "type", "int", "str", "bytes", "float", "bool"})
 _NEVER_RUN: Final = frozenset({"__repr__", "__str__"})
@@ -120,6 +123,8 @@ class _Changes:
                 yield node.value
         elif isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
             yield from node.orelse
+        elif isinstance(node, ast.keyword) and node.arg in _SHOWN:
+            return
         elif isinstance(node, ast.Call) and _for_people(node):
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "code")
         else:
@@ -157,7 +162,7 @@ class _Changes:
             yield node, "number", repr(value + 1)
             if value > 0:
                 yield node, "number", repr(value - 1)
-        elif isinstance(value, str) and value and not re.search(r"\s", value):
+        elif isinstance(value, str) and value and not re.search(r"\s", value) and value not in _ENCODINGS:
             yield node, "text", repr(value + "~")
         elif isinstance(value, bytes) and value:
             yield node, "text", repr(value + b"~")
@@ -173,7 +178,7 @@ class _Changes:
         if _for_people(node):
             return
         for keyword in node.keywords:
-            if keyword.arg is not None:
+            if keyword.arg is not None and keyword.arg not in _SHOWN:
                 left = [other for other in node.keywords if other is not keyword]
                 yield node, "keyword", _text(ast.Call(func=node.func, args=node.args, keywords=left))
 

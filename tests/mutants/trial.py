@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.mutants.operators import Mutant
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -118,8 +120,10 @@ class Copy:
             ran = self.execute([_PYTHON, "-m", "pytest", *options, "@build/tests.txt"], seconds=seconds)
         except subprocess.TimeoutExpired:
             return Outcome(passed=True)
+        if "not found: " in ran.stderr + ran.stdout and ran.returncode == pytest.ExitCode.USAGE_ERROR:
+            raise SystemExit(f"mutants: tests that are not there:\n{ran.stderr}")
         failed = _FAILED.search(ran.stdout)
-        if ran.returncode in (0, 5):
+        if ran.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return Outcome(passed=True)
         if failed is None:
             # pytest itself was ended by what was changed, or cannot even begin.
