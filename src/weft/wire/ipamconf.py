@@ -194,8 +194,6 @@ def parse_resolv_conf(text: str) -> Dns:
     domain = ""
     for line in text.splitlines():
         match line.split():
-            case [word, *_] if word[0] in "#;":
-                continue
             case ["nameserver", server, *_]:
                 lists["nameserver"].append(server)
             case ["domain", name, *_]:
