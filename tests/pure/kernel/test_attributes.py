@@ -1,5 +1,6 @@
 """Attributes: what is encoded is read back, and no bytes in the world raise anything but `Malformed`."""
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
@@ -75,6 +76,27 @@ def test_hardware_addresses() -> None:
 def test_a_value_of_a_size_that_makes_no_sense(ask: Callable[[Attributes, int], object]) -> None:
     with pytest.raises(Malformed):
         ask(Attributes({1: b"\x09\0\0\0\0"}), 1)
+
+
+HEADER = struct.Struct("=HH")
+READERS: list[Callable[[bytes], object]] = [parse, lambda data: list(parse_list(data)), lambda data: find(data, 7)]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("length", [0, 3, 9, 0xFFFF])
+def test_an_attribute_fits_into_what_is_left(reader: Callable[[bytes], object], length: int) -> None:
+    before = attribute(1, b"abcd")
+    with pytest.raises(Malformed, match=f"attribute of {length} bytes where 8 are left"):
+        reader(before + HEADER.pack(length, 7) + b"efgh")
+
+
+@pytest.mark.parametrize("value", [b"", b"e", b"efg", b"efgh"])
+def test_the_last_attribute_may_lack_its_padding(value: bytes) -> None:
+    data = attribute(1, b"abcd") + HEADER.pack(4 + len(value), 7 | 0xC000) + value
+    assert parse(data) == {1: b"abcd", 7: value}
+    assert list(parse_list(data)) == [(1, b"abcd"), (7, value)]
+    assert (find(data, 7), find(data, 1), find(data, 8)) == (value, b"abcd", None)
+    assert find(data, 1, 8) is None
 
 
 @given(st.binary(max_size=200), st.integers(0, 8))

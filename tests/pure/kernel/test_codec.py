@@ -1,17 +1,18 @@
 """Objects to messages and back, no kernel at all: what the kernel lists is shaped like what we send."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from struct import pack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.kernel import addr, codec, neigh, route
-from weft.kernel.attributes import attribute, be16, nest, u8, u32
+from weft.kernel.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
 from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
 from weft.model.objects import Address, FdbEntry, Neighbour, Route, VxlanLink
-from weft.model.reported import LinkInfo, VxlanInfo
+from weft.model.reported import LinkInfo, NextHop, VxlanInfo
 from weft.model.value import replace
 
 NAMES = {5: "flannel.1", 2: "eth0"}
@@ -104,6 +105,43 @@ def test_the_kernels_default_priority_of_ipv6_is_none() -> None:
     assert isinstance(thing, Route)
     assert (thing.priority, key) == (0, thing.key)
     assert codec.decode_route(body(priority=1024), NAMES)[0][-1] == 1024
+
+
+def hop(index: int, *attrs: bytes, weight: int = 0, flags: int = 0, length: int = 0) -> bytes:
+    inner = b"".join(attrs)
+    return pack("=HBBi", length or 8 + len(inner), flags, weight, index) + inner
+
+
+VIA_ONE, VIA_TWO = attribute(5, bytes((10, 0, 0, 1))), attribute(5, bytes((10, 0, 0, 2)))
+
+
+def test_the_next_hops_of_a_route() -> None:
+    info = route.parse_route(body() + attribute(9, hop(5, VIA_ONE, weight=2, flags=4) + hop(2, VIA_TWO)))
+    assert info.hops == (
+        NextHop(index=5, via=ip_address("10.0.0.1"), onlink=True, weight=3),
+        NextHop(index=2, via=ip_address("10.0.0.2"), onlink=False, weight=1),
+    )
+    single = route.parse_route(body(via=None, index=0) + attribute(9, hop(5, VIA_ONE, flags=4)))
+    assert (single.hops, single.index, single.via, single.onlink) == ((), 5, ip_address("10.0.0.1"), True)
+
+
+@pytest.mark.parametrize("length", [7, 17])
+def test_a_next_hop_fits_into_what_is_left(length: int) -> None:
+    with pytest.raises(Malformed, match=f"next hop of {length} bytes where 16 are left"):
+        route.parse_route(body() + attribute(9, hop(5, VIA_ONE, length=length)))
+
+
+def test_a_route_is_copied_with_all_that_it_carries() -> None:
+    listed = body(mtu=1000, scope=7) + attribute(12, bytes(32))
+    copied = route.copy_route(listed, 4711)
+    assert dict(parse_list(copied.body, 12)) == {**dict(parse_list(body(mtu=1000), 12)), 15: pack("=I", 4711)}
+    assert copied.body[:12] == listed[:4] + b"\0" + listed[5:12]
+    assert copied.kind == route.RTM_NEWROUTE
+
+
+def test_a_route_by_next_hop_object_is_copied_without_the_gateways_that_the_kernel_adds() -> None:
+    copied = route.copy_route(body() + attribute(9, hop(5, VIA_ONE)) + u32(30, 8), 100)
+    assert dict(parse_list(copied.body, 12)).keys() == {1, 15, 30}
 
 
 def test_routes_of_others_have_a_key_alone() -> None:

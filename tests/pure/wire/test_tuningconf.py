@@ -105,6 +105,7 @@ def test_two_names_of_one_setting_must_agree():
         ("net.ipv4.conf.IFNAME.arp_notify", "net/ipv4/conf/eth0.7/arp_notify"),
         ("net.ipv4.conf.eth1/7.arp_notify", "net/ipv4/conf/eth1.7/arp_notify"),
         ("net/ipv4/conf/eth1.7/arp_notify", "net/ipv4/conf/eth1.7/arp_notify"),
+        ("/net/ipv4/conf/eth1.7/arp_notify", "net/ipv4/conf/eth1.7/arp_notify"),
         ("net//ipv4/./ip_forward", "net/ipv4/ip_forward"),
         ("net/ipv4/IFNAME/IFNAME", "net/ipv4/eth0.7/IFNAME"),
         ("net/x", "net/x"),
