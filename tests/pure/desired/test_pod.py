@@ -22,6 +22,13 @@ def test_an_address_of_another_interface(index):
 
 
 @pytest.mark.spec("cni.md B35")
+def test_a_link_that_no_interface_is():
+    message = r'^failed to add IP addr 10\.1\.2\.2/24 to "eth9": invalid interface index$'
+    with pytest.raises(pod.Unfit, match=message):
+        pod.addresses_of(Result(interfaces=INTERFACES, ips=(IP,)), "eth9")
+
+
+@pytest.mark.spec("cni.md B35")
 def test_no_interfaces():
     with pytest.raises(pod.Unfit, match=r"^no interfaces to configure$"):
         pod.addresses_of(Result(ips=(IP,)), "eth0")
