@@ -24,7 +24,7 @@ from weft.kernel.observe import observe
 from weft.kernel.rtnl import Rtnl
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl, VxlanLink
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Put
 
@@ -377,6 +377,26 @@ class Planted:
         datagram = self._datagrams.pop()
         buffer[: len(datagram)] = datagram
         return len(datagram), (0, 0)
+
+
+@pytest.mark.parametrize("name", ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"], ids=["IPv4", "IPv6"])
+def test_forwarding_is_heard_of_for_all_links_together(watched: Watched, name: str) -> None:
+    watched.netns.run(f"echo 0 >/proc/sys/{name}")
+    watched.monitor.read()
+    assert Seen(("sysctl", name), Sysctl(name=name, value="1")) in watched.after(f"echo 1 >/proc/sys/{name}")
+    assert Seen(("sysctl", name), Sysctl(name=name, value="0")) in watched.after(f"echo 0 >/proc/sys/{name}")
+
+
+def test_settings_of_single_links_wake_nobody(watched: Watched) -> None:
+    """Each pod brings some."""
+    watched.netns.run("ip link add b0 type bridge")
+    for family in (4, 6):
+        watched.netns.run(f"echo 0 >/proc/sys/net/ipv{family}/conf/b0/forwarding")
+    watched.monitor.read()
+    for family in (4, 6):
+        watched.netns.run(f"echo 1 >/proc/sys/net/ipv{family}/conf/b0/forwarding")
+    with pytest.raises(BlockingIOError):
+        watched.monitor._socket.recv(1)
 
 
 def test_a_notice_that_another_program_forges_is_not_believed(watched: Watched) -> None:

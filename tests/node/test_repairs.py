@@ -228,3 +228,45 @@ def test_a_fight_is_fought_less_and_said_once(cluster: Cluster):
     node.ip("neigh del 10.5.50.0 dev flannel.1")
     node.says("FDB-001: put back neighbour")
     node.sees("ip route", "10.5.50.0/24", seconds=5)
+
+
+@pytest.mark.parametrize("setting", ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"])
+def test_forwarding_that_is_turned_off_is_turned_on_at_once_and_named(cluster: Cluster, setting: str):
+    cluster.configure(VXLAN, DUAL)
+    node = cluster.node(1).start()
+    node.netns.run(f"sysctl -qw {setting}=0")
+    node.sees(f"sysctl -n {setting}", "^1$")
+    node.says(f"KERN-002: put back sysctl {setting.replace('.', '/')}=1")
+    eventually(lambda: node.ready)
+
+
+def test_forwarding_is_needed_from_the_time_on_that_it_was_on(cluster: Cluster):
+    """A machine without pods need be no router: the first pod's plugin turns it on."""
+    cluster.configure()
+    node = cluster.node(1)
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
+    node.start()
+    cluster.peer(50)
+    node.sees("ip route", "10.5.50.0/24")
+    assert node.netns.run("sysctl -n net.ipv4.ip_forward net.ipv6.conf.all.forwarding") == "0\n0\n"
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+    eventually(lambda: node.netns.run("sysctl -qw net.ipv4.ip_forward=0") or node.lines("KERN-002"))
+    node.sees("sysctl -n net.ipv4.ip_forward", "^1$")
+    node.netns.run("sysctl -qw net.ipv6.conf.all.forwarding=0")
+    cluster.peer(51)
+    node.sees("ip route", "10.5.51.0/24")
+    assert node.netns.run("sysctl -n net.ipv6.conf.all.forwarding") == "0\n", "no pod has IPv6"
+
+
+def test_a_node_is_not_ready_while_another_program_keeps_forwarding_off(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+
+    def off() -> bool:
+        node.netns.run("sysctl -qw net.ipv4.ip_forward=0")
+        return not node.ready
+
+    eventually(off, seconds=20)
+    node.says("KERN-002: someone keeps changing sysctl net/ipv4/ip_forward=1")
+    node.sees("sysctl -n net.ipv4.ip_forward", "^1$", seconds=20)
+    eventually(lambda: node.ready)

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.cni.interface import set_quietly
 from weft.cni.skel import Call
+from weft.model.marks import FORWARDING
 
-_FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 # Routes from router advertisements (linux/rtnetlink.h).
 _RTPROT_RA: Final = 9
 
@@ -18,12 +18,12 @@ def turn_on(call: Call, families: Iterable[int]) -> None:
             continue
         if family == 6:
             _keep_advertised_routes(call)
-        call.host.sysctls.write(_FORWARDING[family], "1")
+        call.host.sysctls.write(FORWARDING[family], "1")
 
 
 def is_on(call: Call, family: int) -> bool:
     """Tell whether the host forwards packets of a family."""
-    return call.host.sysctls.read(_FORWARDING[family]) == "1"
+    return call.host.sysctls.read(FORWARDING[family]) == "1"
 
 
 def _keep_advertised_routes(call: Call) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from weft.kernel import sysctl
 from weft.kernel.alive import answers
 from weft.kernel.apply import CHUNK, apply, applying
 from weft.kernel.attributes import Malformed
@@ -14,6 +15,7 @@ from weft.kernel.observe import looking
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import in_turns
 from weft.model.errors import Failure
+from weft.model.marks import FORWARDING
 from weft.model.net import Ip
 from weft.model.objects import Objects
 from weft.model.reported import RouteInfo
@@ -39,6 +41,10 @@ class NodeKernel:
         """Look at everything."""
         async with self._its_turn():
             return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
+
+    def forwards(self) -> frozenset[int]:
+        """The families (4, 6) in which this machine is a router now."""
+        return frozenset(family for family, name in FORWARDING.items() if sysctl.read(name) not in (None, "0"))
 
     async def addresses(self) -> frozenset[Ip]:
         """Every address of this node."""

@@ -14,19 +14,24 @@ from weft.daemon.dirty import Dirty
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.peers import Peers
 from weft.daemon.reconcile import Reconciler
+from weft.daemon.repairs import FORWARDING_CODE
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.subnetfile import SubnetFile
 from weft.daemon.supervise import Supervisor
 from weft.desired.firewall import rule_sets
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
+from weft.desired.node import forwarded
 from weft.desired.roster import Roster
 from weft.kernel.events import Monitor
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
 from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
+from weft.model.marks import FORWARDING
 from weft.model.net import Ip
+from weft.model.objects import Sysctl
 from weft.model.status import Status
+from weft.model.value import replace
 from weft.plan.explain import describe
 from weft.wire.subnetenv import SubnetEnv, render
 
@@ -76,6 +81,7 @@ class Network:
         status.count_failing = self._loop.failing_peers
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
+        status.parts["forwarding"] = self._forwarding_problem
         if rules is not None:
             status.parts["rules"] = rules.problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
@@ -102,7 +108,10 @@ class Network:
     def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
         self.uplinks.update((inputs.facts.uplink.name, inputs.facts.uplink.index))
-        self._kernel.sysctls = tuple(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values())
+        self._kernel.sysctls = (
+            *(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values()),
+            *(FORWARDING[family] for family in forwarded(inputs)),
+        )
         if self.rules is not None:
             self.rules.want(rule_sets(inputs))
 
@@ -118,6 +127,8 @@ class Network:
     def notice(self, notice: Notice) -> None:
         """Take what the kernel says."""
         match notice:
+            case Seen(thing=Sysctl() as setting):
+                self._forwarding_is(setting)
             case Seen(key=key, thing=thing):
                 self._loop.seen(key, thing)
             case Lost():
@@ -132,6 +143,26 @@ class Network:
                 self._loop.wake.everything()
                 self.uplink_changed.set()
                 self.addresses_changed.set()
+
+    def _forwarding_is(self, setting: Sysctl) -> None:
+        [family] = (family for family, name in FORWARDING.items() if name == setting.name)
+        inputs = self.inputs
+        if family in forwarded(inputs):
+            self._loop.seen(setting.key, setting)
+        elif (
+            setting.value == "1" and family not in inputs.forwarding
+        ):  # a pod's plugin turned it on, or somebody else: from now on it is needed
+            self.set_inputs(replace(inputs, forwarding=inputs.forwarding | {family}))
+
+    def _forwarding_problem(self) -> Problem | None:
+        """What keeps this machine from forwarding packets of pods now, although it did."""
+        for name in (FORWARDING[family] for family in forwarded(self.inputs)):
+            key = ("sysctl", name)
+            if not self._loop.is_as_wanted(key):
+                seen = self._loop.tally.failing.get(key, "another program turned it off")
+                hint = "Trying again; until then no pod reaches another node. Find who sets it: `sysctl --system`"
+                return Problem(code=FORWARDING_CODE, where=name, seen=seen, expected="1", hint=hint)
+        return None
 
     async def bring_up(self) -> None:
         """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back."""

@@ -110,7 +110,7 @@ class Node:
             kernel,
             backend,
             RuleKeeper(firewall, clock=self._world.monotonic) if self._claim_rules(held) else None,
-            inputs=replace(inputs, v4=lease.v4, v6=lease.v6),
+            inputs=replace(inputs, v4=lease.v4, v6=lease.v6, forwarding=kernel.forwards()),
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
             status=status,

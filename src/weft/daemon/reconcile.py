@@ -103,6 +103,10 @@ class Reconciler:
             if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
                 self.wake.everything()  # IPv6 left the link, and its settings with it
 
+    def is_as_wanted(self, key: Key) -> bool:
+        """Tell whether the object of `key` is as it should be, as far as is known."""
+        return self._picture.objects.get(key) == self._wanted.objects.get(key)
+
     def try_again(self) -> None:
         """Do now what the kernel refused: something has changed that may have been the reason."""
         if self.tally.failing:

@@ -5,13 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from weft.model.objects import Object, VxlanLink
+from weft.model.marks import FORWARDING
+from weft.model.objects import Object, Sysctl, VxlanLink
 from weft.plan.diff import Put, Step
 from weft.plan.explain import describe
 
 log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
+
+FORWARDING_CODE: Final = "KERN-002"
 
 # The code of the problem that the repair answers to, and what was done.
 Repair = tuple[str, Step]
@@ -29,6 +32,8 @@ def code(thing: Object, *, wanted: bool, there: bool) -> str:
     """The code of the problem that repairing `thing` answers to."""
     if not wanted:
         return "ROUTE-002"
+    if isinstance(thing, Sysctl) and thing.name in FORWARDING.values():
+        return FORWARDING_CODE
     if isinstance(thing, VxlanLink):
         return "VTEP-003" if there else "VTEP-004"
     return _CODES[str(thing.key[0])]

@@ -39,7 +39,8 @@ class Inputs(Value):
 
     `v4` and `v6` are our own subnets, None before the lease is known or where the family is off.
     `mac_v4` and `mac_v6` are made once per node and kept on disk. `former_networks` are those of the configuration
-    before this one, whose routes may still be there.
+    before this one, whose routes may still be there. `forwarding` are the families (4, 6) in which this machine was
+    seen to forward packets: pods need it to go on.
     """
 
     netconf: NetConf
@@ -49,6 +50,7 @@ class Inputs(Value):
     v4: IPv4Network | None = None
     v6: IPv6Network | None = None
     former_networks: tuple[Net, ...] = ()
+    forwarding: frozenset[int] = frozenset()
     ip_masq: bool = False
     random_fully: bool = True
     forward_rules: bool = True

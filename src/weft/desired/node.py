@@ -5,7 +5,8 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 """
 
 from weft.desired.inputs import Backend, Inputs
-from weft.model.objects import KernelState, Key, Object, Objects, Route
+from weft.model.marks import FORWARDING
+from weft.model.objects import KernelState, Key, Object, Objects, Route, Sysctl
 from weft.model.value import replace
 
 SHARED = ""
@@ -17,12 +18,21 @@ _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narro
 
 
 def shared(backend: Backend, inputs: Inputs) -> KernelState:
-    """What the node needs once, whatever the peers: the backend's part and the blackhole routes."""
-    state = backend.shared(inputs)
+    """What the node needs once, whatever the peers: the backend's part, forwarding and the blackhole routes.
+
+    Forwarding is turned on by the first pod's plugin, not here: a machine without pods need not be a router.
+    """
+    state = backend.shared(inputs) | {Sysctl(name=FORWARDING[family], value="1") for family in forwarded(inputs)}
     if inputs.blackhole_route:
         own = (net for net in (inputs.v4, inputs.v6) if net is not None)
         state |= {Route(dst=net, blackhole=True, priority=_BLACKHOLE_PRIORITY) for net in own}
     return state
+
+
+def forwarded(inputs: Inputs) -> frozenset[int]:
+    """The families of pods in which this machine was seen to forward."""
+    pools = ((4, inputs.netconf.v4), (6, inputs.netconf.v6))
+    return inputs.forwarding & {family for family, pool in pools if pool is not None}
 
 
 class Wanted:

@@ -35,8 +35,8 @@ _SPARED: Final = (
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _SO_RCVBUFFORCE: Final = 33
-# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE
-_GROUPS: Final = (1, 3, 5, 7, 9, 11)
+# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV4_NETCONF, _IPV6_NETCONF
+_GROUPS: Final = (1, 3, 5, 7, 9, 11, 24, 25)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
 _RECEIVE_BYTES: Final = 8 << 20
 _DATAGRAM: Final = 1 << 16

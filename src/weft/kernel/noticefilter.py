@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from weft.kernel import link, route
+from weft.kernel import link, netconf, route
 
 _SO_ATTACH_FILTER: Final = 26
 _INSTRUCTION: Final = Struct("=HBBI")  # struct sock_filter: code, jump if true, jump if false, operand
@@ -20,6 +20,7 @@ _PROGRAM: Final = Struct("@HP")  # struct sock_fprog: length, pointer
 _LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06
 # nlmsg_type and nlmsg_pid in struct nlmsghdr; behind it ifi_family in struct ifinfomsg, rtm_table in struct rtmsg
 _TYPE_AT, _PORT_AT, _FAMILY_AT, _TABLE_AT = 4, 12, 16, 20
+_SETTING_OF_AT: Final = 24  # NETCONFA_IFINDEX, the first attribute behind struct netconfmsg
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
 _ALL: Final = 0xFFFFFFFF
 
@@ -37,7 +38,8 @@ class _Step(NamedTuple):
 def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) -> None:
     """Drop messages of these types (RTM_…) that were caused by the netlink sockets with these ports.
 
-    Of others, links as a bridge's ports (family AF_BRIDGE) and routes of the local table are dropped.
+    Of others, links as a bridge's ports (family AF_BRIDGE), routes of the local table and settings of one link are
+    dropped.
     """
     # The filter loads numbers as a network would send them; netlink's are in the host's order.
     own = [_Step(_IF_EQUAL, socket.htonl(port), true="own") for port in ports]
@@ -45,10 +47,14 @@ def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) ->
     program = [
         _Step(_LOAD_HALF, _TYPE_AT),
         *(_Step(_IF_EQUAL, socket.htons(kind), true="link") for kind in (link.RTM_NEWLINK, link.RTM_DELLINK)),
+        _Step(_IF_EQUAL, socket.htons(netconf.RTM_NEWNETCONF), true="setting"),
+        _Step(_IF_EQUAL, socket.htons(netconf.RTM_DELNETCONF), true="drop"),
         _Step(_IF_EQUAL, socket.htons(route.RTM_NEWROUTE), true="route"),
         _Step(_IF_EQUAL, socket.htons(route.RTM_DELROUTE), true="route", false="any"),
         _Step(_LOAD_BYTE, _FAMILY_AT, label="link"),
         _Step(_IF_EQUAL, socket.AF_UNSPEC, true="any", false="drop"),
+        _Step(_LOAD_WORD, _SETTING_OF_AT, label="setting"),
+        _Step(_IF_EQUAL, netconf.ALL_LINKS, true="any", false="drop"),
         _Step(_LOAD_BYTE, _TABLE_AT, label="route"),
         _Step(_IF_EQUAL, _LOCAL_TABLE, true="drop"),
         _Step(_LOAD_WORD, _PORT_AT, label="any"),

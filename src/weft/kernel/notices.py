@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import Final
 
-from weft.kernel import addr, codec, link, neigh, route
+from weft.kernel import addr, codec, link, neigh, netconf, route
 from weft.kernel.attributes import fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.observe import is_ours
@@ -87,6 +87,7 @@ class Reader:
             route.RTM_DELROUTE: self._route,
             neigh.RTM_NEWNEIGH: self._neighbour,
             neigh.RTM_DELNEIGH: self._neighbour,
+            netconf.RTM_NEWNETCONF: self._setting,
         }
 
     def learn(self, links: Iterable[LinkInfo]) -> None:
@@ -173,6 +174,11 @@ class Reader:
         name = self._names.get(info.index, "")
         if info.table == MAIN_TABLE and (prefixlen == 0 or self._is_uplink(info.index, name)):
             yield UplinkChanged(name)
+
+    def _setting(self, message: Reply) -> Iterator[Notice]:
+        setting = netconf.forwarding(message.body)
+        if setting is not None:
+            yield Seen(setting.key, setting)
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
         family, index = neigh.family_and_index(message.body)

@@ -7,5 +7,7 @@ from typing import Final
 PROTOCOL: Final = 165
 # The prefix of a link's alias (IFLA_IFALIAS) that marks the link as ours.
 ALIAS: Final = "weft:"
+# The settings that make a machine a router, by family; one for all its links.
+FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).
 MAIN_TABLE: Final = 254

@@ -9,7 +9,7 @@ from tests.support.builders import inputs, mac, subnet_v4, subnet_v6
 from weft.desired.backends import hostgw
 from weft.desired.node import SHARED, Wanted, shared
 from weft.model.errors import Problem
-from weft.model.objects import Neighbour, Route
+from weft.model.objects import Neighbour, Route, Sysctl
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -106,3 +106,12 @@ def test_only_ipv4_routes_with_a_gateway_are_spread():
     }
     wanted.set("peer", frozenset(state))
     assert set(wanted.part("peer")) == state
+
+
+def test_forwarding_is_wanted_in_the_families_of_pods_in_which_it_was_seen():
+    seen = frozenset({4, 6})
+    wanted = Sysctl(name="net/ipv4/ip_forward", value="1")
+    assert shared(hostgw, replace(inputs(backend="host-gw"), forwarding=seen)) == {wanted}
+    both = shared(hostgw, replace(inputs(family="46", backend="host-gw"), forwarding=seen))
+    assert both == {wanted, Sysctl(name="net/ipv6/conf/all/forwarding", value="1")}
+    assert shared(hostgw, inputs(backend="host-gw")) == frozenset()
