@@ -1,5 +1,9 @@
-"""Random walks through states in a real kernel: after each diff is applied, a look finds what is wanted."""
+"""Random walks through states in a real kernel: after each diff is applied, a look finds what is wanted.
 
+The seed is printed, and another one each time; set WEFT_SEED to repeat a run.
+"""
+
+import os
 import random
 from ipaddress import ip_address, ip_network
 
@@ -16,6 +20,12 @@ DEVICES = ("flannel.1", "flannel-v6.1")
 SYSCTLS = tuple(f"net/ipv6/conf/{name}/accept_ra" for name in DEVICES)
 UNDERLAY = {4: ("10.0.0.1", "10.0.0.2"), 6: ("fd00::1", "fd00::2")}
 STEPS = 25
+
+
+def walking(walk: int) -> random.Random:
+    seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
+    print(f"WEFT_SEED={seed}")
+    return random.Random(f"{seed} {walk}")
 
 
 def prepare(netns: Netns) -> None:
@@ -115,9 +125,9 @@ def settle(netns: Netns, want: dict[Key, Object]) -> None:
 
 
 @pytest.mark.spec("flannel.md §6.2/peer-changed", "flannel.md §6.2/peer-removed")
-@pytest.mark.parametrize("seed", range(4))
-def test_a_look_finds_what_was_applied(netns: Netns, seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.parametrize("walk", range(4))
+def test_a_look_finds_what_was_applied(netns: Netns, walk: int) -> None:
+    chance = walking(walk)
     prepare(netns)
     for _ in range(STEPS):
         want = random_state(chance)
@@ -160,9 +170,9 @@ MISCHIEF = (
 
 
 @pytest.mark.spec("flannel.md §6.2/reconciled")
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_someone_does_one_look_and_one_diff_mend_it(netns: Netns, seed: int) -> None:
-    chance = random.Random(1000 + seed)
+@pytest.mark.parametrize("walk", range(4))
+def test_whatever_someone_does_one_look_and_one_diff_mend_it(netns: Netns, walk: int) -> None:
+    chance = walking(walk)
     prepare(netns)
     for _ in range(STEPS):
         want = random_state(chance)

@@ -82,10 +82,11 @@ def test_an_mtu_option_is_named_when_it_is_too_small():
         vxlan.check(own)
 
 
-def test_an_mtu_option_above_the_uplinks_is_refused():
+@pytest.mark.parametrize("mtu", [1501, 1550, 9000])
+def test_an_mtu_option_above_the_uplinks_is_refused(mtu: int):
     vxlan.check(builders.inputs(1, uplink_mtu=1500, mtu=1500))
-    with pytest.raises(ConfigError, match=r"MTU-001 Backend\.MTU: 9000, while eth0 carries 1500 bytes"):
-        vxlan.check(builders.inputs(1, uplink_mtu=1500, mtu=9000))
+    with pytest.raises(ConfigError, match=rf"MTU-001 Backend\.MTU: {mtu}, while eth0 carries 1500 bytes"):
+        vxlan.check(builders.inputs(1, uplink_mtu=1500, mtu=mtu))
 
 
 @pytest.mark.spec("flannel.md §6.2/lease-data", "flannel.md §6.1/attributes-once")

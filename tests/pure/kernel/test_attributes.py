@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.kernel import addr, codec, link, neigh, netlink, route, rule
@@ -133,12 +133,14 @@ well_formed = st.builds(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
+@settings(deadline=None)  # how long an example takes is the machine's affair
 @given(data=st.one_of(st.binary(max_size=120), well_formed))
 def test_every_parser_survives_garbage(parser: Callable[[bytes], Any], data: bytes) -> None:
     survives(parser, data)
 
 
 @pytest.mark.parametrize("parser", PARSERS)
+@settings(deadline=None)  # how long an example takes is the machine's affair
 @given(data=st.data())
 def test_every_parser_survives_a_damaged_message(parser: Callable[[bytes], Any], data: st.DataObject) -> None:
     whole = bytearray(data.draw(st.sampled_from(MESSAGES)))

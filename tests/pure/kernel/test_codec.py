@@ -218,3 +218,13 @@ def test_what_must_be_made_anew(changed: dict[str, object]) -> None:
     seen = codec.decode_link(replace(VTEP, vxlan=replace(VTEP.vxlan, **changed)), NAMES)  # type: ignore[arg-type]
     assert seen is not None
     assert not WANTED.changes_in_place(seen)
+
+
+@pytest.mark.parametrize("dst, via", [("10.0.7.0/24", "10.0.7.0"), ("fd00:0:0:7::/64", "fd00:0:0:7::")])
+def test_a_route_for_packets_with_a_type_of_service_is_none_of_ours(dst: str, via: str) -> None:
+    """The kernel holds it beside ours for the same destination."""
+    thing = Route(dst=ip_network(dst), via=ip_address(via), dev="flannel.1", onlink=True)
+    body = bytearray(codec.encode(thing, 5).body)
+    assert codec.decode_route(bytes(body), NAMES)[1] == thing
+    body[3] = 0x10  # rtm_tos
+    assert codec.decode_route(bytes(body), NAMES)[1] is None

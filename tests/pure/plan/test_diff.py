@@ -131,6 +131,13 @@ def test_a_route_comes_after_its_neighbour_and_fdb_entry():
     assert kinds == ["link", "sysctl", "address", "neighbour", "fdb", "route"]
 
 
+def test_removals_go_the_other_way_round():
+    """A route goes before the neighbour that it uses, and a link last: what sits on it would go unsaid."""
+    have = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    kinds = [step.object.key[0] for step in diff({}, have)]
+    assert kinds == ["route", "fdb", "neighbour", "address", "sysctl", "link"]
+
+
 def test_a_recreated_link_brings_back_what_sat_on_it():
     want = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
     have = dict(want) | {("link", "flannel.1"): replace(LINK, vni=1, port=4789)}

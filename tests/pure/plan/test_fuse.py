@@ -53,3 +53,13 @@ def test_what_is_quiet_for_long_is_forgotten_and_a_fight_is_not():
         fuse.wait(KEY, now=float(now))
     assert list(fuse._records) == [KEY]
     assert fuse.wait(KEY, now=3000.0) > 0
+
+
+def test_a_fight_is_not_forgotten_in_the_pauses_that_it_is_given():
+    fuse, now = Fuse(), 0.0
+    for _ in range(BURST):
+        fuse.wait(KEY, now)
+    for pause in (LONGEST_PAUSE, LONGEST_PAUSE, QUIET):
+        now += pause
+        assert fuse.wait(KEY, now) == 0.0
+        assert fuse.wait(KEY, now) > 0.0, f"after {now} s a whole burst is let through again"
