@@ -17,6 +17,7 @@ from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon import logs
 from weft.daemon.node import Node
+from weft.daemon.rights import give_away
 from weft.daemon.supervise import CODE, outcome
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
@@ -49,6 +50,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if options.version:
         sys.stderr.write(f"{__version__}\n")
         return 0
+    give_away()
     logs.set_up(options.v)
     os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
@@ -101,7 +103,7 @@ def _explain(fault: BaseException) -> None:
         for problem in fault.problems:
             log.error("%s", problem)
     elif isinstance(fault, PermissionError):
-        expected = "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN"
+        expected = "root, or CAP_NET_ADMIN and CAP_NET_RAW"
         log.error(
             "%s", Problem(code="HOST-002", where="weftd", seen=str(fault), expected=expected, hint="Run weftd as root")
         )

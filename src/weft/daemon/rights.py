@@ -1,0 +1,47 @@
+"""Gives away the capabilities that the daemon never uses, before anything from outside is read (capabilities(7)).
+
+What is given away is gone for every thread and program that is started later, so this comes before all others.
+"""
+
+import ctypes
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+# linux/capability.h: what each is for here.
+KEPT: Final = {
+    0: "CHOWN: files of CNI plugins keep their owner",
+    1: "DAC_OVERRIDE: directories below which a runtime of another user keeps its files",
+    3: "FOWNER: modes of such files",
+    10: "NET_BIND_SERVICE: --healthz-port below 1024",
+    12: "NET_ADMIN: devices, routes, rules, settings, in containers as well",
+    13: "NET_RAW: asking by ARP whether an address is alive, and iptables",
+}
+_KEPT_BITS: Final = sum(1 << number for number in KEPT)
+_VERSION_3: Final = 0x20080522
+_HEADER: Final = struct.Struct("=Ii")  # struct __user_cap_header_struct: version, pid (0: this thread)
+_DATA: Final = struct.Struct("=IIIIII")  # two of struct __user_cap_data_struct: effective, permitted, inheritable
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
+
+
+def give_away() -> None:
+    """Keep the capabilities in `KEPT`, as far as they are there; what the kernel refuses to take stays as well."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    last = 40  # CAP_CHECKPOINT_RESTORE, Linux 5.9
+    with suppress(OSError, ValueError):
+        last = int(_LAST.read_text())
+    for number in range(last + 1):
+        if number not in KEPT:
+            libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0))
+    held = ctypes.create_string_buffer(_DATA.size)
+    if libc.capget(header, held):
+        return
+    effective, permitted, *_ = _DATA.unpack(held.raw)  # of those above 31 none is kept
+    kept = _DATA.pack(effective & _KEPT_BITS, permitted & _KEPT_BITS, 0, 0, 0, 0)
+    libc.capset(header, kept)
