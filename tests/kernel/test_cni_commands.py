@@ -102,7 +102,7 @@ def test_an_empty_variable_is_as_none(weft, recording, monkeypatch, netns):
     [
         ("CNI_ARGS=bad", "FLAG-001", 'invalid CNI_ARGS pair "bad"'),
         ("CNI_ARGS=K=", "FLAG-001", 'invalid CNI_ARGS pair "K="'),
-        ("CNI_PATH=", "CNI-001", "no paths provided"),
+        ("CNI_PATH=:", "CNI-001", "no paths provided"),
         ("CAP_ARGS={", "FLAG-001", "Expecting property name"),
         ("CAP_ARGS=[]", "FLAG-001", "expected a JSON object"),
     ],

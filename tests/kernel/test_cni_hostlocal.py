@@ -132,6 +132,16 @@ def test_a_reservation_of_an_old_version_counts_as_the_attachments(site):
     assert site.reservations("net") == {"192.168.1.2": b"c1"}
 
 
+def test_del_leaves_the_old_format_to_another_interface_while_it_has_one_of_its_own(site):
+    conf = request(site)
+    add(site, conf)
+    (site.store / "net" / "192.168.1.3").write_bytes(b"c1")  # as old versions wrote it, for eth1 perhaps
+    assert delete(site, conf).exit == 0
+    assert site.reservations("net") == {"192.168.1.3": b"c1"}
+    assert delete(site, conf, ifname="eth1").exit == 0
+    assert site.reservations("net") == {}
+
+
 @pytest.mark.spec("cni.md E5")
 def test_del_of_what_was_never_there(site):
     conf = request(site)

@@ -12,6 +12,7 @@ from tests.support.cnidaemon import wait_for
 from weft import cli
 from weft.cni import build, conflist, install, plugins
 from weft.model.errors import ConfigError
+from weft.wire import cnilist
 
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 LIST = "10-flannel.conflist"
@@ -325,3 +326,12 @@ def test_another_user_is_told_to_be_root(monkeypatch, capfd, command):
     assert (
         f"HOST-002 weft {' '.join(command)}: run by user 1000; expected root. Try: sudo weft" in capfd.readouterr().err
     )
+
+
+def test_the_list_is_read_by_old_runtimes_and_offers_the_newest_version_to_new_ones(weft, conf_dir):
+    """An old libcni reads `cniVersion` alone; containerd 1.6 takes the list in tests/runtime."""
+    weft("install")
+    path = conf_dir / LIST
+    assert json.loads(path.read_text())["cniVersion"] == "0.3.1"
+    network = cnilist.parse_list(path.read_bytes())
+    assert network.version == "1.1.0"

@@ -43,7 +43,12 @@ def _network(command: Command) -> Command:
             help="Where networks are configured (NETCONFPATH).",
         ),
         click.option(
-            "--path", envvar="CNI_PATH", default="", metavar="DIR[:DIR…]", help="Where plugins are (CNI_PATH)."
+            "--path",
+            envvar="CNI_PATH",
+            default=installcommands.DEFAULT_BIN_DIR,
+            show_default=True,
+            metavar="DIR[:DIR…]",
+            help="Where plugins are (CNI_PATH).",
         ),
         click.option(
             "--cache-dir",
@@ -143,9 +148,9 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
 
     \b
       ip netns add blue
-      weft cni add --path /opt/cni/bin cbr0 /run/netns/blue
+      weft cni add cbr0 /run/netns/blue
       CAP_ARGS='{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}' \\
-        weft cni add --path /opt/cni/bin cbr0 /run/netns/blue
+        weft cni add cbr0 /run/netns/blue
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     site = _Site(network, output, **where)
     with site.calling(f"`{_same('del')}` removes what was made."):
@@ -166,7 +171,7 @@ def delete(network: str, netns: str, *, ifname: str, args: str, cap_args: str, o
     What is gone already is fine, the namespace included.
 
     \b
-      weft cni del --path /opt/cni/bin cbr0 /run/netns/blue
+      weft cni del cbr0 /run/netns/blue
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
     with site.calling("It may be repeated: nothing that is needed for it has been forgotten."):
@@ -184,7 +189,7 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
     Exits 1 and says what is wrong if not.
 
     \b
-      weft cni check --path /opt/cni/bin cbr0 /run/netns/blue
+      weft cni check cbr0 /run/netns/blue
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
     with site.calling():
@@ -207,8 +212,8 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
     meanwhile. NETNS is not needed; cnitool's callers give one.
 
     \b
-      weft cni gc --path /opt/cni/bin cbr0
-      weft cni gc --path /opt/cni/bin cbr0 --all
+      weft cni gc cbr0
+      weft cni gc cbr0 --all
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
     known = site.runtime.cache.entries()
@@ -248,7 +253,7 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
     Exits 1 and says why if not. NETNS is not needed; cnitool's callers give one.
 
     \b
-      weft cni status --path /opt/cni/bin cbr0
+      weft cni status cbr0
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
     with site.calling():
@@ -269,7 +274,7 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # 
     Exits 1 if one lacks the network's.
 
     \b
-      weft cni version --path /opt/cni/bin cbr0
+      weft cni version cbr0
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
     wanted = site.network.version or "0.1.0"

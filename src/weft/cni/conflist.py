@@ -13,7 +13,10 @@ from weft.cni.inventory import Inventory, lasting, put
 NAME: Final = "10-flannel.conflist"
 CONFLIST: Final[Mapping[str, Any]] = {
     "name": "cbr0",
+    # libcni before 1.2 reads the first alone, and refuses what it does not know; later ones take the newest of the
+    # second, and so ask for CHECK, STATUS and GC.
     "cniVersion": "0.3.1",
+    "cniVersions": ["0.3.1", "0.4.0", "1.0.0", "1.1.0"],
     "plugins": [
         {"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
         {"type": "portmap", "capabilities": {"portMappings": True}},

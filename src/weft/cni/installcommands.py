@@ -18,12 +18,13 @@ from weft.wire.subnetenv import parse_for_cni
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+DEFAULT_BIN_DIR: Final = "/opt/cni/bin"
 _PATH: Final = click.Path(path_type=Path, file_okay=False)
 OUTPUT: Final = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
 )
 BIN_DIR: Final = click.option(
-    "--bin-dir", default="/opt/cni/bin", show_default=True, type=_PATH, help="Where the runtime finds plugins."
+    "--bin-dir", default=DEFAULT_BIN_DIR, show_default=True, type=_PATH, help="Where the runtime finds plugins."
 )
 STATE_DIR: Final = click.option(
     "--state-dir",
