@@ -1,6 +1,6 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak mutants spec docs lock stubs clean
+.PHONY: help wheel setup demo test lint bench soak mutants spec docs lock stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 
 stubs: setup ## generate the gRPC stubs from our .proto
 	@scripts/stubs.sh
+
+wheel: setup ## a wheel with the static CNI client, into dist/
+	@scripts/wheel.sh
 
 clean: ## remove what building and testing left here; .venv stays
 	rm -rf build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# A wheel that holds the static CNI client of this kind of machine, into a directory (dist/ by default).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$(realpath -m "${1:-dist}")
+.venv/bin/python -m weft.cni.build
+[ -x src/weft/cni/bin/weft-cni ] || { echo 'wheel: without its client a wheel would be a slow one: install musl-tools and make' >&2; exit 1; }
+# Beside the checkout: setuptools leaves things where it builds.
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cp -a pyproject.toml README.md LICENSE src "$copy"
+rm -rf "$copy"/src/*.egg-info
+# The tag says what the client runs on; it needs no libc.
+.venv-tools/bin/uv build --wheel --quiet --offline --no-build-isolation --python .venv/bin/python \
+    --config-setting="--build-option=--plat-name=linux_$(uname -m)" --out-dir "$out" "$copy"
+rm -f "$out/.gitignore"
+ls "$out"/*.whl
