@@ -16,6 +16,7 @@ from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Held, OwnLease, Revoked, TakenOver
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease
+from weft.model.value import replace
 
 HOUR = 3600.0
 MAC = "02:00:00:00:00:0"
@@ -230,14 +231,23 @@ async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefi
         )
 
 
-async def test_a_longer_key_is_not_the_own_key(server, make_store, prefix):
-    store = make_store(server.url)
+async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypatch):
+    """Neither a longer one nor one behind it: of a cluster's changes, a node looks at those of its own key alone."""
+    store = make_store(server.url, timing=replace(QUICK, call=10, pong=10))
     own = await store.acquire(netconf(), attrs())
+    read, looks = store._key.read, []
+    monkeypatch.setattr(store._key, "read", lambda own: looks.append(own) or read(own))
     async with keeping(store, own) as events:
         await soon(anext(events))
-        server.put(f"{prefix}/subnets/{own.lease.id}&fc00::-64", value("9.9.9.9"))
-        server.delete(f"{prefix}/subnets/{own.lease.id}&fc00::-64")
-        await nothing_more(events)
+        waiting = await nothing(events)
+        # Beside the loop, so that each change is seen by itself.
+        for other in (f"{own.lease.id}&fc00::-64", "10.3.99.0-24"):
+            await asyncio.to_thread(server.put, f"{prefix}/subnets/{other}", value("9.9.9.9"))
+            await asyncio.to_thread(server.delete, f"{prefix}/subnets/{other}")
+        mine = f"{prefix}/subnets/{own.lease.id}"
+        await asyncio.to_thread(server.put, mine, value("1.2.3.4"), lease=own.etcd_lease)
+        assert (await soon(waiting)).own.mod_revision > own.mod_revision
+    assert len(looks) == 2, "at first, and when the own key was written"
 
 
 @pytest.mark.spec("flannel.md §4.5/reservation")
