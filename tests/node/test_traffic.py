@@ -187,3 +187,16 @@ def test_a_host_gw_peer_that_moves_has_one_route_and_one_that_goes_none(cluster:
     assert node.ip("route").count("10.5.50.0/24") == 1
     cluster.etcd.delete(cluster.key(name))
     eventually(lambda: "10.5.50.0/24" not in node.ip("route"))
+
+
+@pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+def test_a_packet_of_full_size_that_nobody_may_cut_arrives_in_either_family(cluster: Cluster, backend):
+    cluster.configure(backend, DUAL)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    mtu = int(one.env["FLANNEL_MTU"])
+    assert mtu == (1500 if backend is HOST_GW else 1430)
+    for ip in there.ips:
+        payload = mtu - (28 if ip.version == 4 else 48)  # IP header and ICMP's
+        assert "1 received" in here.run(f"ping -c 1 -W 5 -M do -s {payload} {ip}")
+        assert "1 received" not in here.run(f"ping -c 1 -W 1 -M do -s {payload + 1} {ip} || true")
