@@ -92,6 +92,10 @@ class World:
             ]
             self.post("/v3/kv/txn", {"success": puts})
 
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self.post("/v3/kv/deleterange", {"key": b64(key)})
+
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Ask etcd's JSON gateway."""
 

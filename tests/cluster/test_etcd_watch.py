@@ -174,7 +174,7 @@ async def test_a_slow_consumer_gets_the_newest_word(server, make_store, prefix):
         await nothing_more(events, 0.1)
 
 
-async def test_five_thousand_leases_are_ten_requests(server, make_store, prefix):
+async def test_five_thousand_leases_are_eleven_requests(server, make_store, prefix):
     server.fill(
         (f"{prefix}/subnets/10.{16 + number // 256}.{number % 256}.0-24", value("1.1.1.1")) for number in range(5000)
     )
@@ -189,7 +189,34 @@ async def test_five_thousand_leases_are_ten_requests(server, make_store, prefix)
     store._client.call = counted
     async with watching(store) as events:
         assert len((await soon(anext(events))).leases) == 5000
-    assert len(calls) == 10
+    assert len(calls) == 11
+
+
+@pytest.mark.parametrize("server", ["wheel"], indirect=True)
+async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_kept(server, make_store, prefix):
+    """200 MB in one answer stayed in the process's memory for good."""
+    long = "x" * (1 << 20)
+    for number in range(40):
+        server.fill([(f"{prefix}/subnets/10.3.{number}.0-24", long)])
+    server.put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
+    server.put(f"{prefix}/subnets/{'y' * 5000}", value("1.1.1.2"))
+    store = make_store(server.url, timing=Timing())
+    sizes = []
+    ask = store._client.call
+
+    async def measured(*args, **options):
+        reply = await ask(*args, **options)
+        sizes.append(reply.ByteSize())
+        return reply
+
+    store._client.call = measured
+    listing = await store.list()
+    assert [entry.lease.id for entry in listing.entries] == ["10.3.99.0-24"]
+    assert len(listing.malformed) == 41
+    assert "1048576 bytes" in listing.malformed[0].reason
+    assert max(sizes) < 20 << 20
+    assert max(sizes[1:]) < 3 << 20
+    assert sum(len(entry.id) + len(entry.reason) for entry in listing.malformed) < 20_000
 
 
 # --- what happens in trouble

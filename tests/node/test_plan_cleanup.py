@@ -49,6 +49,17 @@ def state(node: Daemon) -> list[str]:
     return [re.sub(r"expires \d+sec|packets \d+ bytes \d+|\[\d+:\d+\]", "", line) for line in lines if line[:1] != "#"]
 
 
+def test_a_key_in_the_store_forges_no_line_and_moves_no_cursor(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    for name in ("\n# nothing to do\n10.6.1.0-24", "\x1b[2J\x1b]0;owned\x0710.6.2.0-24", "\u202e10.6.3.0-24"):
+        cluster.peer(50, lease=name)
+    shown = plan(node).stdout
+    assert "10.6.1.0-24" in shown
+    assert "# nothing to do" not in shown.splitlines()
+    assert all(line.isprintable() for line in shown.splitlines())
+
+
 def test_before_the_first_start_everything_is_to_be_done_and_nothing_is(cluster: Cluster):
     cluster.configure()
     cluster.node(1).start()

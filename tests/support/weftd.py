@@ -213,7 +213,7 @@ class Daemon:
         """Start the daemon and wait until /readyz says that it is ready."""
         return self.spawn(*flags, env=env).wait_ready()
 
-    def wait_ready(self, seconds: float = 15.0) -> "Daemon":
+    def wait_ready(self, seconds: float = 60.0) -> "Daemon":
         deadline = time.monotonic() + seconds
         while True:
             status = self.get("/readyz")[0]

@@ -15,7 +15,7 @@ from weft.daemon.cleanup import Site, clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
-from weft.model.text import counted
+from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.plan.diff import Put
 
@@ -48,11 +48,11 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
         _print({"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
         for note in shown.notes:
-            click.echo(f"# {note}")
+            click.echo(one_line(f"# {note}"))
         for problem in shown.problems:
-            click.echo(f"! {problem}")
+            click.echo(one_line(f"! {problem}"))
         for line in shown.lines:
-            click.echo(line)
+            click.echo(one_line(line))
         click.echo(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
     return 3 if shown.steps else 0
 

@@ -25,6 +25,8 @@ _OCTETS: Final = {str(octet): octet for octet in range(256)}
 _FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data")
 _KNOWN: Final = frozenset(_FIELDS)
 _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
+# A lease's value takes some 200 bytes. Whoever may write to the store may put 1.5 MB under each of thousands of keys.
+_LONGEST_VALUE: Final = 4096
 # What decodes may still be too deep to be compared. Lease data are two objects deep.
 _MOST_NESTED: Final = 64
 # What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
@@ -42,6 +44,11 @@ def config_key(prefix: str) -> str:
 def subnets_prefix(prefix: str) -> str:
     """What the key of every lease starts with; the rest is the lease's id."""
     return _join(prefix, "subnets") + "/"
+
+
+def short_id(text: str) -> str:
+    """A key's last part, or what a message needs of one that is too long to name a lease: what is kept stays small."""
+    return text if len(text) <= _LONGEST_ID else f"{text[:_LONGEST_ID]}…"
 
 
 def lease_id(v4: IPv4Network | None, v6: IPv6Network | None) -> str:
@@ -113,6 +120,8 @@ def decode_lease(lease_id: str, value: bytes, created: int) -> Lease:
 
 def _fields(value: bytes, where: str) -> dict[str, Any]:
     """The value's fields under their proper names."""
+    if len(value) > _LONGEST_VALUE:
+        raise _unusable(where, f"the value has {len(value)} bytes", f"a lease, in {_LONGEST_VALUE} bytes at most")
     if value.count(b"[") + value.count(b"{") > _MOST_NESTED:
         raise _unusable(where, "the value is not a lease: it is nested too deeply", "backend data of an object or two")
     try:

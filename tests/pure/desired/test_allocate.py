@@ -110,8 +110,9 @@ def test_the_recorded_key_is_ours_whatever_its_address():
 
 
 @pytest.mark.spec("flannel.md §4.3/3-previous-subnet", "flannel.md 11.5/previous-subnet")
-def test_takes_the_previous_subnet():
-    previous = (IPv4Network("10.3.6.0/24"), None)
+@pytest.mark.parametrize("net", ["10.3.6.0/24", "10.3.25.0/24"], ids=["between", "the-last-there-is"])
+def test_takes_the_previous_subnet(net):
+    previous = (IPv4Network(net), None)
     assert choose(conf(), Present(leases=LEASES), attrs=ME, previous=previous, pick=first).v4 == previous[0]
 
 

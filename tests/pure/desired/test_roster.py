@@ -86,6 +86,15 @@ def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], r
     assert reason in problem.seen
 
 
+@pytest.mark.parametrize("length, last, believed", [(31, 1, True), (30, 3, False), (30, 2, True)])
+def test_the_last_address_of_a_link_is_a_nodes_only_where_there_is_no_broadcast(length, last, believed):
+    """RFC 3021: both addresses of a /31 are nodes'."""
+    link = IPv4Network(f"192.0.2.0/{length}")
+    peers = Roster(replace(OURS, prefixes=(link,)))
+    peers.listed([peer(2, public_ip=link[last])])
+    assert bool(peers.believed) is believed
+
+
 def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
     """A node that is Service proxy by IPVS has an address for each Service."""
     services = {IPv4Address("10.96.0.0") + number for number in range(5000)}

@@ -264,9 +264,10 @@ def test_value_is_read_as_upstream_reads_it(value, attrs):
         ('{"PublicIP":"1.2.3.4","BackendData":{"VNI":1e999}}', "not JSON: number 1e999 is too large"),
         ('{"PublicIP":"1.2.3.4","BackendType":"\\ud800"}', "not JSON"),
         ('{"publicip":"1.2.3.4","BackendData":{"\\udfff":1}}', "not JSON"),
-        ('{"PublicIP":"' + "9" * 5000 + '"}', "..."),
-        ("[" * 100_000, "nested too deeply"),
-        ('{"x":' * 100_000, "nested too deeply"),
+        ('{"PublicIP":"' + "9" * 3000 + '"}', "..."),
+        ('{"PublicIP":"10.0.0.1","BackendData":"' + "x" * 4096 + '"}', "the value has 4136 bytes"),
+        ("[" * 4000, "nested too deeply"),
+        ('{"x":' * 800, "nested too deeply"),
         ('{"BackendData":' + "[" * 65 + "]" * 65 + "}", "nested too deeply"),
     ],
 )

@@ -11,10 +11,14 @@ from weft.cluster.etcd.values import Entry, Listing
 from weft.model.cluster import Malformed, Mark
 from weft.model.errors import PeerError
 from weft.model.net import Net
-from weft.wire.etcd import decode_lease, parse_id
+from weft.wire.etcd import decode_lease, parse_id, short_id
 
 # A page is decoded at a stretch, so its size bounds how long the event loop waits: about 5 ms.
 PAGE: Final = 500
+# How many keys are asked for is known before, how long their values are is not: the first page is small, and each
+# one after it as large as those before it make this many bytes likely.
+_FIRST_PAGE: Final = 16
+_PAGE_BYTES: Final = 1 << 20
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -39,8 +43,9 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
     malformed: list[Malformed] = []
     start, end = prefix, prefix_end(prefix)
     mark: Mark | None = None
+    limit = _FIRST_PAGE
     while True:
-        request = RangeRequest(key=start, range_end=end, limit=PAGE, revision=0 if mark is None else mark.revision)
+        request = RangeRequest(key=start, range_end=end, limit=limit, revision=0 if mark is None else mark.revision)
         reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
         mark = mark or mark_of(reply.header)
         decode(reply.kvs, len(prefix), entries, malformed)
@@ -49,6 +54,7 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
                 mark=mark, entries=tuple(entries), malformed=tuple(malformed), blocked=tuple(_blocked(malformed))
             )
         start = reply.kvs[-1].key + b"\0"
+        limit = max(1, min(PAGE, _PAGE_BYTES * len(reply.kvs) // reply.ByteSize()))
         await asyncio.sleep(0)
 
 
@@ -73,7 +79,7 @@ def entry_of(kv: KeyValue, skip: int) -> Entry | Malformed:
 
 def id_of(kv: KeyValue, skip: int) -> str:
     """The lease's id: its key without the prefix. Bytes that are no text are shown as escapes."""
-    return kv.key[skip:].decode(errors="backslashreplace")
+    return short_id(kv.key[skip:].decode(errors="backslashreplace"))
 
 
 def _blocked(malformed: Iterable[Malformed]) -> Iterable[Net]:
