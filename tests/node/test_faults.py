@@ -153,7 +153,7 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
     cluster.configure()
     planted = Planted(tmp_path / "planted")
     env = planted.env(
-        "weft.daemon.network:Network.take",
+        "weft.daemon.peers:Peers.take",
         "weft.daemon.network:Network.notice",
         "weft.daemon.reconcile:Reconciler.round",
         "weft.daemon.rules:RuleKeeper._repair",
