@@ -335,3 +335,24 @@ def test_the_list_is_read_by_old_runtimes_and_offers_the_newest_version_to_new_o
     assert json.loads(path.read_text())["cniVersion"] == "0.3.1"
     network = cnilist.parse_list(path.read_bytes())
     assert network.version == "1.1.0"
+
+
+def test_what_is_installed_is_on_the_disk_before_and_after_it_gets_its_name(weft, bin_dir, conf_dir, monkeypatch):
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def watched_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+
+    def watched_rename(self, target):
+        done.append(f"rename {Path(target).name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "rename", watched_rename)
+    assert weft("install")[0] == 0
+    for name, directory in ((".weft-python", bin_dir), (plugins.NAMES[0], bin_dir), (LIST, conf_dir)):
+        named = done.index(f"rename {name}")
+        assert done[named - 1] == f"fsync .weft-{name}.new"
+        assert f"fsync {directory.name}" in done[named:]
