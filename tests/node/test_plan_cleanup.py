@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.firewall import only
 from tests.support.squatter import squatting
-from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon
+from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
 FOREIGN = """
@@ -58,6 +58,28 @@ def test_a_key_in_the_store_forges_no_line_and_moves_no_cursor(cluster: Cluster)
     assert "10.6.1.0-24" in shown
     assert "# nothing to do" not in shown.splitlines()
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_without_the_store_a_plan_rests_on_the_lease_that_the_daemon_holds(own_cluster: Cluster):
+    own_cluster.configure()
+    own_cluster.peer(50)
+    node = own_cluster.node(1).start()
+    eventually(
+        lambda: any("10.5.50.0" in path.read_text() for path in node.state_dir.glob("*/cluster.jsonl")), seconds=30
+    )
+    own_cluster.etcd.stop()
+    shown = plan(node)
+    assert f"our lease is {node.v4[0]}-24" in shown.stdout
+    assert "we have no lease" not in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "# nothing to do", shown.stdout
+
+
+def test_a_plan_takes_neither_what_is_reserved_nor_what_nobody_can_read(cluster: Cluster):
+    cluster.configure(SubnetMin="10.5.100.0", SubnetMax="10.5.102.0")
+    node = cluster.node(1)
+    cluster.etcd.put(cluster.key("10.5.100.0-24"), "nonsense")
+    cluster.etcd.put(cluster.key("10.5.101.0-24"), '{"PublicIP":"172.31.0.77"}')
+    assert "planned with 10.5.102.0/24" in plan(node).stdout
 
 
 def test_before_the_first_start_everything_is_to_be_done_and_nothing_is(cluster: Cluster):

@@ -6,6 +6,8 @@ that it would get if it were alone.
 
 from pathlib import Path
 
+from weft.cluster.etcd.judge import present, unchanged
+from weft.cluster.etcd.values import Listing
 from weft.config.options import Options
 from weft.daemon import host, identity, instance, memory, start
 from weft.daemon.kernel import NodeKernel
@@ -29,6 +31,7 @@ from weft.model.objects import Object, Objects
 from weft.model.value import Value, replace
 from weft.plan.diff import Step, diff
 from weft.plan.explain import explain
+from weft.wire.subnetenv import Previous
 
 
 class Preview(Value):
@@ -44,7 +47,7 @@ async def preview(options: Options, world: World) -> Preview:
     """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
     directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
     before = memory.load(directory, world.moment(), aside=False)
-    remembered, leases, source = await _cluster(options, world, before)
+    remembered, listing = await _cluster(options, world, before)
     netconf = start.understand(remembered, options)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
@@ -54,10 +57,15 @@ async def preview(options: Options, world: World) -> Preview:
         own_macs = start.settle_identity(known, world, snapshot, netconf, facts)
         inputs = start.make_inputs(options, netconf, facts, own_macs)
         backend = BACKENDS[netconf.backend]
-        own, note = _own(options, inputs, leases, remembered)
+        previous = host.previous_subnets(options)
+        former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
+        inputs = replace(inputs, former_networks=tuple(former))
+        own, stale, note = _own(inputs, previous, listing, remembered)
         inputs = replace(inputs, v4=own.v4, v6=own.v6)
-        roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id])
-        roster.listed(leases)
+        roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
+        unproven = remembered.unproven
+        roster.note_unproven((lease, unproven[lease.id]) for lease in remembered.leases if lease.id in unproven)
+        roster.listed(listing.leases if listing is not None else remembered.leases)
         wanted = Wanted()
         wanted.set(SHARED, shared(backend, inputs))
         problems = [*overlaps(netconf, facts), *roster.refused.values()]
@@ -71,14 +79,16 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
         have = {key: thing for key, thing in (await kernel.look()).items() if realm.holds(thing)}
     rules_want, rules_have = await _rules(inputs)
-    steps = diff({**wanted.objects, **rules_want}, {**have, **rules_have}, prune=source == "store")
+    steps = diff({**wanted.objects, **rules_want}, {**have, **rules_have}, prune=listing is not None)
     lines = tuple(explain(step, {**have, **rules_have}.get(step.object.key)) for step in steps)
+    source = "the store" if listing is not None else "memory: the store does not answer"
     return Preview(
         notes=(why, note, f"leases from {source}"), problems=tuple(problems), steps=tuple(steps), lines=lines
     )
 
 
-async def _cluster(options: Options, world: World, remembered: Memory | None) -> tuple[Memory, tuple[Lease, ...], str]:
+async def _cluster(options: Options, world: World, remembered: Memory | None) -> tuple[Memory, Listing | None]:
+    """What is known of the cluster, and the store's leases; None for them while it does not answer."""
     store = start.open_store(options, world)
     try:
         text = await store.net_conf()
@@ -86,29 +96,33 @@ async def _cluster(options: Options, world: World, remembered: Memory | None) ->
     except Unavailable:
         if remembered is None:
             raise
-        return remembered, remembered.leases, "memory: the store does not answer"
+        return remembered, None
     finally:
         store.close()
-    own = None if remembered is None else remembered.own
-    return Memory(net_conf=text, own=own), listing.leases, "store"
+    return replace(remembered, net_conf=text) if remembered is not None else Memory(net_conf=text), listing
 
 
-def _own(options: Options, inputs: Inputs, leases: tuple[Lease, ...], remembered: Memory) -> tuple[Lease, str]:
+def _own(
+    inputs: Inputs, previous: Previous, listing: Listing | None, remembered: Memory
+) -> tuple[Lease, tuple[Lease, ...], str]:
+    """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
+    if listing is None and remembered.own is not None:
+        return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
     attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
-    previous = host.previous_subnets(options)
+    mine = None if listing is None else unchanged(remembered.own, listing)
     choice = choose(
         inputs.netconf,
-        Present(leases=leases),
+        Present(leases=remembered.leases) if listing is None else present(listing),
         attrs=attrs,
-        recorded=None if remembered.own is None else remembered.own.lease.id,
+        recorded=None if mine is None else mine.lease.id,
         previous=(previous.subnet_v4, previous.subnet_v6),
         pick=lambda _: 0,
     )
     if choice.reuse is not None:
-        return choice.reuse, f"our lease is {choice.reuse.id}"
+        return choice.reuse, choice.stale, f"our lease is {choice.reuse.id}"
     own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=attrs)
     nets = ", ".join(str(net) for net in own.subnets)
-    return own, f"we have no lease; planned with {nets}, the daemon picks one at random"
+    return own, choice.stale, f"we have no lease; planned with {nets}, the daemon picks one at random"
 
 
 async def _rules(inputs: Inputs) -> tuple[Objects, Objects]:
