@@ -34,8 +34,8 @@ def program() -> Path:
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client with limits of a second."""
-    limits = [f"-D{name}_SECONDS=1" for name in ("SEND", "BEGIN", "ANSWER")]
+    """The client with limits of seconds."""
+    limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DANSWER_SECONDS=4"]
     return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
 
 
@@ -298,7 +298,7 @@ class TestFallback:
 
 
 class TestLimits:
-    """What the daemon keeps waiting: nothing waits for ever. The limits are a second here."""
+    """What the daemon keeps waiting: nothing waits for ever. The limits are seconds here."""
 
     @pytest.fixture
     def impatient(self, bin_dir: Path, hasty: Path) -> Path:
@@ -349,7 +349,16 @@ class TestLimits:
 
         with server(tmp_path / "sock", serve) as env:
             message = error(run(impatient, b"{}", **env, CNI_COMMAND=command))
-        assert f"weftd has begun {command} and not answered for 1 s: {then}" in message
+        assert f"weftd has begun {command} and not answered for 4 s: {then}" in message
+
+    def test_an_answer_may_take_longer_than_the_beginning(self, impatient: Path, tmp_path: Path):
+        def serve(connection: socket.socket) -> None:
+            answering()(connection)
+            threading.Event().wait(1.5)
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(impatient, b"{}", **env).stdout == b"fine"
 
     def test_a_delegates_answer_that_nobody_reads(self, impatient: Path, tmp_path: Path):
         (tmp_path / "loud").write_text("#!/bin/sh\nexec /usr/bin/head -c 900000 /dev/zero\n")
