@@ -8,10 +8,11 @@ Operators: comparisons and their bounds, `and` and `or`, an operand left out, `n
 numbers and flags, names and keys, arithmetic, a returned value, a call or an assignment made for its effect, `raise`,
 `continue` and `break`, a keyword argument left out.
 
-Left alone by rule, because no test should care: docstrings, annotations, text for people (whatever holds a space, and
-f-strings), arguments of loggers and of `Problem` but for its code, help of options, names of encodings, `__repr__` and
-`__str__`, `__all__`, blocks for type checkers, `assert_never`, options of classes and dataclasses, numbers with a point
-(they are seconds), and generated files.
+Left alone by rule, because no test should care: docstrings, annotations, text for people (whatever holds a space or a
+backtick, and f-strings), arguments of loggers and of `Problem` but for its code, help of options, names of encodings,
+`__repr__` and `__str__`, `__all__`, blocks for type checkers, `assert_never`, options of classes and dataclasses, how
+long is waited and how much is read at a time (numbers with a point, `timeout=`, constants named SECONDS, BYTES or
+CHUNK), and generated files.
 """
 
 import ast
@@ -45,6 +46,8 @@ _COMPUTED: Final[dict[type[ast.operator], type[ast.operator]]] = {
 }
 _TEXT_FOR_PEOPLE: Final = frozenset({"Problem", "assert_never", "cast", "TypeVar", "echo", "secho", "warn", "print"})
 _SHOWN: Final = frozenset({"help", "metavar", "show_default"})  # of options: text for people
+_WAITED: Final = frozenset({"timeout", "backlog"})
+_LIMITS: Final = re.compile(r"(SECONDS|BYTES|CHUNK)\Z")
 _ENCODINGS: Final = frozenset({"utf-8", "ascii"})  # a name with a ~ behind means the same
 _LOGGERS: Final = re.compile(r"(\A|\.)_?(log|logger|logging)\.\w+\Z")
 _TYPES: Final = frozenset({"list", "dict", "set", "frozenset", "tuple", "type", "int", "str", "bytes", "float", "bool"})
@@ -119,11 +122,11 @@ class _Changes:
         elif isinstance(node, ast.ClassDef | ast.Module):
             yield from _body(node)
         elif isinstance(node, ast.AnnAssign):
-            if node.value is not None:
+            if node.value is not None and not _LIMITS.search(_name(node.target)):
                 yield node.value
         elif isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
             yield from node.orelse
-        elif isinstance(node, ast.keyword) and node.arg in _SHOWN:
+        elif isinstance(node, ast.keyword) and node.arg in _SHOWN | _WAITED:
             return
         elif isinstance(node, ast.Call) and _for_people(node):
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "code")
@@ -162,7 +165,7 @@ class _Changes:
             yield node, "number", repr(value + 1)
             if value > 0:
                 yield node, "number", repr(value - 1)
-        elif isinstance(value, str) and value and not re.search(r"\s", value) and value not in _ENCODINGS:
+        elif isinstance(value, str) and value and not re.search(r"[\s`]", value) and value not in _ENCODINGS:
             yield node, "text", repr(value + "~")
         elif isinstance(value, bytes) and value:
             yield node, "text", repr(value + b"~")

@@ -33,7 +33,8 @@ ip link set lo up
 cd "$2"
 export TMPDIR=/media
 shift 2
-exec "$@"
+"$@" # this shell is init here, and ends whatever is left over when it goes
+exit $?
 """
 _APART: Final = (
     "setpriv",
