@@ -1,0 +1,80 @@
+"""When an object is looked at again: one alarm each, later after each refusal, less often when somebody fights us."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from tests.support import builders
+from weft.daemon.retries import Retries
+from weft.model.objects import Key, Route
+from weft.plan.fuse import BURST
+
+ROUTE = Route(dst=builders.subnet_v4(2), via=builders.public_v4(2), dev="eth0")
+ONE, TWO = ROUTE.key, ("link", "flannel.1")
+
+
+class Woken:
+    """Retries on a clock of the test's own, and what they woke."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.up = asyncio.Event()
+        self.now = 100.0
+        self.retries = Retries(self.wake, clock=lambda: self.now)
+
+    def wake(self, keys: Iterable[Key]) -> None:
+        self.keys += keys
+        self.up.set()
+
+    def pause(self, key: Key) -> float | None:
+        """Seconds until the alarm of an object, None if it has none."""
+        alarm = self.retries._alarms.get(key)
+        return None if alarm is None else round(alarm.when() - asyncio.get_running_loop().time())
+
+    def pauses(self, key: Key, *, urgent: bool, times: int) -> list[float | None]:
+        found = []
+        for _ in range(times):
+            self.retries.refused(key, urgent=urgent)
+            found.append(self.pause(key))
+        return found
+
+
+@pytest.mark.parametrize("urgent, pauses", [(False, [1, 2, 4, 8, 16, 32, 60, 60]), (True, [1, 2, 4, 4, 4, 4, 4, 4])])
+async def test_each_refusal_makes_the_next_pause_longer(urgent, pauses):
+    assert Woken().pauses(ONE, urgent=urgent, times=8) == pauses
+
+
+async def test_the_first_refusal_of_each_object_is_told():
+    woken = Woken()
+    assert [woken.retries.refused(key, urgent=False) for key in (ONE, ONE, TWO, ONE)] == [True, False, True, False]
+    woken.retries.settled(ONE)
+    assert woken.pause(ONE) is None
+    assert woken.pause(TWO) == 1
+    assert woken.retries.refused(ONE, urgent=False)
+    assert woken.pause(ONE) == 1
+    woken.retries.settled(("link", "never heard of"))
+
+
+async def test_an_alarm_takes_the_place_of_the_one_before_and_goes_off_once():
+    woken = Woken()
+    woken.retries.later(0, ONE)
+    woken.retries.later(3600, ONE)
+    woken.retries.later(0, TWO)
+    await asyncio.wait_for(woken.up.wait(), 5)
+    assert woken.keys == [TWO]
+    assert (woken.pause(ONE), woken.pause(TWO)) == (3600, None)
+
+
+async def test_a_fight_is_told_once_and_repairs_get_their_time(caplog):
+    woken = Woken()
+    assert all(woken.retries.may_repair(ROUTE, "ROUTE-001") for _ in range(BURST))
+    assert woken.pause(ONE) is None
+    assert not woken.retries.may_repair(ROUTE, "ROUTE-001")
+    assert not woken.retries.may_repair(ROUTE, "ROUTE-001")
+    assert woken.pause(ONE) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "ROUTE-001: someone keeps changing route 10.5.2.0/24 via 192.168.0.2 dev eth0; repairing it less often"
+    ]
+    woken.now += 3
+    assert woken.retries.may_repair(ROUTE, "ROUTE-001")
