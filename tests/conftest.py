@@ -9,6 +9,10 @@ import sys
 
 import pytest
 
+from tests.support import claims
+
+_FAULT = pytest.StashKey[str]()  # what is wrong with the claims of a test, which then fails
+
 
 def pytest_configure() -> None:
     # A signal that is ignored stays so in every program started from here: `nohup make test`, or a job of a script in
@@ -19,9 +23,17 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for marker in item.iter_markers("spec"):
-            item.user_properties.extend(("spec", str(name)) for name in marker.args)
+    cases = [claims.Case.of(item) for item in items]
+    for item, case in zip(items, cases, strict=True):
+        item.user_properties.extend(("spec", name) for name in case.ids)
+    faults = dict(claims.faults(cases))
+    for item, case in zip(items, cases, strict=True):
+        item.stash[_FAULT] = faults.get(case.test, "")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if fault := item.stash[_FAULT]:
+        pytest.fail(fault, pytrace=False)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

@@ -19,7 +19,7 @@ from weft.cluster.etcd.store import EtcdStore
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=["debian", "wheel"])
+@pytest.fixture(scope="session", params=support.VERSIONS)
 def server(request, tmp_path_factory) -> Iterator[Etcd]:
     """A running etcd of either version, which must stay running."""
     etcd = Etcd(tmp_path_factory.mktemp("etcd"), getattr(support, request.param)()).start()

@@ -7,6 +7,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 import pytest
 
+from tests.support.etcd import VERSIONS
 from tests.support.store import First, attrs, netconf, soon, value
 from weft.cluster.etcd import listing as listing_module
 from weft.cluster.etcd.client import Client, CompactedError
@@ -17,7 +18,11 @@ ONE = {"first": "10.3.7.0", "last": "10.3.7.0"}  # room for one node
 
 
 @pytest.mark.spec(
-    "flannel.md 11.5/acquire", "flannel.md §4.3/1-list", "flannel.md §4.3/4-allocate", "flannel.md §4.3/5-create"
+    "flannel.md 11.5/acquire",
+    "flannel.md §4.3/1-list",
+    "flannel.md §4.3/4-allocate",
+    "flannel.md §4.3/5-create",
+    cases=VERSIONS,
 )
 async def test_takes_a_free_subnet_and_writes_it_as_upstream_does(server, make_store, prefix):
     for third in (1, 2, 4, 5, 31):
@@ -35,7 +40,9 @@ async def test_takes_a_free_subnet_and_writes_it_as_upstream_does(server, make_s
     assert not own.reservation
 
 
-@pytest.mark.spec("flannel.md 11.5/acquire-again", "flannel.md §4.3/2-public-ip-reuse", "flannel.md §4.4/rewrite")
+@pytest.mark.spec(
+    "flannel.md 11.5/acquire-again", "flannel.md §4.3/2-public-ip-reuse", "flannel.md §4.4/rewrite", cases=VERSIONS
+)
 async def test_takes_its_lease_again_by_its_address(server, make_store):
     own = await make_store(server.url).acquire(netconf(), attrs())
     again = await make_store(server.url).acquire(netconf(), attrs(mac="02:00:00:00:00:01"))
@@ -66,7 +73,7 @@ async def test_a_recorded_lease_that_ran_out_is_granted_anew(server, make_store,
     assert server.ttl(again.etcd_lease)[1] == 86400
 
 
-@pytest.mark.spec("flannel.md 11.5/previous-subnet", "flannel.md §4.3/3-previous-subnet")
+@pytest.mark.spec("flannel.md 11.5/previous-subnet", "flannel.md §4.3/3-previous-subnet", cases=VERSIONS)
 async def test_takes_the_previous_subnet(server, make_store):
     own = await make_store(server.url).acquire(netconf(), attrs(), previous=(IPv4Network("10.3.6.0/24"), None))
     assert own.lease.v4 == IPv4Network("10.3.6.0/24")
@@ -88,7 +95,7 @@ async def test_leaves_a_network_that_is_no_more(server, make_store, prefix):
     assert own.lease.id != moved.lease.id
 
 
-@pytest.mark.spec("flannel.md 11.5/no-config", "flannel.md §4.2/config-key")
+@pytest.mark.spec("flannel.md 11.5/no-config", "flannel.md §4.2/config-key", cases=VERSIONS)
 async def test_config_is_read_and_its_absence_said(server, make_store, prefix):
     store = make_store(server.url)
     with pytest.raises(Unavailable) as raised:
@@ -200,14 +207,14 @@ async def test_what_nobody_can_read_still_takes_its_subnet(server, make_store, p
         await store.acquire(netconf(**ONE), attrs())
 
 
-@pytest.mark.spec("flannel.md §4.8/dual-stack", "flannel.md §4.2/dual-key")
+@pytest.mark.spec("flannel.md §4.8/dual-stack", "flannel.md §4.2/dual-key", cases=VERSIONS)
 async def test_dual_stack(server, make_store, prefix):
     own = await make_store(server.url, chance=First()).acquire(netconf(v6=True), attrs(v6="fd01::4"))
     assert own.lease.id == "10.3.1.0-24&fc00:0:0:1::-64"
     assert server.get(f"{prefix}/subnets/{own.lease.id}").value == '{"PublicIP":"1.2.3.4","PublicIPv6":"fd01::4"}'
 
 
-@pytest.mark.spec("flannel.md §4.8/v6-only", "flannel.md §4.2/v6-only-key")
+@pytest.mark.spec("flannel.md §4.8/v6-only", "flannel.md §4.2/v6-only-key", cases=VERSIONS)
 async def test_v6_only(server, make_store, prefix):
     only6 = netconf(None, v6=True)
     own = await make_store(server.url, chance=First()).acquire(only6, attrs("", v6="fd01::4"))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.etcd import VERSIONS
 from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
 from weft.cluster.etcd.client import CompactedError
 from weft.cluster.etcd.keep import Keeper
@@ -40,6 +41,7 @@ def ends(event):
     "flannel.md §4.6/own-key-add",
     "flannel.md §4.6/own-key-delete",
     "flannel.md §4.6/renewal-time",
+    cases=VERSIONS,
 )
 async def test_held_renewed_deleted(server, make_store, prefix):
     store = make_store(server.url)
@@ -61,7 +63,7 @@ async def test_held_renewed_deleted(server, make_store, prefix):
     assert again.lease.v4 == own.lease.v4  # in place, without a restart
 
 
-@pytest.mark.spec("flannel.md 11.5/renewal", "flannel.md §4.6/renewal-time", "flannel.md §4.4/rewrite")
+@pytest.mark.spec("flannel.md 11.5/renewal", "flannel.md §4.6/renewal-time", "flannel.md §4.4/rewrite", cases="wheel")
 @ONE_VERSION
 async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_store, prefix):
     store = make_store(server.url)

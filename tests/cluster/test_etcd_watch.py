@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.etcd import Etcd, start_cluster, wheel
+from tests.support.etcd import VERSIONS, Etcd, start_cluster, wheel
 from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
@@ -45,7 +45,9 @@ async def watching(store: EtcdStore, listing=None):
 # --- what happens in peace
 
 
-@pytest.mark.spec("flannel.md 11.5/watch-own", "flannel.md §4.7/1-snapshot", "flannel.md §4.7/own-subnet-dropped")
+@pytest.mark.spec(
+    "flannel.md 11.5/watch-own", "flannel.md §4.7/1-snapshot", "flannel.md §4.7/own-subnet-dropped", cases=VERSIONS
+)
 async def test_own_lease_is_no_event(server, make_store, prefix):
     store = make_store(server.url)
     own = await store.acquire(netconf(), attrs())
@@ -97,7 +99,9 @@ async def test_a_lease_listed_before_we_took_it_is_withdrawn(server, make_store,
         assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
 
 
-@pytest.mark.spec("flannel.md 11.5/watch-added", "flannel.md §4.7/2-watch-from-next", "flannel.md §4.7/3-events")
+@pytest.mark.spec(
+    "flannel.md 11.5/watch-added", "flannel.md §4.7/2-watch-from-next", "flannel.md §4.7/3-events", cases=VERSIONS
+)
 async def test_a_created_key_is_one_put_in_one_event(server, make_store, prefix):
     store = make_store(server.url)
     async with watching(store) as events:
@@ -132,7 +136,8 @@ async def test_a_listing_made_earlier_is_gone_on_from(server, make_store, prefix
         assert [each.id for each in (await soon(anext(events))).put] == ["10.3.2.0-24"]
 
 
-@pytest.mark.spec("flannel.md §4.7/malformed-costs-its-peer", "flannel.md §4.2/readers")
+@pytest.mark.spec("flannel.md §4.7/malformed-costs-its-peer")
+@pytest.mark.spec("flannel.md §4.2/readers", cases="*PublicIP*")
 @pytest.mark.parametrize(
     "name, text",
     [
@@ -264,7 +269,10 @@ async def test_a_quick_restart_is_not_even_mentioned(server, make_store, make_pr
 
 
 @pytest.mark.spec(
-    "flannel.md 11.5/watch-compacted", "flannel.md §4.7/5-compaction", "flannel.md §4.7/snapshot-attributes"
+    "flannel.md 11.5/watch-compacted",
+    "flannel.md §4.7/5-compaction",
+    "flannel.md §4.7/snapshot-attributes",
+    cases=VERSIONS,
 )
 async def test_a_watch_from_below_the_compaction_lists_again(server, make_store, prefix):
     store = make_store(server.url)

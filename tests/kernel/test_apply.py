@@ -54,8 +54,10 @@ def peers(count: int) -> list[Object]:
     return things
 
 
-@pytest.mark.spec("flannel.md §6.2/peer-v4", "flannel.md §6.2/device-address", "flannel.md §6.2/accept-ra")
-@pytest.mark.spec("flannel.md §6.2/peer-v6")
+@pytest.mark.spec("flannel.md §6.2/device-address")
+@pytest.mark.spec("flannel.md §6.2/peer-v4", cases="4-24")
+@pytest.mark.spec("flannel.md §6.2/peer-v6", cases="6-64")
+@pytest.mark.spec("flannel.md §6.2/accept-ra", cases=("4-24", "6-64"))
 @pytest.mark.parametrize("family, length", [(4, 24), (6, 64)])
 def test_a_peer_as_upstream_programs_it(netns: Netns, family: int, length: int) -> None:
     vtep, own, base = (VTEP, "10.1.1.0", "10.1.2.0") if family == 4 else (VTEP6, "fd01:1::", "fd01:2::")

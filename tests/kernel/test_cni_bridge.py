@@ -65,7 +65,9 @@ def ips_of(result):
     return [result[key]["ip"] for key in ("ip4", "ip6") if key in result]
 
 
-@pytest.mark.spec("cni.md B1", "cni.md B2", "cni.md B3")
+@pytest.mark.spec("cni.md B1", cases="v4-*")
+@pytest.mark.spec("cni.md B2", cases="v6-*")
+@pytest.mark.spec("cni.md B3", cases="both-*")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "ipam, expected",
@@ -152,13 +154,15 @@ def test_a_bridge_that_is_there_is_used(site, pod):
     assert result["interfaces"][0]["mac"] == links(site.host)["cni0"]["address"]
 
 
-@pytest.mark.spec("cni.md B12", "cni.md B13")
+@pytest.mark.spec("cni.md B12", cases="v4")
+@pytest.mark.spec("cni.md B13", cases="v6")
 @pytest.mark.parametrize(
     "present, subnet, wanted",
     [
         ("10.0.0.1/8", "10.1.0.0/16", "10.1.0.1/16"),
         ("2001:db8:1::1/48", "2001:db8:1:2::/64", "2001:db8:1:2::1/64"),
     ],
+    ids=["v4", "v6"],
 )
 def test_another_address_is_in_the_way(site, pod, present, subnet, wanted):
     site.host.bridge("cni0", present)

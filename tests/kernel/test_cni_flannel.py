@@ -50,16 +50,17 @@ def delete(site, conf, pod=None, **more):
     return site.call("flannel", "DEL", conf, container=pod, **more)
 
 
+@pytest.mark.spec("flannel.md 11.12/all")
+@pytest.mark.spec("flannel.md §10.1/versions", cases="both-*")
 @pytest.mark.spec(
-    "flannel.md 11.12/all",
     "flannel.md §10.1/meta-plugin",
-    "flannel.md §10.1/versions",
     "flannel.md §10.2/name",
     "flannel.md §10.2/type",
+    "flannel.md §10.3/subnets",
     "flannel.md §10.4/run-delegate",
     "flannel.md §10.5/state-file",
     "flannel.md §10.6/del",
-    "flannel.md §10.3/subnets",
+    cases="*-1.0.0",
 )
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("env, count", [(V4, 1), (V6, 1), (V4 + V6, 2)], ids=["v4", "v6", "both"])

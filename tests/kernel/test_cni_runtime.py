@@ -76,7 +76,8 @@ class TestLoading:
         assert (len(found.network.plugins), found.network.disable_check) == (3, True)
         assert (found.path, found.broken) == (directory / "50-x.conflist", ())
 
-    @pytest.mark.spec("cni.md L2", "cni.md L3", "cni.md L4")
+    @pytest.mark.spec("cni.md L2", "cni.md L3", cases="conf")
+    @pytest.mark.spec("cni.md L4", cases="json")
     @pytest.mark.parametrize("ending", ["conf", "json"])
     def test_a_single_one_counts_where_no_list_has_the_name(self, directory, ending):
         put(directory / f"49-y.{ending}", '{"name": "some-list", "type": "one"}')
@@ -284,7 +285,8 @@ def test_check_of_what_the_cache_says(runtime, recording, results):
     assert recording.conf("prevResult")[0] == {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
 
 
-@pytest.mark.spec("cni.md X15", "cni.md X18")
+@pytest.mark.spec("cni.md X15")
+@pytest.mark.spec("cni.md X18", cases=("0.4.0", "1.1.0"))
 @pytest.mark.parametrize("version", ["0.4.0", "1.1.0"])
 def test_delete(runtime, recording, results, version):
     runtime.add(network(version=version), CONF)

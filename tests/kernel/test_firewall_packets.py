@@ -146,7 +146,8 @@ def search(request, tmp_path):
     return f"{tmp_path}:{SEARCH_PATH}"
 
 
-@pytest.mark.spec("flannel.md §8.1/rules", "flannel.md §8.5/postrtg")
+@pytest.mark.spec("flannel.md §8.1/rules", cases="iptables*")
+@pytest.mark.spec("flannel.md §8.5/postrtg", cases="nft-*")
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_is_masqueraded_and_who_is_not(kind, family, search):
@@ -172,7 +173,8 @@ def test_who_is_masqueraded_and_who_is_not(kind, family, search):
     in_network(family, kind, search, work)
 
 
-@pytest.mark.spec("flannel.md §8.5/postrtg", "flannel.md §8.1/rules")
+@pytest.mark.spec("flannel.md §8.1/rules", cases="*-iptables*")
+@pytest.mark.spec("flannel.md §8.5/postrtg", cases="*-nft")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mark, kept", [(0x4000, True), (0xC001, True), (0x8000, False), (0, False)])
 def test_what_kube_proxy_marked_is_left_to_it_whatever_else_the_mark_says(kind, mark, kept, search):
@@ -186,7 +188,8 @@ def test_what_kube_proxy_marked_is_left_to_it_whatever_else_the_mark_says(kind, 
     in_network(4, kind, search, work)
 
 
-@pytest.mark.spec("flannel.md §8.1/rules", "flannel.md §8.5/postrtg")
+@pytest.mark.spec("flannel.md §8.1/rules", cases="iptables*")
+@pytest.mark.spec("flannel.md §8.5/postrtg", cases="nft")
 @pytest.mark.parametrize("kind", KINDS)
 def test_multicast_keeps_its_sender(kind, search):
     def work(net):
@@ -232,7 +235,8 @@ def test_pods_are_forwarded_under_a_policy_of_drop_and_strangers_are_not(kind, f
     in_network(family, kind, search, work)
 
 
-@pytest.mark.spec("flannel.md §8.3/2-no-flush-window", "flannel.md §8.5/one-transaction")
+@pytest.mark.spec("flannel.md §8.3/2-no-flush-window", cases="iptables*")
+@pytest.mark.spec("flannel.md §8.5/one-transaction", cases="nft")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_packet_slips_through_while_rules_are_replaced(kind, search):
     """Better than upstream (Q-49). Each datagram has a port of its own: a new connection, which asks the rules."""

@@ -48,7 +48,8 @@ async def run_aside(*argv, stdin=""):
     assert process.returncode == 0, err
 
 
-@pytest.mark.spec("flannel.md §8.5/resync", "flannel.md §8.3/4-resync")
+@pytest.mark.spec("flannel.md §8.5/resync", cases="nft *")
+@pytest.mark.spec("flannel.md §8.3/4-resync", cases="iptables *")
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize(
     "kind, damage",

@@ -34,13 +34,10 @@ def assert_direct(running, family, peer, index):
     assert (route["gateway"], route["dev"]) == (peer["underlay"][index], "eth0")
 
 
-@pytest.mark.spec(
-    "flannel.md §6.2/peer-v4",
-    "flannel.md §6.2/peer-v6",
-    "flannel.md §6.2/peer-direct",
-    "flannel.md §6.2/DirectRouting",
-    "flannel.md §6.3/peer-added",
-)
+@pytest.mark.spec("flannel.md §6.2/peer-v4", cases=("vxlan-4", "vxlan-46"))
+@pytest.mark.spec("flannel.md §6.2/peer-v6", cases=("vxlan-6", "vxlan-46"))
+@pytest.mark.spec("flannel.md §6.2/peer-direct", "flannel.md §6.2/DirectRouting", cases="*irect*")
+@pytest.mark.spec("flannel.md §6.3/peer-added", cases="host-gw-*")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_everyone_reaches_everyone_with_their_own_address(backend, family, tmp_path):

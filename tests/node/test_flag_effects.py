@@ -18,7 +18,8 @@ def test_the_uplink_is_the_one_that_reaches_an_address(cluster: Cluster):
     node.says("lease .*, public IP 192.0.2.1$")
 
 
-@pytest.mark.spec("flannel.md §1.2/ip-masq-fully-random-disable", "flannel.md §1.2/ip-masq")
+@pytest.mark.spec("flannel.md §1.2/ip-masq-fully-random-disable")
+@pytest.mark.spec("flannel.md §1.2/ip-masq", cases=("iptables", "nft"))
 @pytest.mark.parametrize("kind", [{}, {"EnableNFTables": True}], ids=["iptables", "nft"])
 def test_masqueraded_ports_are_chosen_at_random_unless_that_is_switched_off(cluster: Cluster, kind):
     cluster.configure(VXLAN, kind)

@@ -108,7 +108,9 @@ def test_a_second_signal_kills_at_once(cluster: Cluster):
         assert node.wait() == -signal.SIGTERM
 
 
-@pytest.mark.spec("flannel.md §1.6/survives-exit", "flannel.md §3.2/kept-on-exit", "flannel.md §8.3/kept-at-shutdown")
+@pytest.mark.spec("flannel.md §1.6/survives-exit")
+@pytest.mark.spec("flannel.md §3.2/kept-on-exit", cases=("iptables", "nft"))
+@pytest.mark.spec("flannel.md §8.3/kept-at-shutdown", cases="iptables")
 @pytest.mark.parametrize("nftables", [False, True], ids=["iptables", "nft"])
 def test_all_that_pods_need_survives_the_daemon(cluster: Cluster, nftables):
     cluster.configure(VXLAN, EnableNFTables=nftables)

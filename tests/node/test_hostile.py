@@ -66,7 +66,8 @@ def plant(cluster: Cluster, node: Daemon) -> None:
     cluster.etcd.fill(pairs.items())
 
 
-@pytest.mark.spec("flannel.md §4.7/malformed-costs-its-peer", "flannel.md §4.2/recogniser")
+@pytest.mark.spec("flannel.md §4.7/malformed-costs-its-peer")
+@pytest.mark.spec("flannel.md §4.2/recogniser", cases=("at-start", "while-running"))
 @pytest.mark.parametrize("live", [False, True], ids=["at-start", "while-running"])
 def test_each_hostile_lease_is_named_and_changes_nothing(cluster: Cluster, live):
     cluster.configure(VXLAN, DUAL)

@@ -17,7 +17,8 @@ def links(node: Daemon) -> dict[str, int]:
     return {link["ifname"]: link["ifindex"] for link in node.netns.json("ip -j link show type vxlan")}
 
 
-@pytest.mark.spec("flannel.md §1.6/survives-exit", "flannel.md §6.2/device-reused", "flannel.md §8.3/2-no-flush-window")
+@pytest.mark.spec("flannel.md §1.6/survives-exit")
+@pytest.mark.spec("flannel.md §6.2/device-reused", "flannel.md §8.3/2-no-flush-window", cases="vxlan")
 @BACKENDS
 def test_a_restart_loses_no_packet(cluster: Cluster, backend):
     cluster.configure(backend, DUAL)

@@ -65,7 +65,9 @@ def test_rules_that_someone_removes_or_changes_are_put_back_and_named(cluster: C
     assert not node.lines("ERROR|someone keeps changing")
 
 
-@pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned", "flannel.md §8.4/iptables-cleaned")
+@pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned")
+@pytest.mark.spec("flannel.md §8.4/iptables-cleaned", cases="nft")
+@pytest.mark.spec("flannel.md §8.5/clean-up", cases="iptables")
 @KINDS
 def test_leftovers_of_the_other_kind_go(cluster: Cluster, kind):
     other = {"EnableNFTables": not kind}
@@ -86,7 +88,8 @@ def test_leftovers_of_the_other_kind_go(cluster: Cluster, kind):
         eventually(lambda: "FLANNEL-POSTRTG" not in node.netns.run("nft list ruleset"))
 
 
-@pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned", "flannel.md §8.3/5-binary-missing")
+@pytest.mark.spec("flannel.md §1.5/12-other-manager-cleaned")
+@pytest.mark.spec("flannel.md §8.3/5-binary-missing", cases=("iptables", "nft"))
 @KINDS
 def test_the_other_kinds_programs_are_not_needed(cluster: Cluster, kind):
     cluster.configure(VXLAN, kind)
@@ -146,7 +149,8 @@ def test_a_kernel_without_notices_costs_the_speed_of_repairs_alone(cluster: Clus
     assert "Traceback" not in node.log
 
 
-@pytest.mark.spec("flannel.md §8.3/1-recycle", "flannel.md §1.5/14-masquerade")
+@pytest.mark.spec("flannel.md §1.5/14-masquerade")
+@pytest.mark.spec("flannel.md §8.3/1-recycle", cases="iptables")
 @KINDS
 def test_rules_of_an_earlier_subnet_go_with_it(cluster: Cluster, kind):
     cluster.configure(VXLAN, kind)
@@ -161,7 +165,8 @@ def test_rules_of_an_earlier_subnet_go_with_it(cluster: Cluster, kind):
     assert str(old) not in rules(node)
 
 
-@pytest.mark.spec("flannel.md §8.1/rules", "flannel.md §8.5/postrtg")
+@pytest.mark.spec("flannel.md §8.1/rules", cases="iptables")
+@pytest.mark.spec("flannel.md §8.5/postrtg", cases="nft")
 @KINDS
 def test_pods_keep_their_address_inside_and_take_the_nodes_outside(cluster: Cluster, kind):
     cluster.configure(VXLAN, kind)

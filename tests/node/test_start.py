@@ -37,7 +37,9 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
     assert not node.state_dir.exists()
 
 
-@pytest.mark.spec("flannel.md §1.6/exit-1", "flannel.md §1.5/10-interface", "flannel.md §1.5/11-backend")
+@pytest.mark.spec("flannel.md §1.6/exit-1")
+@pytest.mark.spec("flannel.md §1.5/10-interface", cases="no-such-interface")
+@pytest.mark.spec("flannel.md §1.5/11-backend", cases="unknown-back-end")
 @pytest.mark.parametrize(
     "config, flags, problems",
     [
@@ -111,8 +113,9 @@ def test_it_waits_for_the_configuration_and_may_be_stopped_meanwhile(cluster: Cl
     assert node.stop() == 0
 
 
-@pytest.mark.spec("flannel.md §1.5/4-signals", "flannel.md §1.5/21-exit-0")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.spec("flannel.md §1.5/4-signals")
+@pytest.mark.spec("flannel.md §1.5/21-exit-0", cases="SIGTERM")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_ends_a_ready_daemon_with_0(cluster: Cluster, number):
     cluster.configure()
     node = cluster.node(1).start()
@@ -152,7 +155,8 @@ def test_the_subnet_of_the_subnet_file_is_asked_for_first(cluster: Cluster):
     assert list(cluster.leases()) == ["10.5.123.0-24"]
 
 
-@pytest.mark.spec("flannel.md §1.5/19-sd-notify", "flannel.md §1.4/notify-socket")
+@pytest.mark.spec("flannel.md §1.5/19-sd-notify")
+@pytest.mark.spec("flannel.md §1.4/notify-socket", cases=("path", "abstract"))
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
 def test_a_supervisor_is_told_once_when_all_is_ready(cluster: Cluster, tmp_path: Path, abstract):
     cluster.configure()

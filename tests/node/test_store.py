@@ -185,7 +185,8 @@ def test_a_subnet_that_was_given_away_meanwhile_is_replaced_and_that_is_said(own
     assert own_cluster.lease_of(node).key.endswith(f"{node.v4[0]}-24")
 
 
-@pytest.mark.spec("flannel.md §4.6/store-down-data-plane", "flannel.md §4.7/4-back-off")
+@pytest.mark.spec("flannel.md §4.6/store-down-data-plane")
+@pytest.mark.spec("flannel.md §4.7/4-back-off", cases=("vxlan", "host-gw"))
 @pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
 def test_pods_do_not_notice_that_the_store_is_away(own_cluster: Cluster, backend):
     own_cluster.configure(backend)

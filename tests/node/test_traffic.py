@@ -25,10 +25,12 @@ def cross(source: Daemon, target: Daemon) -> None:
     capture.close()
 
 
-@pytest.mark.spec(
-    "flannel.md §6.2/device", "flannel.md §6.2/peer-v4", "flannel.md §6.2/peer-v6", "flannel.md §4.8/dual-stack"
-)
-@pytest.mark.spec("flannel.md §4.8/v6-only", "flannel.md §6.2/device-address", "flannel.md §6.1/mtu-vxlan")
+@pytest.mark.spec("flannel.md §6.2/device")
+@pytest.mark.spec("flannel.md §6.2/peer-v4", cases="v4")
+@pytest.mark.spec("flannel.md §6.2/peer-v6", cases=("v6", "dual"))
+@pytest.mark.spec("flannel.md §4.8/dual-stack", cases="dual")
+@pytest.mark.spec("flannel.md §4.8/v6-only", cases="v6")
+@pytest.mark.spec("flannel.md §6.2/device-address", "flannel.md §6.1/mtu-vxlan", cases=("v4", "v6"))
 @pytest.mark.parametrize("family", [{}, DUAL, ONLY_V6], ids=["v4", "dual", "v6"])
 def test_pods_reach_each_other_over_vxlan(cluster: Cluster, family):
     cluster.configure(VXLAN, family)
@@ -48,7 +50,9 @@ def test_pods_reach_each_other_over_vxlan(cluster: Cluster, family):
     assert one.env["FLANNEL_MTU"] == ("1430" if family else "1450")
 
 
-@pytest.mark.spec("flannel.md §6.3/peer-added", "flannel.md §6.3/no-options", "flannel.md §6.1/mtu-host-gw")
+@pytest.mark.spec("flannel.md §6.3/peer-added")
+@pytest.mark.spec("flannel.md §6.3/no-options", cases="v4")
+@pytest.mark.spec("flannel.md §6.1/mtu-host-gw", cases=("v4", "v6"))
 @pytest.mark.parametrize("family", [{}, DUAL, ONLY_V6], ids=["v4", "dual", "v6"])
 def test_pods_reach_each_other_over_host_gw(cluster: Cluster, family):
     cluster.configure(HOST_GW, family)
@@ -62,7 +66,8 @@ def test_pods_reach_each_other_over_host_gw(cluster: Cluster, family):
         assert value == '{"PublicIP":"172.31.0.1","PublicIPv6":null,"BackendType":"host-gw"}'
 
 
-@pytest.mark.spec("flannel.md §6.2/DirectRouting", "flannel.md §6.2/peer-direct", "flannel.md §6.1/directly-reachable")
+@pytest.mark.spec("flannel.md §6.2/DirectRouting")
+@pytest.mark.spec("flannel.md §6.2/peer-direct", "flannel.md §6.1/directly-reachable", cases=("v4", "v6"))
 @pytest.mark.parametrize("family", [{}, DUAL, ONLY_V6], ids=["v4", "dual", "v6"])
 def test_direct_routing_tunnels_only_to_other_segments(cluster: Cluster, family):
     cluster.configure(VXLAN, family, Backend={"Type": "vxlan", "DirectRouting": True})

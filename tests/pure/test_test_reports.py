@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import report, speccoverage
+from tests.support import claims, report, speccoverage
+from tests.support.claims import Case, Claim
 
 PASSED = '<testcase file="tests/pure/test_a.py" name="test_a" time="0.5"><properties>{}</properties></testcase>'
 SKIPPED = '<testcase file="tests/a.py" name="test_b" time="0"><skipped message="no wireguard"/></testcase>'
@@ -58,3 +59,61 @@ def test_a_failed_test_or_stage_fails_the_run(folder):
 def test_a_run_without_tests_fails(folder):
     (folder / "required.txt").write_text("")
     assert run(folder) == 1
+
+
+@pytest.mark.parametrize("other", ["failure", "skipped"])
+def test_an_id_of_which_a_case_did_not_pass_is_unproved(folder, capsys, other):
+    case = passed("a.md 1/y").replace("</testcase>", f'<{other} message="no wireguard"/></testcase>')
+    assert run(folder, passed("a.md 1/x", "a.md 1/y"), case.replace("pure/test_a.py", "a.py")) == 1
+    assert "1 of 2 required ids proved\n  not proved: a.md 1/y" in capsys.readouterr().out
+
+
+def cases(*names: str, claims: tuple[Claim, ...]) -> list[Case]:
+    return [Case(test="t.py::t", case=name, claims=claims) for name in names]
+
+
+def test_a_claim_with_cases_is_theirs_alone():
+    claim = Claim(ids=("x", "y"), cases=("v6-*", "both"))
+    assert [case.ids for case in cases("v4-nft", "v6-nft", "both", claims=(claim,))] == [(), ("x", "y"), ("x", "y")]
+    [row] = cases("v4", claims=(Claim(ids=("z",)), claim))
+    assert row.ids == ("z",)
+
+
+def test_a_parametrised_test_claims_one_id_at_most_for_all_its_cases():
+    many = cases("v4", "v6", claims=(Claim(ids=("x",)), Claim(ids=("y",))))
+    assert list(claims.faults(many)) == [
+        ("t.py::t", "claims 2 ids for each case: say which cases prove which id (tests.support.claims)")
+    ]
+    assert list(claims.faults(cases("v4", "v6", claims=(Claim(ids=("x",)),)))) == []
+    assert list(claims.faults(cases("v4", "v6", claims=(Claim(ids=("x", "y"), cases=("v4",)),)))) == []
+    assert list(claims.faults([Case(test="t.py::t", case=None, claims=(Claim(ids=("x", "y")),))])) == []
+
+
+def test_cases_that_say_nothing_or_are_not_there_are_faults():
+    assert list(claims.faults(cases("v4", claims=(Claim(ids=("x",), cases=("*",)),)))) != []
+    assert list(claims.faults([Case(test="t.py::t", case=None, claims=(Claim(ids=("x",), cases=("v4",)),))])) != []
+    some = cases("v4", "v6", claims=(Claim(ids=("x",), cases=("v4", "v5")),))
+    assert list(claims.unmatched(some)) == ["t.py::t: no case is 'v5'"]
+
+
+def test_collected_tests_claim_as_their_marks_say():
+    """Of this file's own marks, as pytest has them."""
+
+    class Item:
+        nodeid = "t.py::t[v4-nft]"
+        marks = (
+            pytest.mark.spec("a").mark,
+            pytest.mark.spec("b", cases="v4-*").mark,
+            pytest.mark.spec("c", cases=("v6-*", "v5")).mark,
+        )
+
+        class callspec:  # noqa: N801 - pytest's name
+            id = "v4-nft"
+            marks = (pytest.mark.spec("a").mark,)
+
+        def iter_markers(self, _name: str) -> list[pytest.Mark]:
+            return list(self.marks)
+
+    case = Case.of(Item())
+    assert (case.test, case.case, case.own) == ("t.py::t", "v4-nft", ("a",))
+    assert case.ids == ("a", "b")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT_PASSWORD = "toor-4f1c"
+VERSIONS = ("debian", "wheel")  # functions of this module that give the programs of each
 
 
 @dataclass(frozen=True, slots=True)

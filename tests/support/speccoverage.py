@@ -1,7 +1,7 @@
 """Compares the specification ids that tests carry with those that tests/spec/required.txt asks for.
 
-A required id counts when a test that passed carries it: a skipped test proves nothing (tests.support.report).
-`make spec` asks less, and takes seconds: which ids no collected test carries.
+A required id counts when tests carry it and all of them passed: a case that failed or was skipped leaves it unproved
+(tests.support.report). `make spec` asks less, and takes seconds: which ids no collected test carries.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support import claims
 
 SHOWN = 40  # when a stage breaks, hundreds are unproved, and that is not the news
 REQUIRED = Path(__file__).parents[1] / "spec" / "required.txt"
@@ -45,26 +47,24 @@ def required(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def compare(wanted: Iterable[str], proved: Iterable[str]) -> Coverage:
-    """Compare what is required with what passed tests carry."""
-    wanted, seen = list(wanted), set(proved)
+def compare(wanted: Iterable[str], passed: Iterable[str], rest: Iterable[str] = ()) -> Coverage:
+    """Compare what is required with the ids of the tests that passed, and of the `rest`: those failed or skipped."""
+    wanted, passed, rest = list(wanted), set(passed), set(rest)
     return Coverage(
         required=len(wanted),
-        missing=tuple(name for name in wanted if name not in seen),
-        unknown=tuple(sorted(seen.difference(wanted))),
+        missing=tuple(name for name in wanted if name not in passed - rest),
+        unknown=tuple(sorted((passed | rest).difference(wanted))),
     )
 
 
 class _Collector:
-    """A pytest plugin that takes the ids of all collected tests."""
+    """A pytest plugin that takes what all collected tests claim."""
 
     def __init__(self) -> None:
-        self.ids: set[str] = set()
+        self.cases: list[claims.Case] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            for marker in item.iter_markers("spec"):
-                self.ids.update(marker.args)
+        self.cases = [claims.Case.of(item) for item in session.items]
 
 
 def main() -> int:
@@ -74,9 +74,12 @@ def main() -> int:
         code = pytest.main(["--collect-only", "-q"], plugins=[collector])
     if code != pytest.ExitCode.OK:
         print(said.getvalue())
-    coverage = compare(required(REQUIRED.read_text()), collector.ids)
+    coverage = compare(required(REQUIRED.read_text()), (name for case in collector.cases for name in case.ids))
     print(coverage)
-    return int(not coverage.complete)
+    faults = [f"{test}: {fault}" for test, fault in claims.faults(collector.cases)]
+    faults += claims.unmatched(collector.cases)
+    print(*faults, sep="\n", end="\n" if faults else "")
+    return int(bool(faults) or not coverage.complete)
 
 
 if __name__ == "__main__":

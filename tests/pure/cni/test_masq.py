@@ -18,7 +18,8 @@ GOLDEN = (
 )
 
 
-@pytest.mark.spec("cni.md G13", "cni.md G14")
+@pytest.mark.spec("cni.md G13", cases="test-*")
+@pytest.mark.spec("cni.md G14", cases="testalong*")
 @pytest.mark.parametrize(
     "network, container_id, chain",
     [

@@ -109,14 +109,16 @@ def test_the_recorded_key_is_ours_whatever_its_address():
     ]
 
 
-@pytest.mark.spec("flannel.md §4.3/3-previous-subnet", "flannel.md 11.5/previous-subnet")
+@pytest.mark.spec("flannel.md §4.3/3-previous-subnet")
+@pytest.mark.spec("flannel.md 11.5/previous-subnet", cases="between")
 @pytest.mark.parametrize("net", ["10.3.6.0/24", "10.3.25.0/24"], ids=["between", "the-last-there-is"])
 def test_takes_the_previous_subnet(net):
     previous = (IPv4Network(net), None)
     assert choose(conf(), Present(leases=LEASES), attrs=ME, previous=previous, pick=first).v4 == previous[0]
 
 
-@pytest.mark.spec("flannel.md §4.3/3-previous-subnet", "flannel.md 11.5/previous-subnet-outside")
+@pytest.mark.spec("flannel.md §4.3/3-previous-subnet")
+@pytest.mark.spec("flannel.md 11.5/previous-subnet-outside", cases="10.4.1.0/24")
 @pytest.mark.parametrize("net", ["10.4.1.0/24", "10.3.6.0/25", "10.3.2.0/24"])
 def test_previous_subnet_outside_of_another_length_or_taken_is_not_used(net):
     chosen = choose(conf(), Present(leases=LEASES), attrs=ME, previous=(IPv4Network(net), None), pick=first)

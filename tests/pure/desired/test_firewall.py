@@ -54,8 +54,9 @@ NFT_POSTRTG = {
 }
 
 
+@pytest.mark.spec("flannel.md 11.10/golden")
 @pytest.mark.spec(
-    "flannel.md §8.1/rules", "flannel.md §8.1/argument-order", "flannel.md 11.10/golden", "flannel.md 11.10/rule-count"
+    "flannel.md §8.1/rules", "flannel.md §8.1/argument-order", "flannel.md 11.10/rule-count", cases=("4", "6")
 )
 @pytest.mark.parametrize("family", [4, 6])
 def test_masquerade_rules_for_iptables_are_upstreams_word_for_word(family):
@@ -66,7 +67,8 @@ def test_masquerade_rules_for_iptables_are_upstreams_word_for_word(family):
     assert len(found.rules) + 1 == 7
 
 
-@pytest.mark.spec("flannel.md §8.2/rules", "flannel.md 11.10/golden")
+@pytest.mark.spec("flannel.md §8.2/rules")
+@pytest.mark.spec("flannel.md 11.10/golden", cases=("4-*", "6-*"))
 @pytest.mark.parametrize("family, cluster", [(4, "10.42.0.0/16"), (6, "fd00:10:244::/56")])
 def test_forward_rules_for_iptables_are_upstreams_word_for_word(family, cluster):
     found = chain("iptables", family, "FLANNEL-FWD")
@@ -78,7 +80,9 @@ def test_forward_rules_for_iptables_are_upstreams_word_for_word(family, cluster)
     assert found.jump == '-m comment --comment "flanneld forward" -j FLANNEL-FWD'
 
 
-@pytest.mark.spec("flannel.md §8.5/postrtg", "flannel.md 11.11/postrtg", "flannel.md 11.11/v6")
+@pytest.mark.spec("flannel.md §8.5/postrtg")
+@pytest.mark.spec("flannel.md 11.11/postrtg", cases="4")
+@pytest.mark.spec("flannel.md 11.11/v6", cases="6")
 @pytest.mark.parametrize("family", [4, 6])
 def test_masquerade_rules_for_nft_mean_what_the_iptables_rules_mean(family):
     """Better than upstream: rule 1 looks at one bit of the mark (Q-52), rule 4 at our own pods (Q-51)."""
@@ -88,7 +92,9 @@ def test_masquerade_rules_for_nft_mean_what_the_iptables_rules_mean(family):
     assert found.comment == "chain to manage traffic masquerading by flannel"
 
 
-@pytest.mark.spec("flannel.md §8.5/forward", "flannel.md 11.11/forward", "flannel.md 11.11/v6")
+@pytest.mark.spec("flannel.md §8.5/forward")
+@pytest.mark.spec("flannel.md 11.11/forward", cases="4-*")
+@pytest.mark.spec("flannel.md 11.11/v6", cases="6-*")
 @pytest.mark.parametrize("family, word, cluster", [(4, "ip", "10.42.0.0/16"), (6, "ip6", "fd00:10:244::/56")])
 def test_forward_rules_for_nft(family, word, cluster):
     found = chain("nft", family, "forward")
@@ -106,7 +112,8 @@ def test_ports_are_not_randomised_fully_when_that_is_switched_off_or_impossible(
     assert len([rule for rule in chain(kind, 4, name).rules if "random" in rule]) == 2
 
 
-@pytest.mark.spec("flannel.md §8/families", "flannel.md §8.5/tables")
+@pytest.mark.spec("flannel.md §8/families")
+@pytest.mark.spec("flannel.md §8.5/tables", cases="*-nft")
 @pytest.mark.parametrize("kind", ["iptables", "nft"])
 @pytest.mark.parametrize("families", [(4,), (6,), (4, 6)])
 def test_there_is_one_rule_set_for_each_family_with_a_network(kind, families):

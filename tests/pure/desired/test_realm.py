@@ -27,7 +27,8 @@ def test_another_daemons_device_and_what_sits_on_it_are_not(thing: Object):
     assert not Realm.of(vxlan, builders.inputs(1)).holds(thing)
 
 
-@pytest.mark.spec("flannel.md §6.1/v4-address-helper", "flannel.md §6.1/v6-address-helper")
+@pytest.mark.spec("flannel.md §6.1/v4-address-helper", cases=("ip0-True", "ip1-False"))
+@pytest.mark.spec("flannel.md §6.1/v6-address-helper", cases=("ip2-True", "ip3-False"))
 @pytest.mark.parametrize(
     "ip,held",
     [

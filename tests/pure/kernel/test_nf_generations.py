@@ -41,18 +41,27 @@ def generations(own):
     return Generations(own)
 
 
-@pytest.mark.spec("flannel.md §8.5/resync", "flannel.md §8.3/4-resync")
 @pytest.mark.parametrize(
     "message, key",
     [
-        (rule("flannel-ipv4", "postrtg"), NFT4),
-        (notice(NEWCHAIN, IPV4, text(1, "flannel-ipv4"), text(3, "anything")), NFT4),
-        (notice(NEWSETELEM, IPV4, text(1, "flannel-ipv4"), text(2, "a-set")), NFT4),
-        (rule("nat", "FLANNEL-POSTRTG"), IPTABLES4),
-        (rule("nat", "POSTROUTING"), IPTABLES4),
-        (rule("filter", "FORWARD", IPV6), IPTABLES6),
-        (notice(NEWCHAIN, IPV4, text(1, "filter"), text(3, "FLANNEL-FWD")), IPTABLES4),
-        (notice(NEWTABLE, IPV4, text(1, "nat")), IPTABLES4),
+        *(
+            pytest.param(message, NFT4, marks=pytest.mark.spec("flannel.md §8.5/resync"))
+            for message in (
+                rule("flannel-ipv4", "postrtg"),
+                notice(NEWCHAIN, IPV4, text(1, "flannel-ipv4"), text(3, "anything")),
+                notice(NEWSETELEM, IPV4, text(1, "flannel-ipv4"), text(2, "a-set")),
+            )
+        ),
+        *(
+            pytest.param(message, key, marks=pytest.mark.spec("flannel.md §8.3/4-resync"))
+            for message, key in (
+                (rule("nat", "FLANNEL-POSTRTG"), IPTABLES4),
+                (rule("nat", "POSTROUTING"), IPTABLES4),
+                (rule("filter", "FORWARD", IPV6), IPTABLES6),
+                (notice(NEWCHAIN, IPV4, text(1, "filter"), text(3, "FLANNEL-FWD")), IPTABLES4),
+                (notice(NEWTABLE, IPV4, text(1, "nat")), IPTABLES4),
+            )
+        ),
         (rule("nat", "KUBE-SERVICES"), None),
         (rule("nat", "PREROUTING"), None),
         (rule("mangle", "FORWARD"), None),

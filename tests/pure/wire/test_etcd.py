@@ -57,17 +57,24 @@ def test_empty_prefix_stays_relative():
 @pytest.mark.parametrize(
     "text, subnets",
     [
-        pytest.param("10.12.13.0-24", (v4("10.12.13.0/24"), None), marks=pytest.mark.spec("flannel.md 11.2/v4")),
+        pytest.param(
+            "10.12.13.0-24",
+            (v4("10.12.13.0/24"), None),
+            marks=pytest.mark.spec("flannel.md 11.2/v4", "flannel.md §4.2/v4-key"),
+        ),
         pytest.param(
             "10.12.13.0-24&fd00:12:13::-56",
             (v4("10.12.13.0/24"), v6("fd00:12:13::/56")),
-            marks=pytest.mark.spec("flannel.md 11.2/dual"),
+            marks=pytest.mark.spec("flannel.md 11.2/dual", "flannel.md §4.2/dual-key"),
         ),
         # 0.0.0.0-0 stands for "no IPv4"
-        pytest.param("0.0.0.0-0&fd00::-64", (None, v6("fd00::/64")), marks=pytest.mark.spec("flannel.md 11.2/v6-only")),
+        pytest.param(
+            "0.0.0.0-0&fd00::-64",
+            (None, v6("fd00::/64")),
+            marks=pytest.mark.spec("flannel.md 11.2/v6-only", "flannel.md §4.2/v6-only-key"),
+        ),
     ],
 )
-@pytest.mark.spec("flannel.md §4.2/v4-key", "flannel.md §4.2/dual-key", "flannel.md §4.2/v6-only-key")
 def test_key_round_trips(text, subnets):
     assert parse_id(text) == subnets
     assert lease_id(*subnets) == text
@@ -107,7 +114,7 @@ REJECTED = [
 ]
 
 
-@pytest.mark.spec("flannel.md 11.2/rejected", "flannel.md §4.2/recogniser")
+@pytest.mark.spec("flannel.md 11.2/rejected")
 @pytest.mark.parametrize("text", REJECTED)
 def test_no_subnet_is_rejected(text):
     with pytest.raises(PeerError, match="no subnet"):
@@ -212,8 +219,12 @@ VALUES = [
 ]
 
 
-@pytest.mark.spec("flannel.md §4.2/value-bytes", "flannel.md 11.5/value-bytes", "flannel.md 11.3/json")
-@pytest.mark.parametrize("value, attrs", VALUES)
+@pytest.mark.spec("flannel.md §4.2/value-bytes")
+@pytest.mark.spec("flannel.md 11.5/value-bytes", cases="public-ip")
+@pytest.mark.spec("flannel.md 11.3/json", cases=("public-ip", "v6-only"))
+@pytest.mark.parametrize(
+    "value, attrs", VALUES, ids=["public-ip", "vxlan", "dual", "wireguard", "host-gw", "v6-only", "escapes"]
+)
 def test_value_is_upstreams_byte_for_byte(value, attrs):
     assert encode_attrs(attrs) == value
     assert decode_attrs(value) == attrs
@@ -243,7 +254,8 @@ def test_value_is_read_as_upstream_reads_it(value, attrs):
     assert decode_attrs(value.encode()) == attrs
 
 
-@pytest.mark.spec("flannel.md §4.2/readers", "flannel.md 11.3/v6-as-v4")
+@pytest.mark.spec("flannel.md §4.2/readers")
+@pytest.mark.spec("flannel.md 11.3/v6-as-v4", cases='{"PublicIP":"2001:db8::1"}-*')
 @pytest.mark.parametrize(
     "value, seen",
     [
