@@ -3,13 +3,16 @@
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from struct import pack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_bytes, mostly
+from tests.support.reach import reached, reaches
 from weft.kernel import addr, codec, link, neigh, netlink, route, rule
 from weft.kernel.attributes import (
     Attributes,
@@ -27,6 +30,7 @@ from weft.kernel.attributes import (
 )
 from weft.model.net import Mac
 from weft.model.objects import Route
+from weft.model.reported import RuleInfo
 
 kinds = st.integers(0, 0x3FFF)
 
@@ -99,68 +103,62 @@ def test_the_last_attribute_may_lack_its_padding(value: bytes) -> None:
     assert find(data, 1, 8) is None
 
 
-@given(st.binary(max_size=200), st.integers(0, 8))
+ENCODED = st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=17)), min_size=1, max_size=6).map(
+    lambda pairs: b"".join(attribute(kind, value) for kind, value in pairs)
+)
+
+
+@reaches(read=0.08, malformed=0.05)
+@given(mostly(bent_bytes(ENCODED), st.binary(max_size=200)), st.integers(0, 8))
 def test_garbage(data: bytes, offset: int) -> None:
     try:
         found = parse(data, offset)
     except Malformed:
+        reached("malformed")
         return
+    if found:
+        reached("read")
     for kind in found:
         for ask in (found.number, found.network_number, found.text, found.ip, found.mac, found.nest):
-            survives(ask, kind)
-
-
-PARSERS: list[Callable[[bytes], Any]] = [
-    link.parse_link,
-    addr.parse_address,
-    route.parse_route,
-    neigh.parse_neighbour,
-    neigh.parse_fdb,
-    rule.parse_rule,
-    lambda data: codec.decode_route(data, {}),
-    lambda data: codec.decode_neighbour(data, "x"),
-    lambda data: codec.decode_fdb(data, "x"),
-    lambda data: list(netlink.messages_in(data)),
-    lambda data: list(parse_list(data)),
-]
-
-# Bytes that get past the first checks: a head of any content, and attributes with plausible lengths.
-well_formed = st.builds(
-    lambda head, inner: head + b"".join(attribute(kind, value) for kind, value in inner),
-    st.binary(min_size=8, max_size=16),
-    st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=24))),
-)
-
-
-@pytest.mark.parametrize("parser", PARSERS)
-@settings(deadline=None)  # how long an example takes is the machine's affair
-@given(data=st.one_of(st.binary(max_size=120), well_formed))
-def test_every_parser_survives_garbage(parser: Callable[[bytes], Any], data: bytes) -> None:
-    survives(parser, data)
-
-
-@pytest.mark.parametrize("parser", PARSERS)
-@settings(deadline=None)  # how long an example takes is the machine's affair
-@given(data=st.data())
-def test_every_parser_survives_a_damaged_message(parser: Callable[[bytes], Any], data: st.DataObject) -> None:
-    whole = bytearray(data.draw(st.sampled_from(MESSAGES)))
-    for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    survives(parser, bytes(whole[: data.draw(st.integers(0, len(whole)))]))
-
-
-def survives(parser: Callable[[Any], object], data: object) -> None:
-    with suppress(Malformed):
-        parser(data)
+            with suppress(Malformed):
+                ask(kind)
 
 
 MAC = Mac.parse("02:00:00:00:00:01")
 V4, V6 = IPv4Address("10.0.0.1"), IPv6Address("fd00::1")
-MESSAGES = [
-    link.create_vxlan("vx", vni=1, port=1, local=V6, parent=1, mac=MAC, mtu=1, learning=True, gbp=True).body,
-    link.create_veth("a", peer="b", mtu=1, mac=MAC, peer_mac=MAC, peer_netns_fd=3, up=True).body,
-    addr.add_address(1, V6, 64, replace=True, nodad=True).body,
-    neigh.add_neighbour(1, V4, MAC, protocol=165).body,
-    neigh.add_fdb(1, MAC, V6).body,
-    codec.encode(Route(dst=IPv4Network("10.0.0.0/8"), via=V6, dev="x", onlink=True), 1).body,
+NET4, NET6 = IPv4Network("10.0.0.0/8"), IPv6Network("fd00::/64")
+VTEP = link.create_vxlan("vx", vni=1, port=1, local=V6, parent=1, mac=MAC, mtu=1, learning=True, gbp=True).body
+VETH = link.create_veth("a", peer="b", mtu=1, mac=MAC, peer_mac=MAC, peer_netns_fd=3, up=True).body
+ROUTE = codec.encode(Route(dst=NET4, via=V6, dev="x", onlink=True), 1).body
+RULE = RuleInfo(family=6, priority=7, action=1, table=4711, src=NET6, dst=None, mark=1, mask=3, iif="a", protocol=165)
+NEIGHBOUR, FDB = neigh.add_neighbour(1, V4, MAC, protocol=165).body, neigh.add_fdb(1, MAC, V6).body
+
+# Each parser, and messages that it can read.
+PARSERS: list[tuple[Callable[[bytes], Any], list[bytes]]] = [
+    (link.parse_link, [VTEP, VETH]),
+    (link.index_and_name, [VTEP, VETH]),
+    (addr.parse_address, [addr.add_address(1, V6, 64, replace=True, nodad=True).body]),
+    (route.parse_route, [ROUTE, ROUTE + attribute(route.RTA_MULTIPATH, pack("=HBBi", 8, 4, 1, 3))]),
+    (neigh.parse_neighbour, [NEIGHBOUR]),
+    (neigh.parse_fdb, [FDB]),
+    (rule.parse_rule, [rule.add_rule(RULE).body]),
+    (lambda data: codec.decode_route(data, {}), [ROUTE]),
+    (lambda data: codec.decode_neighbour(data, "x"), [NEIGHBOUR]),
+    (lambda data: codec.decode_fdb(data, "x"), [FDB]),
+    (lambda data: list(netlink.messages_in(data)), [pack("=IHHII", 16 + len(FDB), 28, 0, 1, 0) + FDB]),
+    (lambda data: list(parse_list(data)), [attribute(1, b"abcd") + attribute(2, b"e")]),
 ]
+
+
+@pytest.mark.parametrize("parser, messages", PARSERS)
+@reaches(read=0.06, malformed=0.02)
+@given(data=st.data())
+def test_every_parser_reads_a_message_or_says_that_it_is_malformed(
+    parser: Callable[[bytes], Any], messages: list[bytes], data: st.DataObject
+) -> None:
+    parser(messages[0])
+    try:
+        parser(data.draw(mostly(bent_bytes(st.sampled_from(messages)), st.binary(max_size=120))))
+        reached("read")
+    except Malformed:
+        reached("malformed")
