@@ -13,7 +13,7 @@ from typing import Any, Final
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
 from weft.config.options import Options, Secret
-from weft.config.re2 import compile_re2
+from weft.config.re2 import Pattern, compile_re2
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
 
@@ -63,7 +63,7 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(_text, value))
-    return value.pattern if isinstance(value, re.Pattern) else str(value)
+    return value.pattern if isinstance(value, Pattern) else str(value)
 
 
 def _options(
@@ -145,7 +145,7 @@ def _with_scheme(endpoints: tuple[str, ...], scheme: str) -> tuple[str, ...]:
     return tuple(each if "://" in each else f"{scheme}://{each}" for each in endpoints)
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> Pattern:
     try:
         return compile_re2(text)
     except ValueError as error:

@@ -4,8 +4,8 @@ No defaults live here: the table in `weft.config.flagtable` has them. Nothing he
 """
 
 from ipaddress import IPv4Address, IPv6Address
-from re import Pattern
 
+from weft.config.re2 import Pattern
 from weft.model.net import Ip
 from weft.model.value import Value, field
 
@@ -42,7 +42,7 @@ class Options(Value):
     etcd_password: Secret | None
     etcd_password_file: str
     iface: tuple[str, ...]
-    iface_regex: tuple[Pattern[str], ...]
+    iface_regex: tuple[Pattern, ...]
     iface_can_reach: Ip | None
     subnet_file: str
     public_ip: IPv4Address | None

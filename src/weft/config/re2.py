@@ -1,159 +1,140 @@
-"""RE2 patterns, as flannel takes them for `--iface-regex`, compiled by Python's `re`.
+"""RE2 patterns, as flannel takes them for `--iface-regex` and tuning for its list, matched in linear time as there.
 
-The two dialects agree on most of what people write. This module translates what is only spelt differently and
-refuses what RE2 does not have, so that a pattern that works here also works on a node with upstream's daemon.
-It must not guess: what it cannot translate faithfully is an error (https://github.com/google/re2/wiki/Syntax).
+Python's `re` goes back and tries again, which may take for ever (`(a*)*$`). Here all ways through a pattern are
+followed at once, a character of the text at a time: the parts that may come next are a state, and what a character
+makes of a state is remembered, so that most steps are one look-up (Thompson 1968; https://swtch.com/~rsc/regexp).
 """
 
-import re
-from typing import Final
+from typing import Final, NamedTuple
 
-# RE2 refuses larger counts ("invalid repeat count").
-_MAX_REPEAT: Final = 1000
-_REPEAT = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
-_GROUP_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
-_GROUP_NAME = re.compile(r"\(\?P?<([A-Za-z_][A-Za-z0-9_]*)>")
-_HEX = re.compile(r"\\x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")
-_POSIX_CLASS = re.compile(r"\[:(\^?)([a-z]+):\]")
-_POSIX: Final = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "blank": r"\t ",
-    "digit": "0-9",
-    "lower": "a-z",
-    "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
-    "word": "0-9A-Za-z_",
-}
-# Letters that mean the same after a backslash in both dialects (with re.ASCII); `z` is spelt `Z` in Python.
-_SAME_ESCAPES: Final = "AabBdDfnrsStvwW"
-_SAME_ESCAPES_IN_CLASS: Final = "adDfnrsStvwW"
-# Characters that Python's `re` reads, or warns that it will read, as something else inside a class.
-_SPECIAL_IN_CLASS: Final = "[&|~"
+from weft.config.re2parse import Assert, Choice, Node, Repeat, Sequence, parse
+from weft.config.re2sets import PERL, Chars
+
+_MOST_PARTS: Final = 10_000  # a character of a text takes at most as many looks
+_MOST_REMEMBERED: Final = 100_000  # parts in states: some megabytes
+_WORD: Final = Chars(ranges=PERL["w"])
 
 
-def compile_re2(text: str) -> re.Pattern[str]:
-    """Compile an RE2 pattern; `ValueError` says what is wrong with it and, where it is so, that RE2 lacks it."""
-    translated = _Translator(text).run()
-    try:
-        return re.compile(translated, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"not a regular expression (RE2): {error}") from None
+class _State(NamedTuple):
+    """After some characters: what kind the last one was, and which parts may come next; "" is a text's end."""
+
+    last: str
+    parts: frozenset[int]
 
 
-class _Translator:
-    """One pass from left to right over one pattern."""
+_MATCHED: Final = _State("matched", frozenset())
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._out: list[str] = []
 
-    def run(self) -> str:
-        while self._at < len(self._text):
-            match self._text[self._at]:
-                case "\\":
-                    self._escape(_SAME_ESCAPES)
-                case "[":
-                    self._class()
-                case "(":
-                    self._group()
-                case "*" | "+" | "?":
-                    self._copy(1)
-                    self._after_repeat()
-                case "{":
-                    self._braces()
-                case _:
-                    self._copy(1)
-        return "".join(self._out)
+class Pattern:
+    """A pattern that was read, and what was learned of texts. Raises `ValueError` for one that is not RE2's."""
 
-    def _copy(self, count: int) -> None:
-        self._emit(self._text[self._at : self._at + count], count)
+    __slots__ = ("_parts", "_remembered", "_start", "_steps", "pattern")
 
-    def _emit(self, translated: str, count: int) -> None:
-        self._out.append(translated)
-        self._at += count
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        # A part is a set of characters or a place, with the part behind it; or several parts, one of which may come.
+        self._parts: list[tuple[Chars | Assert | None, tuple[int, ...]]] = [(None, ())]  # the first is the match
+        self._start = self._add_tree(parse(pattern), 0)
+        self._steps: dict[tuple[_State, str], _State] = {}
+        self._remembered = 0
 
-    def _escape(self, same: str) -> None:
-        letter = self._text[self._at + 1 : self._at + 2]
-        if not letter:
-            raise ValueError("the pattern ends in a single backslash")
-        if letter in "123456789":
-            raise ValueError(f"back-references (\\{letter}) do not exist in RE2")
-        if letter == "z" and same is _SAME_ESCAPES:
-            self._emit(r"\Z", 2)
-        elif letter == "x":
-            self._hex()
-        elif letter in same or letter == "0" or (letter.isascii() and not letter.isalnum()):
-            self._copy(2)
-        elif letter in "pPCQE":
-            raise ValueError(f"\\{letter} is RE2, but weft does not support it; write the characters out")
+    def __eq__(self, other: object) -> bool:
+        """Compare the texts of patterns."""
+        return isinstance(other, Pattern) and self.pattern == other.pattern
+
+    def __hash__(self) -> int:
+        return hash(self.pattern)
+
+    def search(self, text: str) -> bool:
+        """Tell whether the pattern matches somewhere in `text`."""
+        state = _State("", frozenset())
+        for letter in (*text, ""):
+            state = self._steps.get((state, letter)) or self._step(state, letter)
+            if state is _MATCHED:
+                return True
+        return False
+
+    def _step(self, state: _State, letter: str) -> _State:
+        """What `letter`, or the text's end, makes of a state; a match may begin anywhere."""
+        kind = _kind(letter)
+        near = self._reachable({*state.parts, self._start}, state.last, kind)
+        if 0 in near:
+            after = _MATCHED
         else:
-            raise ValueError(f"\\{letter} does not exist in RE2")
+            chars = (self._parts[each] for each in near)
+            ahead = (to for part, to in chars if letter and isinstance(part, Chars) and part.holds(letter))
+            after = _State(kind, frozenset(each for to in ahead for each in to))
+        if self._remembered > _MOST_REMEMBERED:
+            self._steps.clear()
+            self._remembered = 0
+        self._steps[state, letter] = after
+        self._remembered += 1 + len(after.parts)
+        return after
 
-    def _hex(self) -> None:
-        found = _HEX.match(self._text, self._at)
-        if found is None or int(found[1] or found[2], 16) > 0x10FFFF:
-            raise ValueError("\\x needs two hexadecimal digits, or up to six in braces (at most 10FFFF)")
-        self._emit(f"\\U{int(found[1] or found[2], 16):08x}", len(found[0]))
+    def _reachable(self, parts: set[int], last: str, kind: str) -> set[int]:
+        """These parts and all that come next without a character, between one of the kind `last` and one of `kind`."""
+        todo = list(parts)
+        while todo:
+            part, to = self._parts[todo.pop()]
+            if part is None or (isinstance(part, Assert) and _stands(part.kind, last, kind)):
+                todo += [each for each in to if each not in parts]
+                parts.update(to)
+        return parts
 
-    def _class(self) -> None:
-        # A `]` or `-` that comes first stands for itself, in both dialects; escaped, it cannot be misread.
-        self._copy(2 if self._text.startswith("[^", self._at) else 1)
-        if self._text.startswith(("]", "-"), self._at):
-            self._emit("\\" + self._text[self._at], 1)
-        while self._at < len(self._text):
-            letter = self._text[self._at]
-            posix = _POSIX_CLASS.match(self._text, self._at)
-            if letter == "]":
-                self._copy(1)
-                return
-            if posix is not None:
-                if posix[2] not in _POSIX or posix[1]:
-                    raise ValueError(f"weft does not know the character class {posix[0]}")
-                self._emit(_POSIX[posix[2]], len(posix[0]))
-            elif letter == "\\":
-                self._escape(_SAME_ESCAPES_IN_CLASS)
-            elif letter in _SPECIAL_IN_CLASS or (letter == "-" == self._out[-1]):
-                self._emit("\\" + letter, 1)
-            else:
-                self._copy(1)
-        raise ValueError("missing closing ]")
+    def _add(self, part: Chars | Assert | None, to: tuple[int, ...]) -> int:
+        if len(self._parts) > _MOST_PARTS:
+            raise ValueError(f"the pattern has more than {_MOST_PARTS} parts when its repeats are written out")
+        self._parts.append((part, to))
+        return len(self._parts) - 1
 
-    def _group(self) -> None:
-        if not self._text.startswith("(?", self._at):
-            self._copy(1)
-        elif (named := _GROUP_NAME.match(self._text, self._at)) is not None:
-            self._emit(f"(?P<{named[1]}>", len(named[0]))
-        elif (flags := _GROUP_FLAGS.match(self._text, self._at)) is not None:
-            self._flags(flags)
-        elif self._text.startswith(("(?=", "(?!", "(?<=", "(?<!"), self._at):
-            raise ValueError("look-around ((?=, (?!, (?<=, (?<!) does not exist in RE2")
-        elif self._text.startswith("(?P=", self._at):
-            raise ValueError("back-references ((?P=name)) do not exist in RE2")
+    def _add_tree(self, tree: Node, then: int) -> int:
+        """Add the parts of `tree`, behind which comes the part `then`; returns the first of them."""
+        match tree:
+            case Sequence(parts=parts):
+                for each in reversed(parts):
+                    then = self._add_tree(each, then)
+                return self._add(None, (then,))
+            case Choice(parts=parts):
+                return self._add(None, tuple([self._add_tree(each, then) for each in parts]))
+            case Repeat():
+                return self._add_repeat(tree, then)
+            case _:
+                return self._add(tree, (then,))
+
+    def _add_repeat(self, repeat: Repeat, then: int) -> int:
+        if repeat.high is None:
+            then = self._add(None, (then,))
+            self._parts[then] = (None, (*self._parts[then][1], self._add_tree(repeat.part, then)))
         else:
-            raise ValueError(f"{self._text[self._at : self._at + 3]} does not exist in RE2")
+            behind = then
+            for _ in range(repeat.high - repeat.low):
+                then = self._add(None, (behind, self._add_tree(repeat.part, then)))
+        for _ in range(repeat.low):
+            then = self._add_tree(repeat.part, then)
+        return then
 
-    def _flags(self, flags: re.Match[str]) -> None:
-        if unknown := set(flags[1] + (flags[2] or "")) - set("ims"):
-            raise ValueError(f"the flag {min(unknown)!r} of {flags[0]} is not one of i, m, s")
-        if flags[3] == ")" and (self._at or flags[2]):
-            raise ValueError(f"weft takes {flags[0]} only at the start, without '-'; write (?flags:…) around a part")
-        self._copy(len(flags[0]))
 
-    def _braces(self) -> None:
-        found = _REPEAT.match(self._text, self._at)
-        if found is None:
-            self._emit(r"\{", 1)  # RE2 takes a brace that is no repeat count as itself; Python reads `{,5}` as one
-            return
-        if any(int(count) > _MAX_REPEAT for count in found.groups() if count):
-            raise ValueError(f"{found[0]}: RE2 repeats at most {_MAX_REPEAT} times")
-        self._copy(len(found[0]))
-        self._after_repeat()
+def _kind(letter: str) -> str:
+    """The kind of a character as far as places between characters depend on it."""
+    if letter in ("", "\n"):
+        return letter
+    return "w" if _WORD.holds(letter) else "."
 
-    def _after_repeat(self) -> None:
-        """Refuse `a++`, `a**` and `a{2}+`: possessive in Python, errors in RE2; let the lazy `a+?` pass."""
-        if self._text.startswith("?", self._at):
-            self._copy(1)
-        if self._text.startswith(("*", "+", "?"), self._at):
-            raise ValueError("two repeat operators in a row do not exist in RE2")
+
+def _stands(place: str, last: str, kind: str) -> bool:
+    """Tell whether a place of `Assert` is between these two kinds of characters."""
+    match place:
+        case "A":
+            return last == ""
+        case "z":
+            return kind == ""
+        case "^":
+            return last in ("", "\n")
+        case "$":
+            return kind in ("", "\n")
+    return ((last == "w") is not (kind == "w")) is (place == "b")
+
+
+def compile_re2(text: str) -> Pattern:
+    """Read an RE2 pattern; `ValueError` says what is wrong with it and, where it is so, that RE2 lacks it."""
+    return Pattern(text)

@@ -4,13 +4,13 @@ A look-up finds an interface, with the addresses that finding it has settled, or
 here asks the kernel; the one answer that only the kernel has (`--iface-can-reach`) is passed in.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from weft.config.options import Options
+from weft.config.re2 import Pattern
 from weft.desired.inputs import Uplink
 from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Ip
@@ -172,7 +172,7 @@ def _by_address(question: Question, address: Ip) -> Found:
     return Found(link=link, v4=v4, v6=v6, not_others=f"does not have {address}")
 
 
-def _by_pattern(question: Question, pattern: re.Pattern[str]) -> Found:
+def _by_pattern(question: Question, pattern: Pattern) -> Found:
     for link in _candidates(question):
         # Each interface starts afresh: an address of another one must not leak into the result (Q-47).
         matched = {
