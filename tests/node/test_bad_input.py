@@ -183,7 +183,7 @@ def test_a_variable_that_cannot_be_ends_the_start_and_a_misspelt_one_is_said(clu
 
 
 PLACES = {
-    "state directory": (["--state-dir=/dev/null"], r"FLAG-001 --state-dir: /dev/null/.*: Not a directory; expected a"),
+    "state directory": (["--state-dir=/dev/null"], r"FLAG-001 --state-dir: /dev/null: Not a directory; expected a"),
     "CNI socket": (["--cni-socket=/proc/none/x"], r"FLAG-001 --cni-socket: /proc/none: .*; expected a socket in a"),
     "open directory": (["--cni-socket=/tmp/x.sock"], r"FLAG-001 --cni-socket: /tmp: a directory of uid 0, mode 1777"),
     "health address": (["--healthz-ip=192.0.2.3"], r"FLAG-001 --healthz-ip.*192.0.2.3:\d+ cannot be bound: Cannot"),
