@@ -2,12 +2,24 @@
 
 Gives programs that tests start the usual signals, whatever the run itself was told to ignore.
 Where coverage is measured, it is told which test runs: tests.mutants asks which tests ran a line.
+Properties draw other examples each run, in CI too, and do not judge how fast the machine is: there is no deadline, and
+no `too_slow` check, for both measure what other work on the machine does.
 """
 
 import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "weft",
+    settings.get_profile("default"),
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("weft")
 
 from tests.support import claims
 

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
@@ -64,7 +64,6 @@ def test_what_a_tunnelled_frame_says():
 BYTES = {name: bytes(frame) for name, (frame, _, _) in FRAMES.items()}
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(BYTES)), st.integers(0, 120), st.binary(max_size=8))
 def test_no_frame_is_too_short_or_too_odd(name, length, noise):
     data = bytearray(BYTES[name][:length])
@@ -72,7 +71,6 @@ def test_no_frame_is_too_short_or_too_odd(name, length, noise):
     decode.layers(bytes(data))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["eth0", "cni0", "veth1234"]), st.binary(min_size=1, max_size=99), st.booleans())

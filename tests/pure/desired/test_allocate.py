@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.config.netconf import HostGwOptions, NetConf, Pool
@@ -212,7 +212,6 @@ NETS = st.tuples(st.integers(0, 2**16 - 1), st.integers(17, 30)).map(
 )
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(st.lists(NETS, max_size=30), st.integers(0, 99))
 def test_a_chosen_subnet_is_in_range_and_overlaps_nothing(taken, index):
     present = Present(leases=[], unreadable=tuple(taken))

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.model.errors import PeerError
@@ -146,7 +146,6 @@ def test_what_no_node_could_use_is_rejected(text):
         parse_id(text)
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(st.text(alphabet="0123456789.-&abcdef:x/ \n", max_size=60) | st.text(max_size=40))
 def test_any_key_is_subnets_or_a_peer_error(text):
     try:
@@ -161,7 +160,6 @@ NETS4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(lambda pair
 NETS6 = st.tuples(st.integers(0, 2**128 - 1), st.integers(1, 127)).map(lambda pair: IPv6Network(pair, strict=False))
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(NETS4, NETS6 | st.none())
 def test_every_subnet_has_a_key_that_upstream_recognises(net, net6):
     text = lease_id(net, net6)
@@ -310,7 +308,6 @@ ATTRS = st.builds(
 )
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(ATTRS)
 def test_value_round_trips(attrs):
     value = encode_attrs(attrs)
@@ -326,7 +323,6 @@ HOSTILE = st.binary(max_size=200) | st.builds(
 )
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(st.text(max_size=30) | st.just("10.5.1.0-24"), HOSTILE, st.integers(0, 2**63 - 1))
 def test_any_entry_is_a_lease_or_a_peer_error(name, value, created):
     try:
@@ -357,7 +353,6 @@ def test_a_v6_net_is_empty_only_when_it_is_everything():
     assert parse_id("10.5.1.0-24&::-64")[1] == ip_network("::/64")
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(st.integers(0, 2**32 - 1))
 def test_quick_reading_of_ipv4_agrees_with_the_library(number):
     address = IPv4Address(number)
@@ -365,7 +360,6 @@ def test_quick_reading_of_ipv4_agrees_with_the_library(number):
     assert read == (address if number else None)
 
 
-@settings(deadline=None)  # other work on the machine is no failure
 @given(st.from_regex(r"\A[0-9. +_x]{5,16}\Z"))
 def test_quick_reading_of_ipv4_accepts_nothing_more(text):
     try:
