@@ -214,8 +214,20 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
 def test_every_flag_has_a_variable_and_a_field():
     assert {flag.field for flag in FLAGS} == set(Options.fields_) - {"help", "warnings"}
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
-    environ = {flag.variable: flag.default for flag in FLAGS if flag.default and flag.name != "version"}
-    assert parse_flags([], environ) == DEFAULTS
+    lines = [argument for name, _, argument, _ in ROWS if name != "version"]
+    lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]
+    lines += ["--state-dir=/s", "--cni-socket=/c"]
+    environ = {}
+    for line in lines:
+        name, _, value = line.removeprefix("--").partition("=")
+        environ["FLANNELD_" + name.upper().replace("-", "_")] = value or "true"
+    given, meant = parse_flags([], environ), parse_flags(lines, {})
+    # What this build lacks has no other value; the file of the password stands instead of the password.
+    others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file"}
+    assert {name for name in others if getattr(given, name) != getattr(DEFAULTS, name)} == others
+    assert {name for name in others if getattr(given, name) != getattr(meant, name)} == set()
+    by_file = {"FLANNELD_ETCD_USERNAME": "u", "FLANNELD_ETCD_PASSWORD_FILE": "/p"}
+    assert parse_flags([], by_file).etcd_password_file == "/p"
     options = parse_flags([], {"FLANNELD_IP_MASQ": "T", "FLANNELD_V": "0b11", "FLANNELD_SUBNET_FILE": "/x"})
     assert (options.ip_masq, options.v, options.subnet_file) == (True, 3, "/x")
 
