@@ -1,10 +1,13 @@
 """What flags do in a daemon that runs: read they are in tests/pure/config, obeyed here."""
 
+import json
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from tests.support.weftd import VXLAN, Cluster, eventually
+from tests.support.oldkernel import LEGACY
+from tests.support.weftd import DUAL, STORE, VXLAN, Cluster, eventually
 from weft.daemon.rights import KEPT
 
 
@@ -69,3 +72,135 @@ def test_only_the_rights_that_are_used_are_kept(cluster: Cluster):
         assert of["CapPrm"] == of["CapEff"] == mask & of["CapPrm"] != 0
         assert of["CapBnd"] == mask & of["CapBnd"]
         assert of["CapInh"] == of["CapAmb"] == 0
+
+
+@pytest.mark.spec("flannel.md §1.2/etcd-endpoints", "flannel.md §1.2/etcd-prefix")
+def test_the_store_is_the_endpoint_that_answers_and_its_keys_are_below_the_prefix(cluster: Cluster):
+    cluster.configure(Network="10.6.0.0/16", SubnetMin="10.6.0.0", SubnetMax="10.6.255.0")  # not the one that is meant
+    prefix = f"{cluster.prefix}/else/where"
+    cluster.etcd.put(f"{prefix}/config", json.dumps(VXLAN))
+    node = cluster.node(1).start(f"--etcd-endpoints=http://{STORE}:1,{cluster.etcd.url}", f"--etcd-prefix={prefix}")
+    [lease] = cluster.etcd.below(f"{prefix}/subnets/")
+    assert lease.key == f"{prefix}/subnets/{node.v4[0]}-24"
+    assert node.v4.subnet_of(IPv4Network("10.5.0.0/16"))
+    assert not cluster.leases()
+
+
+@pytest.mark.spec("flannel.md §1.2/iface", "flannel.md §1.2/iface-regex")
+def test_the_uplink_is_the_first_interface_that_a_name_an_address_or_a_pattern_finds(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    node.netns.bridge("other0", "192.0.2.1/24")
+    node.netns.bridge("other1", "192.0.3.1/24")
+    for flags, found in (
+        (["--iface=none0", "--iface=other1", "--iface=other0"], "192.0.3.1"),
+        (["--iface=none0", "--iface=192.0.2.1", "--iface=other1"], "192.0.2.1"),
+        (["--iface-regex=^wlan", "--iface-regex=^192[.]0[.]3", "--iface-regex=^other0$"], "192.0.3.1"),
+        (["--iface-regex=^192[.]0[.]3", "--iface=other0"], "192.0.2.1"),
+        (["--iface=none0", "--iface-regex=^oth.*0$"], "192.0.2.1"),
+    ):
+        node.start(*flags)
+        [lease] = cluster.leases().values()
+        assert json.loads(lease.value)["PublicIP"] == found, flags
+        assert f"local {found}" in node.ip("-d link show flannel.1"), flags
+        assert node.stop() == 0
+
+
+@pytest.mark.spec("flannel.md §1.2/public-ip", "flannel.md §1.2/public-ipv6")
+def test_other_nodes_are_told_the_public_addresses_and_send_there(cluster: Cluster):
+    cluster.configure(VXLAN, DUAL)
+    away = {"--public-ip": "192.0.2.9", "--public-ipv6": "2001:db8::9"}
+    node, other = cluster.node(1), cluster.node(2).start()
+    node.start(*(f"{flag}={ip}" for flag, ip in away.items()))
+    [lease] = [kv for kv in cluster.leases().values() if "192.0.2.9" in kv.value]
+    value = json.loads(lease.value)
+    assert (value["PublicIP"], value["PublicIPv6"]) == tuple(away.values())
+    for device, ip in (("flannel.1", "192.0.2.9"), ("flannel-v6.1", "2001:db8::9")):
+        other.sees(f"bridge fdb show dev {device}", f"dst {ip} self permanent")
+    assert "local 172.31.0.1" in node.ip("-d link show flannel.1")
+
+
+@pytest.mark.spec("flannel.md §1.2/subnet-file")
+def test_the_subnet_file_is_read_and_written_where_it_is_told(cluster: Cluster, tmp_path: Path):
+    cluster.configure()
+    node = cluster.node(1)
+    node.subnet_file = tmp_path / "else" / "where.env"
+    node.subnet_file.parent.mkdir()
+    node.subnet_file.write_text("FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.123.1/24\n")
+    node.start()
+    assert list(cluster.leases()) == ["10.5.123.0-24"]
+    assert node.env["FLANNEL_SUBNET"] == "10.5.123.1/24"
+    assert node.env["FLANNEL_MTU"] == "1450"
+
+
+@pytest.mark.spec("flannel.md §1.2/iptables-forward-rules", "flannel.md §1.2/ip-blackhole-route")
+def test_rules_of_forwarding_and_the_blackhole_are_there_as_they_are_asked_for(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    assert "-A FLANNEL-FWD" in node.netns.run("iptables-save -t filter")
+    assert "blackhole" not in node.ip("route")
+    node.stop()
+    node.start("--iptables-forward-rules=false", "--ip-blackhole-route")
+    eventually(lambda: "FLANNEL-FWD" not in node.netns.run("iptables-save -t filter"))
+    assert f"blackhole {node.v4}" in node.ip("route")
+
+
+@pytest.mark.spec("flannel.md §1.2/iptables-resync")
+def test_rules_of_which_the_kernel_gives_no_notice_are_looked_at_as_often_as_is_asked(cluster: Cluster):
+    cluster.configure()
+    often, rarely = cluster.node(1), cluster.node(2)
+    often.spawn("--ip-masq", "--iptables-resync=1", wrap=LEGACY).wait_ready()
+    rarely.spawn("--ip-masq", "--iptables-resync=3600", wrap=LEGACY).wait_ready()
+    flush = "iptables-legacy -t nat -F FLANNEL-POSTRTG"
+    rarely.netns.run(flush)
+    for _ in range(2):
+        often.netns.run(flush)
+        often.sees("iptables-legacy-save -t nat", "-A FLANNEL-POSTRTG", seconds=20)
+    assert "-A FLANNEL-POSTRTG" not in rarely.netns.run("iptables-legacy-save -t nat")
+
+
+@pytest.mark.spec("flannel.md §1.2/logging-stderr", "flannel.md §1.2/etcd-username-password")
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_a_password_opens_the_store_and_is_not_logged_and_the_log_is_on_standard_error(
+    own_cluster: Cluster, tmp_path: Path, by: str
+):
+    own_cluster.configure()
+    own_cluster.etcd.add_user("weft", "right-password", prefix=own_cluster.prefix)
+    own_cluster.etcd.enable_auth()
+    out = tmp_path / "out"
+    given = {"FLANNELD_ETCD_PASSWORD": "right-password"} if by == "variable" else {}
+    flags = [] if given else ["--etcd-password=right-password"]
+    node = own_cluster.node(1)
+    aside = ("sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(out))
+    node.spawn("--etcd-username=weft", "--v=1", *flags, env=given, wrap=aside).wait_ready()
+    node.says("INFO node: ready: ")
+    assert node.stop() == 0
+    assert out.read_text() == ""
+    assert "right-password" not in node.log
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param(flag, marks=pytest.mark.spec(f"flannel.md §1.2/{flag.partition('=')[0]}"))
+        for flag in (
+            "kube-subnet-mgr",
+            "kube-api-url=https://k:6443",
+            "kube-annotation-prefix=a.b",
+            "kubeconfig-file=k",
+            "net-config-path=n",
+            "set-node-network-unavailable=false",
+            "vmodule=a=1",
+            "log_backtrace_at=a:1",
+        )
+    ],
+)
+def test_what_this_build_lacks_ends_the_start_with_2_and_leaves_nothing(cluster: Cluster, flag: str):
+    node = cluster.node(1)
+    assert node.spawn(f"--{flag}").wait() == 2
+    name, _, value = flag.partition("=")
+    node.says(rf"FLAG-001 --{name}: not in this build")
+    variable = {"FLANNELD_" + name.upper().replace("-", "_"): value or "true"}
+    assert node.spawn(env=variable).wait() == 2
+    node.says(rf"FLAG-001 {next(iter(variable))}: not in this build")
+    assert not node.state_dir.exists()
