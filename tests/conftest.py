@@ -12,6 +12,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import claims
+
 settings.register_profile(
     "weft",
     settings.get_profile("default"),
@@ -20,8 +22,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("weft")
-
-from tests.support import claims
 
 _FAULT = pytest.StashKey[str]()  # what is wrong with the claims of a test, which then fails
 

@@ -60,4 +60,4 @@ def refuse_nfnetlink() -> None:
 
 if __name__ == "__main__":
     refuse_nfnetlink()
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606
