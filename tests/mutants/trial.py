@@ -91,26 +91,32 @@ class Copy:
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
         """The copy with one change, until the end."""
-        path = self.root / mutant.path
-        text = path.read_text()
+        path, program = self.root / mutant.path, self.root / "src/weft/cni/bin/weft-cni"
+        text, built = path.read_text(), program.read_bytes()
         self._write(path, mutant.apply(text))
         try:
+            if path.suffix == ".c":
+                program.unlink()
+                self._build(mutant)
             yield
         finally:
             self._write(path, text)
+            if path.suffix == ".c":
+                program.write_bytes(built)
+                program.chmod(0o755)
 
     def _write(self, path: Path, text: str) -> None:
         # A compiled module is known by the second and the size of its source, and both may be the same.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
         path.write_text(text)
-        if path.suffix in (".c", ".h"):
-            (self.root / "src/weft/cni/bin/weft-cni").unlink(missing_ok=True)
-            # A change may leave something unused, which is no error here.
-            tolerant = ("env", "MAKEFLAGS=CFLAGS_EXTRA=-Wno-error")
-            built = self.execute([*tolerant, _PYTHON, "-m", "weft.cni.build"], seconds=120)
-            if built.returncode:
-                raise SystemExit(f"mutants: {path.name} does not compile:\n{built.stderr}")
+
+    def _build(self, mutant: Mutant) -> None:
+        # A change may leave something unused, which is no error here.
+        tolerant = ("env", "MAKEFLAGS=CFLAGS_EXTRA=-Wno-error")
+        built = self.execute([*tolerant, _PYTHON, "-m", "weft.cni.build"], seconds=120)
+        if built.returncode:
+            raise SystemExit(f"mutants: {mutant} does not compile:\n{built.stderr}")
 
     def test(self, tests: Sequence[str], *, seconds: float, without: Sequence[str] = ()) -> Outcome:
         """Run tests until the first fails. A run that `seconds` end before that has passed."""
