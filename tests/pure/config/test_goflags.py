@@ -186,7 +186,7 @@ GOOD = st.sampled_from([f"--{flag.name}={flag.default}" for flag in FLAGS])
 WORDS = st.sampled_from([(flag.variable, flag.default) for flag in FLAGS])
 
 
-@reaches(options=0.15, refused=0.15)
+@reaches(options=0.1, refused=0.1)
 @given(
     argv=st.lists(mostly(GOOD, ODD), max_size=6),
     environ=mostly(
