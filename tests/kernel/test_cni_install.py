@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tests.support.cnidaemon import wait_for
 from weft import cli
 from weft.cni import build, conflist, install, plugins
+from weft.cni.directories import Directories
 from weft.model.errors import ConfigError
 from weft.wire import cnilist
 
@@ -21,6 +24,12 @@ LIST = "10-flannel.conflist"
 @pytest.fixture(autouse=True)
 def program():
     assert build.build()
+
+
+@pytest.fixture(autouse=True)
+def state_dir(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("WEFT_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 @pytest.fixture
@@ -126,7 +135,7 @@ def test_the_list_goes_before_the_plugins(weft, conf_dir, monkeypatch):
     monkeypatch.setattr(Path, "unlink", lambda self, **more: (gone.append(self.name), unlink(self, **more))[1])
     weft("uninstall")
     gone = [name for name in gone if not name.endswith(".new")]
-    assert (gone[0], gone[-2:]) == (LIST, [".weft-installed", ".weft-python"])
+    assert (gone[0], gone[-3:-1]) == (LIST, [".weft-installed", ".weft-python"])
 
 
 def test_a_network_of_others_stays(weft, bin_dir, conf_dir):
@@ -356,3 +365,83 @@ def test_what_is_installed_is_on_the_disk_before_and_after_it_gets_its_name(weft
         named = done.index(f"rename {name}")
         assert done[named - 1] == f"fsync .weft-{name}.new"
         assert f"fsync {directory.name}" in done[named:]
+
+
+class TestOtherDirectories:
+    """What `install` was told once, the other commands know."""
+
+    @pytest.fixture(autouse=True)
+    def no_variables(self, monkeypatch):
+        for variable in ("CNI_PATH", "NETCONFPATH"):
+            monkeypatch.delenv(variable, raising=False)
+
+    def versions(self, capfd, *options):
+        code = cli.run(["cni", "version", *options, "-o", "json", "cbr0"])
+        out, err = capfd.readouterr()
+        return {plugin["path"] for plugin in json.loads(out)["plugins"]} if code == 0 else err
+
+    @pytest.fixture
+    def bin_dir(self, tmp_path) -> Path:
+        return tmp_path / "other bin"
+
+    def test_commands_look_where_install_has_put_it(self, weft, bin_dir, capfd):
+        weft("install")
+        assert self.versions(capfd) == {f"{bin_dir}/flannel", f"{bin_dir}/portmap"}
+        assert cli.run(["cni", "install", "--check"]) == 0
+        assert cli.run(["cni", "install"]) == 0
+        assert f"{bin_dir}: " in capfd.readouterr().out
+        assert cli.run(["cni", "uninstall"]) == 0
+        assert not bin_dir.exists() or names(bin_dir) == []
+        assert "/opt/cni/bin" in str(Directories.known(os.environ))
+
+    @pytest.mark.parametrize("option", [True, False])
+    def test_what_a_command_is_told_wins(self, weft, tmp_path, capfd, monkeypatch, option):
+        weft("install")
+        shutil.copytree(tmp_path / "net.d", tmp_path / "nets")
+        if not option:
+            monkeypatch.setenv("CNI_PATH", str(tmp_path / "nowhere"))
+            monkeypatch.setenv("NETCONFPATH", str(tmp_path / "nets"))
+        options = ["--path", str(tmp_path / "nowhere"), "--net-dir", str(tmp_path / "nets")] if option else []
+        assert f"in path [{tmp_path / 'nowhere'}]" in self.versions(capfd, *options)
+        shutil.rmtree(tmp_path / "nets")
+        assert "no net configurations found in" in self.versions(capfd, *options)
+
+    def test_the_usual_directories_need_no_note(self, state_dir):
+        Directories(bin_dir=Path("/x"), conf_dir=Path("/y")).remember(os.environ, pytest.fail)
+        assert names(state_dir) == ["cni-directories.json"]
+        Directories().remember(os.environ, pytest.fail)
+        assert names(state_dir) == []
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda path: os.chown(path, 65534, 65534),
+            lambda path: path.write_text("{"),
+            lambda path: path.write_text("[]"),
+            lambda path: path.write_text("[" * 10_000),
+            lambda path: path.write_text('{"bin_dir": 3, "conf_dir": "/x"}'),
+            lambda path: path.write_text('{"bin_dir": "x", "conf_dir": "/x"}'),
+            lambda path: path.write_text('{"bin_dir": "/x"}'),
+            lambda path: path.unlink() or os.mkfifo(path),
+        ],
+    )
+    def test_a_note_that_is_not_ours_or_cannot_be_read_is_none(self, weft, state_dir, spoil):
+        weft("install")
+        spoil(state_dir / "cni-directories.json")
+        assert Directories.known(os.environ) == Directories()
+
+    def test_where_nothing_can_be_noted_plugins_are_installed_all_the_same(self, weft, tmp_path, bin_dir, conf_dir):
+        (tmp_path / "state").write_text("no directory")
+        code, _, err = weft("install")
+        assert (code, names(conf_dir)) == (0, [LIST])
+        assert err.endswith(f"tell `weft cni` each time --net-dir {conf_dir} --path '{bin_dir}'\n")
+
+    def test_the_hint_of_a_check_puts_plugins_just_there(self, weft, bin_dir, conf_dir, capfd):
+        conf_dir.mkdir()
+        (conf_dir / LIST).write_bytes(conflist.render())
+        err = weft("install", "--check")[2]
+        hint = shlex.split(err.splitlines()[0].partition("`")[2].rpartition("`")[0])
+        assert hint[0] == "weft"
+        assert cli.run(hint[1:]) == 0
+        capfd.readouterr()
+        assert weft("install", "--check")[0] == 0

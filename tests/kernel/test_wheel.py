@@ -51,7 +51,8 @@ def test_the_programs_run(environment):
     assert "cleanup" in run(environment, "weft", "--help")
 
 
-def test_install_puts_the_static_client_there_and_plugins_work(environment, tmp_path, make_netns):
+def test_install_puts_the_static_client_there_and_plugins_work(environment, tmp_path, make_netns, monkeypatch):
+    monkeypatch.setenv("WEFT_STATE_DIR", str(tmp_path / "state"))
     where = ["--bin-dir", str(tmp_path / "bin"), "--conf-dir", str(tmp_path / "net.d")]
     done = json.loads(run(environment, "weft", "cni", "install", *where, "-o", "json"))
     assert done["client"] is True

@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from weft.cni import byhand, handback, installcommands, runtimecache, runtimeconf
+from weft.cni import byhand, handback, installcommands, runtimecache
+from weft.cni.directories import Directories
 from weft.cni.runtime import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
@@ -37,16 +38,16 @@ def _network(command: Command) -> Command:
         click.option(
             "--net-dir",
             envvar="NETCONFPATH",
-            default=runtimeconf.DIRECTORY,
-            show_default=True,
+            default=lambda: Directories.known(os.environ).conf_dir,
+            show_default=f"install's, or {Directories().conf_dir}",
             type=click.Path(path_type=Path),
             help="Where networks are configured (NETCONFPATH).",
         ),
         click.option(
             "--path",
             envvar="CNI_PATH",
-            default=installcommands.DEFAULT_BIN_DIR,
-            show_default=True,
+            default=lambda: str(Directories.known(os.environ).bin_dir),
+            show_default=f"install's, or {Directories().bin_dir}",
             metavar="DIR[:DIR…]",
             help="Where plugins are (CNI_PATH).",
         ),

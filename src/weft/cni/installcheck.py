@@ -1,6 +1,7 @@
 """Whether a node has every plugin that its networks name: which program, of which version, speaking what (CNI-001)."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -51,7 +52,7 @@ def check(conf_dir: Path, bin_dir: Path) -> Report:
                 lines.append(_look(programs, line, network, problems))
             except CniError as error:
                 lines.append(line)
-                problems.append(_missing(line, str(error)))
+                problems.append(_missing(line, str(error), conf_dir, bin_dir))
     return Report(lines=tuple(lines), problems=tuple(problems))
 
 
@@ -89,6 +90,7 @@ def _look(programs: Programs, line: Line, network: NetworkList, problems: list[P
     return Line(network=line.network, file=line.file, plugin=line.plugin, path=path, version=version, speaks=speaks)
 
 
-def _missing(line: Line, seen: str) -> Problem:
-    hint = f"'weft cni install' puts weft's plugins there; another {line.plugin} has to come from where it was."
+def _missing(line: Line, seen: str, conf_dir: Path, bin_dir: Path) -> Problem:
+    there = shlex.join(["weft", "cni", "install", "--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir)])
+    hint = f"`{there}` puts weft's plugins there; another {line.plugin} has to come from where it was."
     return Problem(code="CNI-001", where=f"network {line.network} in {line.file}", seen=seen, hint=hint)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni import conflist, install, runtimeconf, state
+from weft.cni.directories import Directories
 from weft.cni.inventory import Inventory
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
@@ -18,13 +20,16 @@ from weft.wire.subnetenv import parse_for_cni
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DEFAULT_BIN_DIR: Final = "/opt/cni/bin"
 _PATH: Final = click.Path(path_type=Path, file_okay=False)
 OUTPUT: Final = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
 )
 BIN_DIR: Final = click.option(
-    "--bin-dir", default=DEFAULT_BIN_DIR, show_default=True, type=_PATH, help="Where the runtime finds plugins."
+    "--bin-dir",
+    default=lambda: Directories.known(os.environ).bin_dir,
+    show_default=f"as installed, or {Directories().bin_dir}",
+    type=_PATH,
+    help="Where the runtime finds plugins.",
 )
 STATE_DIR: Final = click.option(
     "--state-dir",
@@ -39,8 +44,8 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
 @BIN_DIR
 @click.option(
     "--conf-dir",
-    default=runtimeconf.DIRECTORY,
-    show_default=True,
+    default=lambda: Directories.known(os.environ).conf_dir,
+    show_default=f"as installed, or {Directories().conf_dir}",
     type=_PATH,
     help="Where the runtime finds networks.",
 )
@@ -59,7 +64,7 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
 
     Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
     of others under the same names are kept in .weft-replaced; `weft cni uninstall` puts them back. A list of others
-    under the same name stays.
+    under the same name stays. Other `weft cni` commands look where it was put.
 
     \b
       weft cni install
@@ -72,6 +77,7 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     installed = install.install(bin_dir.absolute())
     if wait:
         _wait_for(subnet_file, quiet=output == "json")
+    _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
     inventory = Inventory.read(bin_dir.absolute())
     path = conf_dir / conflist.NAME
     done = conflist.install(conf_dir, inventory)
@@ -93,6 +99,15 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     if first != path:
         lines.append(f"{first} comes first there: that is the network that runtimes use")
     report(output, data, "\n".join(lines))
+
+
+def _remember(chosen: Directories) -> None:
+    """Note for other commands what was chosen. Where nothing can be noted, in some containers, the plugins work."""
+    try:
+        chosen.remember(os.environ, lambda problem: click.echo(f"weft: {problem}", err=True))
+    except OSError as error:
+        where = shlex.join(["--net-dir", str(chosen.conf_dir), "--path", str(chosen.bin_dir)])
+        click.echo(f"not noted ({error}): tell `weft cni` each time {where}", err=True)
 
 
 _SAID: Final = {
@@ -150,6 +165,8 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
       weft cni uninstall
     """  # noqa: D301 - as above
     done = install.uninstall(Inventory.read(bin_dir.absolute()))
+    if Directories.known(os.environ).bin_dir == bin_dir.absolute():
+        _remember(Directories())
     report(output, {"done": done}, names(done) or f"nothing of weft is in {bin_dir}")
 
 
