@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import termios
 import threading
 from collections.abc import Callable
@@ -270,6 +271,16 @@ class TestFallback:
         os.close(directory)
         assert done.stdout == f"{tmp_path}\n".encode()
 
+    def test_an_input_that_breaks_off_is_not_taken_for_a_whole_one(self, bin_dir: Path, tmp_path: Path):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(b'{"cniVersion": "1.0.0"}')
+            theirs.setblocking(False)  # the first read gives something, the second an error
+            env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]}
+            done = subprocess.run([bin_dir / "bridge"], env=env, stdin=theirs, capture_output=True, check=False)
+        assert done.stdout == b"-I -m weft.cni bridge\n"
+        assert b"temporarily unavailable" in done.stderr
+
     @pytest.mark.parametrize(
         "make, problem",
         [
@@ -295,6 +306,94 @@ class TestFallback:
         message = error(run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "none")))
         assert problem in message
         assert str(bin_dir / ".weft-python") in message
+
+
+class TestInterpreter:
+    """Whoever can exchange what `.weft-python` names is root; nothing of it is looked at while a daemon answers."""
+
+    @pytest.fixture
+    def python(self, bin_dir: Path, tmp_path: Path) -> Path:
+        """An interpreter behind links: `way/link` leads to `a`, which has `b/python`."""
+        (tmp_path / "a" / "b").mkdir(parents=True)
+        shutil.copy2(bin_dir / "python", tmp_path / "a" / "b" / "python")
+        (tmp_path / "way").mkdir()
+        (tmp_path / "way" / "link").symlink_to("../way/../a")
+        (tmp_path / "absolute").symlink_to(tmp_path / "way" / "link" / "b")
+        self.name(bin_dir, tmp_path / "absolute" / "python")
+        return tmp_path / "absolute" / "python"
+
+    def name(self, bin_dir: Path, python: Path) -> None:
+        (bin_dir / ".weft-python").write_text(f"{python}\n")
+
+    def without(self, bin_dir: Path, tmp_path: Path) -> "subprocess.CompletedProcess[bytes]":
+        return run(bin_dir / "bridge", b"{}", WEFT_CNI_SOCKET=str(tmp_path / "none"))
+
+    @pytest.mark.usefixtures("python")
+    def test_of_root_all_the_way(self, bin_dir: Path, tmp_path: Path):
+        assert self.without(bin_dir, tmp_path).stdout == b"-I -m weft.cni bridge\n{}"
+
+    @pytest.mark.usefixtures("python")
+    @pytest.mark.parametrize("place", ["a/b/python", "a/b", "a", "way", "way/link", "absolute"])
+    def test_of_another_user_at_any_place(self, bin_dir: Path, tmp_path: Path, place: str):
+        os.chown(tmp_path / place, 65534, 65534, follow_symlinks=False)
+        message = error(self.without(bin_dir, tmp_path))
+        assert message.endswith(f"cannot be used: {tmp_path / place}: not owned by root")
+        assert f"{tmp_path}/absolute/python, named in {bin_dir}/.weft-python" in message
+
+    @pytest.mark.usefixtures("python")
+    @pytest.mark.parametrize("mode", [0o777, 0o775])
+    @pytest.mark.parametrize("place", ["a/b/python", "a/b", "a", "way"])
+    def test_that_others_may_write_to(self, bin_dir: Path, tmp_path: Path, place: str, mode: int):
+        (tmp_path / place).chmod(mode)
+        message = error(self.without(bin_dir, tmp_path))
+        assert message.endswith(f"cannot be used: {tmp_path / place}: writable by others than root")
+
+    @pytest.mark.usefixtures("python")
+    def test_the_sticky_bit_protects_what_is_in_a_directory_and_no_file(self, bin_dir: Path, tmp_path: Path):
+        (tmp_path / "a").chmod(0o1777)
+        assert self.without(bin_dir, tmp_path).stdout == b"-I -m weft.cni bridge\n{}"
+        (tmp_path / "a" / "b" / "python").chmod(0o1777)
+        assert "a/b/python: writable by others" in error(self.without(bin_dir, tmp_path))
+
+    @pytest.mark.usefixtures("python")
+    def test_nothing_is_looked_at_while_a_daemon_answers(self, bin_dir: Path, tmp_path: Path):
+        (tmp_path / "a").chmod(0o777)
+        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as env:
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"fine"
+
+    def test_links_without_end(self, bin_dir: Path, tmp_path: Path):
+        (tmp_path / "x").symlink_to("x")
+        self.name(bin_dir, tmp_path / "x")
+        assert "ymbolic link" in error(self.without(bin_dir, tmp_path))
+
+    @pytest.mark.parametrize("links, allowed", [(40, True), (41, False)])
+    def test_as_many_links_as_the_kernel_follows(self, bin_dir: Path, tmp_path: Path, links: int, allowed: bool):
+        (tmp_path / "link0").symlink_to(bin_dir / "python")
+        for number in range(1, links):
+            (tmp_path / f"link{number}").symlink_to(f"link{number - 1}")
+        self.name(bin_dir, tmp_path / f"link{links - 1}")
+        assert (self.without(bin_dir, tmp_path).returncode == 0) == allowed
+
+    def test_a_way_that_links_make_too_long(self, bin_dir: Path, tmp_path: Path):
+        (tmp_path / "long").symlink_to("./" * 2043 + "bin")
+        self.name(bin_dir, tmp_path / "long" / "python")
+        assert "too long" in error(self.without(bin_dir, tmp_path)).lower()
+
+    def test_in_a_users_own_namespace_what_is_of_outside_counts_as_roots(self, bin_dir: Path):
+        """As in a lab of an ordinary user: all of outside has the number of the overflow user there."""
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a way that this user may go
+            shutil.copytree(bin_dir, folder, dirs_exist_ok=True)
+            for path in (Path(folder), *Path(folder).iterdir()):
+                os.chown(path, 1000, 1000)
+            self.name(Path(folder), Path(folder) / "python")
+            done = subprocess.run(
+                ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "unshare", "-Ur", f"{folder}/bridge"],
+                env={"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": f"{folder}/none", "PATH": os.environ["PATH"]},
+                input=b"{}",
+                capture_output=True,
+                check=False,
+            )
+        assert done.stdout == b"-I -m weft.cni bridge\n{}"
 
 
 class TestLimits:
@@ -350,6 +449,16 @@ class TestLimits:
         with server(tmp_path / "sock", serve) as env:
             message = error(run(impatient, b"{}", **env, CNI_COMMAND=command))
         assert f"weftd has begun {command} and not answered for 4 s: {then}" in message
+
+    def test_a_daemon_that_is_stopped_while_it_says_that_it_begins(self, impatient: Path, tmp_path: Path):
+        """A part of its first word is enough: it may have begun, so nothing is done here."""
+
+        def serve(connection: socket.socket) -> None:
+            answering(frames.encode_begun()[:3], begun=False)(connection)
+            connection.recv(1)
+
+        with server(tmp_path / "sock", serve) as env:
+            assert "call DEL" in error(run(impatient, b"{}", **env))
 
     def test_an_answer_may_take_longer_than_the_beginning(self, impatient: Path, tmp_path: Path):
         def serve(connection: socket.socket) -> None:

@@ -310,6 +310,14 @@ class TestInterpreter:
         with pytest.raises(ConfigError, match=f"{theirs} has uid 65534"):
             install.install(bin_dir, interpreter=tmp_path / "weft" / "bin" / "python")
 
+    def test_behind_a_link_of_another_user(self, python, tmp_path, bin_dir):
+        """Where the sticky bit is set he, and he alone, can have it lead elsewhere."""
+        (tmp_path / "a").chmod(0o1777)
+        (tmp_path / "a" / "link").symlink_to(python)
+        os.chown(tmp_path / "a" / "link", 65534, 65534, follow_symlinks=False)
+        with pytest.raises(ConfigError, match=f"{tmp_path / 'a' / 'link'} has uid 65534"):
+            install.install(bin_dir, interpreter=tmp_path / "a" / "link")
+
     def test_links_without_end(self, tmp_path, bin_dir):
         (tmp_path / "python").symlink_to("python")
         with pytest.raises(ConfigError, match="Too many levels of symbolic links"):
@@ -436,7 +444,7 @@ class TestOtherDirectories:
         assert (code, names(conf_dir)) == (0, [LIST])
         assert err.endswith(f"tell `weft cni` each time --net-dir {conf_dir} --path '{bin_dir}'\n")
 
-    def test_the_hint_of_a_check_puts_plugins_just_there(self, weft, bin_dir, conf_dir, capfd):
+    def test_the_hint_of_a_check_puts_plugins_just_there(self, weft, conf_dir, capfd):
         conf_dir.mkdir()
         (conf_dir / LIST).write_bytes(conflist.render())
         err = weft("install", "--check")[2]

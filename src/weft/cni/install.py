@@ -111,7 +111,7 @@ def _check_interpreter(path: Path) -> None:
     """Refuse an interpreter that others than root could exchange, or whose weft they could.
 
     Whoever may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
-    does not own what lies in it.
+    does not own what lies in it. The client looks again at each fallback (check_way, fallback.c).
     """
     if not path.is_absolute() or "\n" in str(path):
         raise _unsafe(path, "not an absolute path")
@@ -120,8 +120,8 @@ def _check_interpreter(path: Path) -> None:
             for step in _steps(each):
                 seen = step.lstat()
                 mode = stat.S_IMODE(seen.st_mode)
-                open_to_others = mode & 0o022 and not (mode & stat.S_ISVTX and stat.S_ISDIR(seen.st_mode))
-                if not stat.S_ISLNK(seen.st_mode) and (seen.st_uid not in _roots() or open_to_others):
+                closed = stat.S_ISLNK(seen.st_mode) or (stat.S_ISDIR(seen.st_mode) and mode & stat.S_ISVTX)
+                if seen.st_uid not in _roots() or (mode & 0o022 and not closed):
                     raise _unsafe(path, f"{step} has uid {seen.st_uid}, mode {mode:04o}")
         except OSError as error:
             raise _unsafe(path, f"{error.strerror}: {error.filename}") from error
