@@ -69,7 +69,7 @@ async def test_a_call_whose_connection_breaks_goes_to_the_next_endpoint(server, 
 
 @pytest.mark.spec("flannel.md §4.1/no-deadline")
 @ONE_VERSION
-async def test_every_call_has_a_deadline(server, make_store, make_proxy):
+async def test_every_call_has_a_deadline_and_is_made_again(server, make_store, make_proxy):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
     await store.list()
@@ -78,6 +78,8 @@ async def test_every_call_has_a_deadline(server, make_store, make_proxy):
     [problem] = await fails(store, Unavailable)
     assert (problem.code, problem.seen) == ("STORE-001", "no answer within 1 s")
     assert time.monotonic() - started < 8
+    proxy.thaw()
+    assert (await soon(store.list())).leases == ()
 
 
 async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store, make_proxy, prefix):

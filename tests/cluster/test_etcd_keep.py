@@ -123,7 +123,7 @@ async def test_a_first_look_that_fails_is_made_again(server, make_store, make_pr
         assert isinstance(await soon(anext(events)), Revoked)
 
 
-@pytest.mark.spec("flannel.md §4.6/store-down-data-plane", "flannel.md §4.1/no-deadline")
+@pytest.mark.spec("flannel.md §4.6/store-down-data-plane")
 async def test_a_store_that_is_down_ends_nothing(own_server, make_store):
     store = make_store(own_server.url)
     own = await store.acquire(netconf(), attrs())

@@ -11,6 +11,7 @@ from weft.kernel import codec
 from weft.kernel.apply import CHUNK, apply, applying
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.neigh import list_fdb
+from weft.kernel.netlink import NetlinkSocket
 from weft.kernel.observe import looking, observe
 from weft.kernel.route import list_routes
 from weft.kernel.turns import in_turns
@@ -303,3 +304,25 @@ def test_forwarding_entries_as_we_make_them_are_listed_in_the_usual_layout(netns
     for body, usual in zip(netns.rtnl.dump(*list_fdb(vtep.index)), found, strict=True):
         assert usual is not None
         assert usual == codec.decode_any_fdb(body, "flannel.1")
+
+
+@pytest.mark.spec("flannel.md §6.3/no-dumps-per-add")
+def test_a_peer_costs_no_list_of_what_the_kernel_has(netns: Netns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Better than upstream, which lists all routes three times for each peer (Q-36)."""
+    assert put(netns, VTEP) == []
+    asked: list[int] = []
+    dump = NetlinkSocket._dump_once
+    monkeypatch.setattr(
+        NetlinkSocket, "_dump_once", lambda self, kind, body: asked.append(kind) or dump(self, kind, body)
+    )
+    direct = [
+        Route(dst=ip_network(f"10.{second}.0.0/24"), via=ip_address(f"10.0.0.{second}"), dev="eth0")
+        for second in range(100, 110)
+    ]
+    moved = [replace(route, via=ip_address("10.0.0.99")) for route in direct]
+    for things in (direct, moved, peers(10)):
+        assert put(netns, *things) == []
+    assert delete(netns, *moved, *reversed(peers(10))) == []
+    assert asked == []
+    netns.rtnl.dump(*list_routes(4, protocol=PROTOCOL))
+    assert asked != [], "lists are counted"

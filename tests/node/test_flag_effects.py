@@ -9,6 +9,7 @@ import pytest
 from tests.support.oldkernel import LEGACY
 from tests.support.weftd import DUAL, STORE, VXLAN, Cluster, eventually
 from weft.daemon.rights import KEPT
+from weft.wire.etcd import lease_id
 
 
 @pytest.mark.spec("flannel.md §1.2/iface-can-reach")
@@ -19,6 +20,31 @@ def test_the_uplink_is_the_one_that_reaches_an_address(cluster: Cluster):
     node.spawn("--iface-can-reach=192.0.2.9")
     node.says("uplink other0 .* with 192.0.2.1, by --iface-can-reach=192.0.2.9")
     node.says("lease .*, public IP 192.0.2.1$")
+
+
+@pytest.mark.spec("flannel.md §6.1/inputs", "flannel.md §6.1/attributes-once")
+def test_the_chosen_interface_carries_and_the_public_addresses_are_told(cluster: Cluster):
+    """Behind NAT: the device sends from the interface's own addresses (Q-29), the lease has those that peers reach."""
+    cluster.configure(VXLAN, DUAL)
+    node = cluster.node(1)
+    node.netns.bridge("other0", "192.0.2.1/24", "2001:db8::1/64")
+    node.netns.run("ip link set other0 mtu 1400")
+    node.start("--iface=other0", "--public-ip=198.51.100.7", "--public-ipv6=2001:db8:7::7")
+    assert node.env["FLANNEL_MTU"] == "1330"
+    for device, local, subnet, mtu in (
+        ("flannel.1", "192.0.2.1", node.v4, 1350),
+        ("flannel-v6.1", "2001:db8::1", node.v6, 1330),
+    ):
+        [link] = node.netns.json(f"ip -j -d address show {device}")
+        info = link["linkinfo"]["info_data"]
+        assert (info["link"], info.get("local") or info["local6"], link["mtu"]) == ("other0", local, mtu)
+        assert str(subnet[0]) in [each["local"] for each in link["addr_info"]]
+    [(name, kv)] = cluster.leases().items()
+    assert name == lease_id(node.v4, node.v6)
+    told = json.loads(kv.value)
+    assert (told["PublicIP"], told["PublicIPv6"]) == ("198.51.100.7", "2001:db8:7::7")
+    assert told["BackendData"]["VtepMAC"] in node.ip("link show flannel.1")
+    assert kv.mod_revision == kv.create_revision, "told once, with all that peers need"
 
 
 @pytest.mark.spec("flannel.md §1.2/ip-masq-fully-random-disable")

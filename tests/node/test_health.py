@@ -92,6 +92,21 @@ def test_open_connections_do_not_hold_up_the_end(cluster: Cluster):
         assert time.monotonic() - start < 4
 
 
+@pytest.mark.spec("flannel.md §1.6/health-grace")
+def test_a_request_that_was_begun_is_answered_after_the_signal_too(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
+    with made as begun:
+        begun.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+        assert node.get("/healthz")[0] == 200  # ours was read before
+        node.signal(signal.SIGTERM)
+        node.says("SIGTERM: stopping")
+        begun.sendall(b"t: node\r\n\r\n")
+        assert begun.recv(4096).startswith(b"HTTP/1.1 200 ")
+    assert node.wait() == 0
+
+
 @pytest.mark.spec("flannel.md §1.6/second-signal")
 def test_a_second_signal_kills_at_once(cluster: Cluster):
     """Shown on a daemon that gives a request its time to come whole."""

@@ -1,11 +1,11 @@
 """Pods of different nodes reach each other, over both back ends and all families, and what that looks like."""
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 import pytest
 
 from tests.support.traffic import Capture, Packet, Stream, nothing_lost, reaches
-from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually, mac, peer_mac
+from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually, mac, peer_mac, public_v6
 
 ICMP, TCP, UDP = 1, 6, 17
 
@@ -192,6 +192,26 @@ def test_a_host_gw_peer_that_moves_has_one_route_and_one_that_goes_none(cluster:
     assert node.ip("route").count("10.5.50.0/24") == 1
     cluster.etcd.delete(cluster.key(name))
     eventually(lambda: "10.5.50.0/24" not in node.ip("route"))
+
+
+@pytest.mark.spec("flannel.md 11.8/host-gw-changed-via-v6")
+def test_a_host_gw_peer_that_moves_has_one_ipv6_route_and_the_old_one_is_not_put_back(cluster: Cluster):
+    cluster.configure(HOST_GW, DUAL)
+    node = cluster.node(1).start()
+    first, second = (str(IPv6Address(public_v6(number))) for number in (50, 51))
+    for public in (first, second):
+        name = cluster.peer(
+            50, lease="10.5.50.0-24&fd05:0:0:32::-64", BackendType="host-gw", data=None, PublicIPv6=public
+        )
+        node.sees("ip -6 route", f"^fd05:0:0:32::/64 via {public} dev eth0")
+    look = "-6 route show fd05:0:0:32::/64"
+    assert node.ip(look).count("via") == 1
+    # What is wanted has the new one alone: that one comes back.
+    node.netns.run(f"ip {look.replace('show', 'del')}")
+    eventually(lambda: second in node.ip(look))
+    assert first not in node.ip(look)
+    cluster.etcd.delete(cluster.key(name))
+    eventually(lambda: node.ip(look) == "")
 
 
 @pytest.mark.parametrize("backend", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])

@@ -69,7 +69,7 @@ class Mailbox:
 
 
 class Watcher:
-    """Watches all leases below `prefix`. `is_own` tells this node's own, whose puts are no events."""
+    """Watches all leases below `prefix`. `is_own` tells this node's own, which is never in an event."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Watcher:
     def _listed(self, listing: Listing) -> None:
         leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry))
         self._mark, self._lost = listing.mark, False
-        self._shown = {lease.id for lease in leases}
+        self._shown = {lease.id for lease in leases} | {entry.id for entry in listing.malformed}
         self._mail.listed(Listed(leases=leases, malformed=listing.malformed, mark=listing.mark))
 
     def _take(self, answer: WatchResponse) -> None:
@@ -159,18 +159,14 @@ class Watcher:
         skip = len(self._key)
         for event in events:
             name = id_of(event.kv, skip)
-            if event.type == Event.EventType.DELETE:
-                self._shown.discard(name)
-                yield name, None
-                continue
-            entry = entry_of(event.kv, skip)
+            entry = None if event.type == Event.EventType.DELETE else entry_of(event.kv, skip)
             if isinstance(entry, Malformed):
                 self._shown.add(name)
                 yield name, entry
-            elif not self._is_own(entry):
+            elif entry is not None and not self._is_own(entry):
                 self._shown.add(name)
                 yield name, entry.lease
-            elif name in self._shown:  # shown as a peer's before we took it
+            elif name in self._shown:  # deleted, or shown as a peer's before we took it
                 self._shown.discard(name)
                 yield name, None
 
