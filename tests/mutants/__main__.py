@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -149,7 +149,8 @@ class Trials:
             self._copies.put(copy)
 
     def all(self, mutants: Iterable[Mutant]) -> Iterator[Result]:
-        yield from self._pool.map(self._try, mutants)
+        for ended in as_completed([self._pool.submit(self._try, mutant) for mutant in mutants]):
+            yield ended.result()
 
     def _try(self, mutant: Mutant) -> Result:
         copy = self._copies.get()
