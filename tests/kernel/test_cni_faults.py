@@ -3,7 +3,9 @@
 import errno
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,12 +14,36 @@ from tests.support.cnihost import REFERENCE
 from weft.cni.host import ClientGone, Container, Ran
 from weft.kernel.netlink import NetlinkError
 
+Due = Callable[[str], bool]
+
+
+def numbered(number: int) -> Due:
+    """The call of a number."""
+    calls = count(1)
+    return lambda _: next(calls) == number
+
+
+def untried(tried: set[tuple[str, int]]) -> Due:
+    """The first call that is not in `tried`, by its name and which of that name it is; it is put there.
+
+    A turn need not make the same calls as the one before: what was read then may be known.
+    """
+    seen: Counter[str] = Counter()
+
+    def due(name: str) -> bool:
+        seen[name] += 1
+        new = (name, seen[name]) not in tried
+        tried.add((name, seen[name]))
+        return new
+
+    return due
+
 
 class Fault:
-    """Fails the call of a given number, once, or kills the process then. `name` says which it was."""
+    """Fails the first call that is due, once, or kills the process then. `name` says which it was."""
 
-    def __init__(self, number: int, *, after: bool, kill: bool = False) -> None:
-        self._left = number
+    def __init__(self, due: Due, *, after: bool, kill: bool = False) -> None:
+        self._due = due
         self._after = after
         self._kill = kill
         self.name = ""
@@ -26,8 +52,7 @@ class Fault:
         return Proxy(self, target, prefix)
 
     def call(self, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
-        self._left -= 1
-        if self._left != 0:
+        if self.name or not self._due(name):
             return method(*args, **kwargs)
         self.name = name
         if self._after:
@@ -106,16 +131,15 @@ NOTHING: dict[str, set[str]] = {kind: set() for kind in ("pod", "host", "address
 def fail_everywhere(site, pod, plugin, conf, *, after):
     """Run ADD with each of its calls failing; return how many there were, and the names of those that failed it."""
     failed = set()
-    number = 0
+    tried: set[tuple[str, int]] = set()
     while True:
-        number += 1
-        fault = Fault(number, after=after)
+        fault = Fault(untried(tried), after=after)
         site.wrap = lambda host, fault=fault: FaultyHost(host, fault)
         answer = site.call(plugin, "ADD", conf, container=pod)
         site.wrap = lambda host: host
         if not fault.name:
             assert answer.exit == 0
-            return number, failed
+            return len(tried), failed
         if answer.exit:
             failed.add(fault.name)
             assert leftovers(site, pod) == NOTHING, f"after {fault.name} had failed"
@@ -182,7 +206,7 @@ def kill_everywhere(site, pod, command, conf):
         number += 1
 
         def in_child(number=number) -> None:
-            fault = Fault(number, after=False, kill=True)
+            fault = Fault(numbered(number), after=False, kill=True)
             site.here, site.wrap = True, lambda host: FaultyHost(host, fault)
             os._exit(0 if site.call("flannel", command, conf, container=pod).exit == 0 else 3)
 

@@ -159,7 +159,7 @@ def test_somebody_without_rights_cannot_hold_up_a_daemon(cluster: Cluster):
     holder = node.netns.popen(["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", hold])
     eventually(lambda: "weft/device/flannel.1" in node.netns.run("cat /proc/thread-self/net/unix"))
     node.start()
-    node.says(rf"flannel\.1 is held by process {holder.pid} of user 65534, which is no daemon")
+    node.says(rf"flannel\.1 is held by user 65534 \(pid {holder.pid}\), which is no daemon")
 
 
 @pytest.mark.spec("flannel.md §4.9/two-networks")
