@@ -197,7 +197,9 @@ async def test_five_thousand_leases_are_eleven_requests(server, make_store, pref
 
 @pytest.mark.parametrize("server", ["wheel"], indirect=True)
 async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_kept(server, make_store, prefix):
-    """200 MB in one answer stayed in the process's memory for good."""
+    """200 MB in one answer stayed in the process's memory for good; small values before them make a page large."""
+    server.fill((f"{prefix}/subnets/10.2.{number}.0-24", value("1.1.1.2")) for number in range(250))
+    server.fill((f"{prefix}/subnets/10.2.{number}.0-25", value("1.1.1.2")) for number in range(250))
     long = "x" * (1 << 20)
     for number in range(40):
         server.fill([(f"{prefix}/subnets/10.3.{number}.0-24", long)])
@@ -214,11 +216,10 @@ async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_
 
     store._client.call = measured
     listing = await store.list()
-    assert [entry.lease.id for entry in listing.entries] == ["10.3.99.0-24"]
+    assert [entry.lease.id for entry in listing.entries][500:] == ["10.3.99.0-24"]
     assert len(listing.malformed) == 41
     assert "1048576 bytes" in listing.malformed[0].reason
-    assert max(sizes) < 20 << 20
-    assert max(sizes[1:]) < 3 << 20
+    assert max(sizes) < 4 << 20
     assert sum(len(entry.id) + len(entry.reason) for entry in listing.malformed) < 20_000
 
 

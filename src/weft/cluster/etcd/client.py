@@ -17,9 +17,9 @@ from grpclib import GRPCError, Status
 from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
-from weft.cluster.etcd.link import BrokenError, Conversation, Link
+from weft.cluster.etcd.link import BrokenError, Conversation, LargeError, Link
 from weft.cluster.etcd.password import Password
-from weft.cluster.etcd.problems import Examiner, answered, handshake, plain, refused, silent, unresolved
+from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
 from weft.cluster.etcd.reach import Reach, UnresolvedError
 from weft.cluster.etcd.rpc import etcd_pb2
 from weft.model.errors import ConfigError, Unavailable, WeftError
@@ -78,7 +78,7 @@ class Client:
         """Ask the first endpoint that answers. `timeout` is in seconds, 0 for the usual.
 
         Without `repeat` the request is sent once at most: when its connection breaks, it may or may not have been
-        carried out. Raises `CompactedError`, `Unavailable` or `ConfigError`.
+        carried out. Raises `CompactedError`, `Unavailable` (`TooLargeError`: ask for less) or `ConfigError`.
         """
         errors: list[WeftError] = []
         for _ in self._endpoints:
@@ -92,6 +92,8 @@ class Client:
                 if error.status is not Status.UNAVAILABLE:
                     raise problem from None
                 self._give_up(link)
+            except LargeError as error:
+                raise large(link.endpoint, str(error)) from None
             except BrokenError as error:
                 problem = await self._broken(link, error.cause)
             errors.append(problem)
@@ -120,6 +122,8 @@ class Client:
         except Unavailable:
             self._give_up(link)
             raise
+        except LargeError as error:
+            raise large(link.endpoint, str(error)) from None
         except BrokenError as error:
             raise await self._broken(link, error.cause) from None
         except TimeoutError as error:

@@ -37,10 +37,14 @@ async def follow(
 ) -> NoReturn:
     """Give `take` each answer behind `after` as it arrives; the first, without events, says that the watch stands.
 
-    Ends by raising: `CompactedError` and `OtherHistoryError` (list again), `Unavailable` and `ConfigError` (try
-    again from the last event's revision).
+    Of an answer that is a fragment, the last revision is not complete.
+    Ends by raising: `CompactedError`, `OtherHistoryError` and `TooLargeError` (list again), `Unavailable` and
+    `ConfigError` (try again from the last event's revision).
     """
-    request = WatchCreateRequest(key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True)
+    # Without fragments, etcd puts a thousand events into one answer, whatever their size.
+    request = WatchCreateRequest(
+        key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True, fragment=True
+    )
     async with client.stream(lambda link: link.watch.Watch) as watch:
         async with asyncio.timeout(timing.call) as alarm:
             await watch.send(WatchRequest(create_request=request))

@@ -30,6 +30,9 @@ RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
 T = TypeVar("T")
 
+# Bytes of an answer that are received: whoever may write to the store could else fill this node's memory. etcd takes no
+# value over 1.5 MiB unless told to, and a page of leases has 100 kB.
+LARGEST: Final = 4 << 20
 _NO_LINGER: Final = struct.pack("ii", 1, 0)  # struct linger, socket(7)
 
 Metadata = list[tuple[str, str]]
@@ -43,10 +46,14 @@ class BrokenError(Exception):
         self.cause = cause
 
 
+class LargeError(Exception):
+    """An answer is larger than `LARGEST`, and was not received. The connection is as good as before."""
+
+
 class Link:
     """A connection to one endpoint, made once, and etcd's services on it. `proven` once it has answered.
 
-    Every method may raise `BrokenError` and `GRPCError`.
+    Every method may raise `BrokenError`, `GRPCError` and `LargeError`.
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, reach: Reach) -> None:
@@ -77,7 +84,7 @@ class Link:
         metadata: Metadata,
     ) -> ReplyT:
         """Ask one of this link's methods."""
-        reply = await _apart(method(request, timeout=timeout, metadata=metadata))
+        reply = await _apart(_ask(method, request, timeout=timeout, metadata=metadata))
         self.proven = True
         return reply
 
@@ -128,6 +135,7 @@ class Conversation(Generic[RequestT, ReplyT]):
         return reply
 
     async def _receive(self) -> ReplyT | None:
+        _bound(self._stream)
         reply = await self._stream.recv_message()
         if reply is None:
             if not self._ended:
@@ -177,13 +185,41 @@ class _Channel(Channel):
         return protocol
 
 
+async def _ask(
+    method: UnaryUnaryMethod[RequestT, ReplyT],
+    request: RequestT,
+    *,
+    timeout: float,  # noqa: ASYNC109
+    metadata: Metadata,
+) -> ReplyT:
+    async with method.open(timeout=timeout, metadata=metadata) as stream:
+        await stream.send_message(request, end=True)
+        _bound(stream)
+        reply = await stream.recv_message()
+    assert reply is not None  # noqa: S101 grpclib's own
+    return reply
+
+
+def _bound(stream: Stream[Any, Any]) -> None:
+    """Refuse messages by the size that they say they have, before they come; grpclib has no limit."""
+    inner = stream._stream  # noqa: SLF001
+    receive = type(inner).recv_data
+
+    async def recv_data(size: int) -> bytes:
+        if size > LARGEST:
+            raise LargeError(f"an answer of {size} bytes")
+        return await receive(inner, size)
+
+    inner.recv_data = recv_data  # type: ignore[method-assign]
+
+
 async def _leave(stream: Stream[Any, Any], error: BaseException | None) -> None:
     kind = None if error is None else type(error)
     await stream.__aexit__(kind, error, None)
 
 
 async def _apart(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`, which is grpclib's, in a task of its own; raises `BrokenError`, `GRPCError`, `CancelledError`."""
+    """Await `work`, which is grpclib's, in a task of its own; raises what a `Link` does, and `CancelledError`."""
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 a coroutine always runs in a task
     before = caller.cancelling()
@@ -192,7 +228,7 @@ async def _apart(work: Coroutine[Any, Any, T]) -> T:
     except (Exception, asyncio.CancelledError) as error:
         if caller.cancelling() > before:
             raise asyncio.CancelledError from None
-        if isinstance(error, GRPCError):
+        if isinstance(error, GRPCError | LargeError):
             raise
         log.debug("the library says: %r", error, exc_info=True)
         raise BrokenError(error) from error

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cluster.etcd.client import Client, CompactedError
+from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
 from weft.cluster.etcd.values import Entry, Listing
 from weft.model.cluster import Malformed, Mark
@@ -19,6 +20,7 @@ PAGE: Final = 500
 # one after it as large as those before it make this many bytes likely.
 _FIRST_PAGE: Final = 16
 _PAGE_BYTES: Final = 1 << 20
+_SMALLER: Final = 4  # a page that is too large to be received is asked for again, with this part of the keys
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -46,7 +48,13 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
     limit = _FIRST_PAGE
     while True:
         request = RangeRequest(key=start, range_end=end, limit=limit, revision=0 if mark is None else mark.revision)
-        reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
+        try:
+            reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
+        except TooLargeError:
+            if limit == 1:
+                raise
+            limit = max(1, limit // _SMALLER)
+            continue
         mark = mark or mark_of(reply.header)
         decode(reply.kvs, len(prefix), entries, malformed)
         if not reply.more:

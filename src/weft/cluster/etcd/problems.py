@@ -11,6 +11,7 @@ from typing import Final
 from grpclib import GRPCError, Status
 
 from weft.cluster.etcd.access import Access, Endpoint
+from weft.cluster.etcd.link import LARGEST
 from weft.cluster.etcd.reach import Reach
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
@@ -47,6 +48,17 @@ def answered(endpoint: Endpoint, error: GRPCError, access: Access) -> WeftError:
         return refused(endpoint, said, expected="an etcd that speaks the v3 API", hint=hint)
     hint = "See etcd's own log; `etcdctl alarm list` shows whether its space is used up"
     return Unavailable(Problem(code="STORE-002", where=endpoint.url, seen=said, expected="an answer", hint=hint))
+
+
+class TooLargeError(Unavailable):
+    """An answer that no network needs: ask for less."""
+
+
+def large(endpoint: Endpoint, seen: str) -> TooLargeError:
+    """The endpoint would send more than this node takes in."""
+    hint = "See which keys below --etcd-prefix have large values: no lease needs 4 KiB"
+    expected = f"{LARGEST} bytes at most"
+    return TooLargeError(Problem(code="STORE-002", where=endpoint.url, seen=seen, expected=expected, hint=hint))
 
 
 def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:

@@ -11,6 +11,7 @@ from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
+from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
 from weft.cluster.etcd.values import Entry, Listing
 from weft.model.cluster import Changed, Listed, Lost, Malformed, Mark, StoreEvent
@@ -116,7 +117,7 @@ class Watcher:
                 if self._mark is None:
                     self._listed(await list_leases(self._client, self._prefix))
                 await self._follow()
-            except (CompactedError, OtherHistoryError):
+            except (CompactedError, OtherHistoryError, TooLargeError):
                 self._mark = None  # what happened meanwhile is not told any more, or never happened
                 await self._pause()
             except (Unavailable, ConfigError) as error:
@@ -142,7 +143,8 @@ class Watcher:
         self._failures = 0
         if answer.events:
             # The header's revision may be ahead of the events that were sent: only they say how far we are.
-            revision = answer.events[-1].kv.mod_revision
+            # Of a fragment's last revision, there may be more in the next.
+            revision = answer.events[-1].kv.mod_revision - answer.fragment
             words = list(self._words(answer.events))
             if words or self._lost:
                 self._mail.changed(words, revision)
