@@ -59,7 +59,7 @@ def nothing_changes(node: Daemon, cluster: Cluster) -> Iterator[None]:
 
 def ends(node: Daemon, *flags: str, status: int, says: list[str], env: dict[str, str] | None = None) -> None:
     """Run the daemon, which must end by itself with one line for each of `says`, and no traceback."""
-    assert node.spawn("--ip-masq", *flags, env=env).wait(5) == status
+    assert node.spawn("--ip-masq", *flags, env=env).wait(60) == status
     said = [line for line in node.log.splitlines() if re.search(r"(^| ERROR main: )[A-Z]+-\d{3} ", line)]
     assert len(said) == len(says), node.log
     for pattern in says:
@@ -207,7 +207,7 @@ def test_places_that_flags_name_and_that_cannot_be_used_end_the_start(cluster: C
 def test_without_rights_it_says_so(cluster: Cluster, node: Daemon):
     with nothing_changes(node, cluster):
         without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
-        assert node.spawn(wrap=without).wait(5) == 1
+        assert node.spawn(wrap=without).wait(60) == 1
         node.says(r"HOST-002 weftd: .*not permitted; expected root, or CAP_NET_ADMIN.* Run weftd as root")
         assert "Traceback" not in node.log
 

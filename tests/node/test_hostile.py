@@ -52,7 +52,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any] | str, str]] = {
     "wrong types": ("10.5.160.0-24", '{"PublicIP": 7}', "PublicIP is 7"),
     "line breaks": ("10.5.161.0-24", {"BackendType": "x\n2026 FAKE LINE\x1b[31m"}, r"\\n2026 FAKE|\\x0a2026 FAKE"),
     "deep": ("10.5.162.0-24", '{"BackendData":' + "[" * 2000 + "]" * 2000 + "}", "nested too deeply"),
-    "long": ("10.5.163.0-24", {"BackendType": "y" * 100_000}, "back ?end"),
+    "long": ("10.5.163.0-24", {"BackendType": "y" * 100_000}, "bytes; expected a lease, in 4096"),
 }
 
 
