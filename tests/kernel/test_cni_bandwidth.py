@@ -113,7 +113,9 @@ def test_where_there_is_no_veth_to_be_found(site, pod):
     pod.bridge("br0")
 
     def message(previous, **more):
-        return call(site, "ADD", config(previous, **SMALL), pod, **more).msg
+        answer = call(site, "ADD", config(previous, **SMALL), pod, **more)
+        assert answer.code == 999
+        return answer.msg
 
     assert message({**previous, "interfaces": []}) == "no interfaces provided"
     assert message(previous, ifname="br0").startswith("container interface br0 has no veth peer: ")

@@ -165,7 +165,7 @@ def test_ipv4_has_nothing_to_detect(site, pod):
 @pytest.mark.spec("cni.md B21")
 def test_no_addresses_for_an_interface_that_stays_down(site, pod):
     answer = add(site, config(site, disableContainerInterface=True), pod)
-    assert answer.msg == "cannot use IPAM when DisableContainerInterface flag is set"
+    assert (answer.code, answer.msg) == (999, "cannot use IPAM when DisableContainerInterface flag is set")
     assert set(links(site.host)) == {"lo"}
 
 

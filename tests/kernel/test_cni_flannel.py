@@ -135,11 +135,12 @@ def test_a_key_without_a_value_is_an_error_and_no_crash(site, pod):
 def test_a_delegates_error_passes_unchanged(site, pod):
     add(site, config(site), pod)
     answer = add(site, config(site), pod, id_="c2")
+    assert answer.code == 999
     assert answer.msg.startswith('container veth name ("eth0") peer provided')
     assert state_names(site) == {"c1"}  # ours leaves nothing when it fails
     assert "flannel: the delegate was told " + (states(site) / "c1").read_text() in answer.stderr
     answer = add(site, config(site, delegate={"type": "nope"}), pod, id_="c3")
-    assert answer.msg == 'failed to find plugin "nope" in path [/usr/lib/cni]'
+    assert (answer.code, answer.msg) == (999, 'failed to find plugin "nope" in path [/usr/lib/cni]')
 
 
 @pytest.mark.spec("flannel.md §10.5/state-file")

@@ -169,7 +169,7 @@ def test_check(site, version):
     add(site, conf)
     assert check(site, conf).exit == 0
     unknown = check(site, conf, "zz")
-    assert unknown.msg == "host-local: Failed to find address added by container zz"
+    assert (unknown.code, unknown.msg) == (999, "host-local: Failed to find address added by container zz")
     assert unknown.json["details"] == f"IPAM-003: no file under {site.store}/net names zz, interface eth0"
     (site.store / "net" / "192.168.1.2").write_bytes(b"c1\n")  # as old versions wrote it
     assert check(site, conf).exit == 0
@@ -397,6 +397,7 @@ def test_a_range_is_given_in_order_without_gateway_and_broadcast(site):
         f"192.168.1.{host}/29" for host in range(2, 7)
     ]
     full = add(site, conf, "c5")
+    assert full.code == 999
     assert full.msg == (
         "failed to allocate for range 0: no IP addresses available in range set: 192.168.1.1-192.168.1.6"
     )
@@ -416,7 +417,9 @@ def test_an_address_asked_for_twice(site):
     conf = request(site, runtimeConfig={"ips": ["192.168.1.5"]})
     assert got(add(site, conf)) == ["192.168.1.5/29"]
     assert (site.store / "net" / "last_reserved_ip.0").read_text() == "192.168.1.5"
-    assert add(site, conf, "c2").msg == (
+    again = add(site, conf, "c2")
+    assert again.code == 999
+    assert again.msg == (
         "failed to allocate for range 0: "
         "requested IP address 192.168.1.5 is not available in range set 192.168.1.1-192.168.1.6"
     )
@@ -425,20 +428,23 @@ def test_an_address_asked_for_twice(site):
 @pytest.mark.spec("cni.md A19")
 def test_the_gateway_asked_for(site):
     answer = add(site, request(site), args="IP=192.168.1.1")
+    assert answer.code == 999
     assert answer.msg == "failed to allocate for range 0: requested ip 192.168.1.1 is subnet's gateway"
 
 
 @pytest.mark.spec("cni.md A20", "cni.md A21")
 def test_an_address_asked_for_outside_all_sets(site):
     answer = add(site, request(site), args="IP=10.1.0.1")
-    assert answer.msg == "failed to allocate all requested IPs: 10.1.0.1"
+    assert (answer.code, answer.msg) == (999, "failed to allocate all requested IPs: 10.1.0.1")
     assert site.reservations("net") == {}
     conf = request(
         site,
         {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "10.1.3.0/24"}]]},
         runtimeConfig={"ips": ["10.1.2.88", "10.1.2.77"]},
     )
-    assert add(site, conf).msg.startswith("failed to allocate all requested IPs: 10.1.2.")
+    answer = add(site, conf)
+    assert answer.code == 999
+    assert answer.msg.startswith("failed to allocate all requested IPs: 10.1.2.")
     assert site.reservations("net") == {}
 
 
@@ -468,6 +474,7 @@ def test_one_attachment_has_one_address(site):
     conf = request(site)
     add(site, conf)
     twice = add(site, conf)
+    assert twice.code == 999
     assert twice.msg == (
         "failed to allocate for range 0: 192.168.1.2 has been allocated to c1, duplicate allocation is not allowed"
     )

@@ -33,7 +33,7 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
     for seen in ("1440", "ifcae", "--healthz-port", "extra"):
         node.says(rf"FLAG-001.*{seen}")
     assert node.spawn("--kube-subnet-mgr").wait() == 2
-    node.says("not in this build")
+    node.says("FLAG-001 --kube-subnet-mgr: not in this build")
     assert not node.state_dir.exists()
 
 
@@ -47,7 +47,7 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
         pytest.param(
             '{"Network": "10.5.0.0/30", "SubnetLen": "x", "Backend": {"Type": "vxlan", "VNI": "one"}}',
             (),
-            ["SubnetLen", "Backend.VNI"],
+            ["CONF-002.*SubnetLen", r"CONF-002.*Backend\.VNI"],
             id="all-problems-at-once",
         ),
         pytest.param(
@@ -58,7 +58,10 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
             marks=pytest.mark.spec("flannel.md §1.5/7-no-family"),
         ),
         pytest.param(
-            '{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlam"}}', (), ["vxlam.*vxlan"], id="unknown-back-end"
+            '{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlam"}}',
+            (),
+            ["CONF-002.*vxlam.*vxlan"],
+            id="unknown-back-end",
         ),
         pytest.param(json.dumps(VXLAN), ("--iface=eth7",), ["IFACE-001.*eth7"], id="no-such-interface"),
         pytest.param(
@@ -92,8 +95,8 @@ def test_a_bad_configuration_leaves_a_working_data_plane_as_it_was(cluster: Clus
     before = node.ip("route; ip neigh show nud permanent; ip -d link show flannel.1") + node.netns.run("iptables-save")
     cluster.configure('{"Network": "10.5.0.0/16", "SubnetLen": 99, "Backend": {"Type": "nonsense"}}')
     assert node.spawn("--ip-masq").wait() == 1
-    node.says("SubnetLen")
-    node.says("nonsense")
+    node.says("CONF-002.*SubnetLen")
+    node.says("CONF-002.*nonsense")
     after = node.ip("route; ip neigh show nud permanent; ip -d link show flannel.1") + node.netns.run("iptables-save")
     assert _without_times(after) == _without_times(before)
     assert node.subnet_file.exists()

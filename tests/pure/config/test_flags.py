@@ -16,6 +16,7 @@ DEFAULTS = parse_flags([], {})
 def problems(*argv: str, **environ: str) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
         parse_flags(argv, environ)
+    assert all(problem.code == "FLAG-001" for problem in caught.value.problems)
     return list(caught.value.problems)
 
 

@@ -18,6 +18,7 @@ ANY_INT = {"low": -(2**63), "high": 2**63 - 1}
 def problems(*argv: str, **environ: str) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
         parse_flags(argv, environ)
+    assert all(problem.code == "FLAG-001" for problem in caught.value.problems)
     return list(caught.value.problems)
 
 

@@ -232,8 +232,9 @@ def test_a_result_without_a_version_has_that_of_the_request(text):
     ],
 )
 def test_a_result_that_is_none(text, seen):
-    with pytest.raises(CniError, match=f"^{seen}"):
+    with pytest.raises(CniError, match=f"^{seen}") as caught:
         cnichain.read_outcome(text.encode(), "1.0.0")
+    assert caught.value.code == 999
 
 
 @pytest.mark.spec("cni.md X30")
@@ -256,6 +257,7 @@ def test_what_a_plugin_that_failed_has_said(ran, seen):
     with pytest.raises(CniError) as caught:
         cnichain.raise_for(ran)
     assert str(caught.value).startswith(seen)
+    assert caught.value.code == (7 if seen == "m; d" else 999)
 
 
 def test_an_error_without_a_code_has_that_of_a_failure():

@@ -136,8 +136,9 @@ def test_the_example_byte_for_byte():
 @pytest.mark.spec("flannel.md §10.2/rejections")
 @pytest.mark.parametrize("delegate", [{"type": 5}, {"name": "x"}, {"ipam": {}}, {"Name": "x"}])
 def test_what_flannel_sets_itself(delegate):
-    with pytest.raises(CniError, match="'delegate' must"):
+    with pytest.raises(CniError, match="'delegate' must") as caught:
         made(delegate=delegate)
+    assert caught.value.code == 999
 
 
 @pytest.mark.spec("flannel.md §10.2/rejections")
