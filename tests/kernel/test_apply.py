@@ -18,7 +18,7 @@ from weft.kernel.turns import in_turns
 from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, RuleSet, Sysctl, VxlanLink
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 
@@ -244,6 +244,18 @@ def test_settings_are_those_of_the_threads_namespace(netns: Netns) -> None:
     assert netns.run(f"cat /proc/sys/{name}").strip() == other
     seen = netns.call(lambda: observe(netns.rtnl, sysctls=[name, "net/ipv4/nope"])).ours
     assert seen == {("sysctl", name): Sysctl(name=name, value=other)}
+
+
+def test_a_link_that_pods_share_is_put_up_and_never_removed(netns: Netns) -> None:
+    netns.run("ip link add cni0 type bridge; ip link set cni0 alias weft:bridge; ip link add other0 type bridge")
+    wanted = NodeLink(name="cni0")
+    assert observe(netns.rtnl).ours == {wanted.key: NodeLink(name="cni0", up=False)}
+    assert put(netns, wanted) == []
+    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    assert delete(netns, wanted) == []
+    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    [failure] = put(netns, NodeLink(name="nope0"))
+    assert (failure.errno, failure.message) == (errno.ENODEV, "No such device: there is no link nope0")
 
 
 def test_rule_sets_are_not_for_here(netns: Netns) -> None:

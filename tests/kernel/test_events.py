@@ -19,12 +19,12 @@ from weft.kernel.attributes import Malformed
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.events import Monitor
 from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
+from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.kernel.observe import observe
 from weft.kernel.rtnl import Rtnl
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl, VxlanLink
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Put
 
@@ -183,6 +183,51 @@ def test_other_links_are_none_of_our_business(watched: Watched) -> None:
         )
         == []
     )
+
+
+@pytest.mark.parametrize("alias", ["weft:bridge", "weft:gateway"])
+def test_links_that_pods_share_come_change_and_go(watched: Watched, alias: str) -> None:
+    up, down = NodeLink(name="cni0"), NodeLink(name="cni0", up=False)
+    watched.netns.run(f"ip link add cni0 type bridge; ip link set cni0 alias {alias}")
+    assert Seen(up.key, up) in watched.after("ip link set cni0 up"), "an alias alone is not announced"
+    assert Seen(down.key, down) in watched.after("ip link set cni0 down")
+    ports = "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 master cni0 up"
+    assert not [notice for notice in watched.after(f"{ports}; ip link del v0") if isinstance(notice, Seen)]
+    other = NodeLink(name="cni1", up=False)
+    assert watched.after("ip link set cni0 name cni1") == [Seen(down.key, None), Seen(other.key, other)]
+    assert watched.after("ip link del cni1") == [Seen(other.key, None)]
+    watched.netns.run(f"ip link add cni0 type bridge; ip link set cni0 alias {alias}; ip link set cni0 up")
+    watched.monitor.read()
+    assert Seen(up.key, None) in watched.after("ip link set cni0 alias nobody; ip link set cni0 mtu 1400")
+
+
+def test_links_that_pods_share_are_told_of_before_and_after_notices_are_lost(watched: Watched, netns: Netns) -> None:
+    netns.run("for i in 0 1 2; do ip link add cni$i type bridge; ip link set cni$i alias weft:bridge; done")
+    sock = netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    monitor = Monitor(netns.rtnl, sock, devices={"flannel.1"}, uplinks={"eth0"}, ports=watched.ports)
+    things = [NodeLink(name=f"cni{number}", up=False) for number in range(4)]
+    try:
+        assert monitor.known == [Seen(thing.key, thing) for thing in things[:3]]
+        netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
+        netns.run(
+            "ip link del cni0; ip link set cni1 up; ip link add cni3 type bridge; ip link set cni3 alias weft:bridge"
+        )
+        up = NodeLink(name="cni1")
+        told = monitor.read()
+        assert Resync() in told
+        assert {Seen(things[0].key, None), Seen(up.key, up), Seen(things[3].key, things[3])} <= set(told)
+        assert not any(isinstance(notice, Seen) and notice.key == things[2].key for notice in told)
+    finally:
+        monitor.close()
+
+
+def test_a_pod_is_cut_when_its_host_end_goes_and_not_by_del(watched: Watched) -> None:
+    key = "0123456789abcdef" * 2
+    made = "for i in 1 2; do ip link add v$i type veth peer name w$i; ip link set v$i alias weft:pod:" + key + "; done"
+    assert watched.after(made) == []
+    assert watched.after("ip link set v2 alias weft:retired; ip link del v2") == []
+    assert watched.after("ip link del w1") == [PodCut(key)]
 
 
 def test_addresses_of_other_links_are_said_but_for_link_local_ones(watched: Watched) -> None:

@@ -103,6 +103,25 @@ def test_on_a_node_in_order_there_is_nothing_to_do(cluster: Cluster):
     assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, "# nothing to do")
 
 
+def test_what_pods_of_before_need_is_shown_and_done_by_the_next_start(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    gateway = node.v4[1]
+    node.stop()
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=0")
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do", "a machine without pods need not be a router"
+    node.netns.run("ip link add cni0 type bridge; ip link set cni0 alias weft:bridge")
+    node.ip(f"address add {gateway}/24 dev cni0")
+    shown = plan(node).stdout
+    assert "~ sysctl net/ipv4/ip_forward=1 (now: sysctl net/ipv4/ip_forward=0)" in shown
+    assert "~ link cni0 up (now: link cni0 down)" in shown
+    assert shown.splitlines()[-1] == "# 2 steps"
+    node.start()
+    assert node.netns.run("sysctl -n net.ipv4.ip_forward") == "1\n"
+    node.sees("ip -o link show dev cni0", "[<,]UP[,>]")
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do"
+
+
 @pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
 def test_what_is_missing_and_what_is_too_much_are_shown_apart(cluster: Cluster, config: dict[str, object]):
     cluster.configure(config)

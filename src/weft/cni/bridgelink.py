@@ -10,12 +10,10 @@ from weft.desired import pod
 from weft.kernel.link import set_link, set_port, without_link_local
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf, Cidr
-from weft.model.marks import ALIAS
+from weft.model.marks import ALIAS, BRIDGE_ALIAS
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError, failure
-
-_ALIAS: Final = f"{ALIAS}bridge"
 
 
 def ensure(call: Call, conf: BridgeConf) -> LinkInfo:
@@ -41,14 +39,14 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
     # A MAC given at birth stays; else a bridge takes the lowest of its ports', which come and go.
     mac = Mac.local(call.host.random(6))
     try:
-        return call.host.rtnl.add_bridge(
+        bridge = call.host.rtnl.add_bridge(
             conf.bridge,
             mtu=conf.mtu,
             mac=mac,
             vlan_filtering=conf.vlan_filtering,
             # Without a querier the kernel floods all the same, but for each new port starts all ports' timers anew.
             mcast_snooping=not conf.is_gateway,
-            alias=_ALIAS,
+            alias=BRIDGE_ALIAS,
         )
     except NetlinkError as error:
         if error.errno == errno.EOPNOTSUPP and conf.vlan_filtering:
@@ -58,6 +56,8 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
         if present is None:
             raise failure(f'failed to create bridge "{conf.bridge}": {reason(error)}') from error
         return present
+    interface.keep_addresses(call.host.sysctls, conf.bridge)
+    return bridge
 
 
 def attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:

@@ -3,20 +3,19 @@
 import errno
 from typing import Final
 
-from weft.cni import veth
+from weft.cni import interface, veth
 from weft.cni.interface import reason
 from weft.cni.skel import Call
 from weft.kernel import bridgevlan
 from weft.kernel.link import set_link
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf
-from weft.model.marks import ALIAS
+from weft.model.marks import GATEWAY_ALIAS
 from weft.model.reported import LinkInfo, PortVlans
 from weft.wire.cni import failure
 
 NO_FILTERING: Final = "BRIDGE-004: this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"
 
-_ALIAS: Final = f"{ALIAS}gateway"
 # What a trunk's untagged frames belong to.
 _DEFAULT_VLAN: Final = 1
 
@@ -73,9 +72,13 @@ def ensure_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo) -> LinkInfo:
 
 def _make_pair(call: Call, name: str, bridge: LinkInfo) -> LinkInfo:
     try:
-        return call.host.rtnl.add_veth(name, peer=veth.new_name(call), mtu=bridge.mtu, alias=_ALIAS, peer_alias=_ALIAS)
+        made = call.host.rtnl.add_veth(
+            name, peer=veth.new_name(call), mtu=bridge.mtu, alias=GATEWAY_ALIAS, peer_alias=GATEWAY_ALIAS
+        )
     except NetlinkError as error:
         present = call.host.rtnl.link(name) if error.errno == errno.EEXIST else None
         if present is None:
             raise
         return present  # another ADD was quicker
+    interface.keep_addresses(call.host.sysctls, name)
+    return made

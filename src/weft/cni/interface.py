@@ -162,6 +162,11 @@ def set_quietly(sysctls: Sysctls, name: str, value: str) -> None:
         sysctls.write(name, value)
 
 
+def keep_addresses(sysctls: Sysctls, ifname: str) -> None:
+    """Have a link of the host keep its IPv6 addresses when somebody sets it down, as it does those of IPv4."""
+    set_quietly(sysctls, f"net/ipv6/conf/{ifname}/keep_addr_on_down", "1")
+
+
 def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:
     """Make an attachment unusable at once, and have it deleted later (decisions.md §2).
 

@@ -7,6 +7,7 @@ lives as long as the attachment, at most as long as the boot; one that is torn, 
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -17,7 +18,7 @@ from weft.cni.skel import Call
 from weft.kernel.statefiles import SHORTAGES, Spoilt
 from weft.model.attachment import Attachment, Cidr
 from weft.model.errors import Problem
-from weft.model.marks import ALIAS
+from weft.model.marks import POD_ALIAS
 from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
@@ -25,6 +26,7 @@ from weft.wire.cnijson import JsonError, Object
 # The subject of `Record`.
 LINKS: Final = "attachments"
 _WORDS: Final = 200
+_KEY: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Record(Value):
@@ -50,7 +52,7 @@ def key_of(attachment: Attachment) -> str:
 
 def alias_of(attachment: Attachment) -> str:
     """Return the alias of the attachment's host end."""
-    return f"{ALIAS}pod:{key_of(attachment)}"
+    return f"{POD_ALIAS}{key_of(attachment)}"
 
 
 def write(call: Call, record: Record) -> None:
@@ -129,6 +131,15 @@ def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
 def written(host: Host, subject: str, attachment: Attachment) -> int:
     """Return when something was kept of an attachment last, in nanoseconds. `FileNotFoundError` if nothing is."""
     return host.state.modified(_path(subject, attachment))
+
+
+def of_key(host: Host, subject: str, key: str) -> Attachment | None:
+    """Return the attachment of this name if anything is kept of it; the name may be anybody's words."""
+    known = _load(host, f"/{subject}/{key}.json") if _KEY.fullmatch(key) else None
+    try:
+        return None if known is None else _attachment(known)
+    except JsonError:
+        return None
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:

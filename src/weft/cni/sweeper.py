@@ -7,15 +7,17 @@ pause after each, so that requests never wait for more.
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
-from weft.cni import portmapforms, sweep
+from weft.cni import portmapforms, record, sweep
 from weft.cni.host import ClientGone
 from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
+from weft.desired.leaks import State
 from weft.model.attachment import Attachment
+from weft.model.errors import Problem
 
 _EVERY_SECONDS: Final = 300.0
 # A request takes the interpreter for a few milliseconds; between two looks it finds it free.
@@ -55,6 +57,26 @@ def _nobody(*_: object) -> NoReturn:
     raise ClientGone("nobody is there to run programs, or to open anything")
 
 
+def cut(node: Node, keys: Iterable[str]) -> list[Problem]:
+    """Say of attachments by their keys what is wrong with those whose host end is gone, and which no request is for."""
+    problems = []
+    with node_host(node) as host:
+        for key in keys:
+            attachment = record.of_key(host, record.LINKS, key)
+            if attachment is None:
+                continue
+            with host.claim(attachment.container_id) as claimed:
+                verdict = sweep.judge(host, attachment) if claimed else None
+            if verdict is not None and verdict.state is State.LEAKED:
+                hint = "If its container lives, it has no network: delete the pod, its successor gets one"
+                problems.append(Problem(code="CHECK-001", where=_words(attachment), seen=verdict.proof, hint=hint))
+    return problems
+
+
+def _words(attachment: Attachment) -> str:
+    return f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
+
+
 class Sweeper:
     """Sweeps until closed. To be made in the node's network namespace, and closed before the node is."""
 
@@ -92,7 +114,7 @@ class Sweeper:
             self._temporaries = sweep.tidy(host, self._temporaries)
 
     def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
-        who = f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
+        who = _words(attachment)
         try:
             proof = sweep.free(host, attachment)
         except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are looked at all the same

@@ -15,18 +15,20 @@ class Dirty(Value, kw_only=False, frozen=False):
     """The difference since the last round: `everything` asks for a full look at the kernel.
 
     `sweep` says that nobody asked for that look, the time between two of them was over.
-    `inputs` says that what decides about every part has changed; `peers` are lease ids, `keys` kernel objects
+    `inputs` says that what decides about every part has changed, `shared` that only the part has that is no peer's;
+    `peers` are lease ids, `keys` kernel objects
     that someone else touched.
     """
 
     everything: bool = False
     sweep: bool = False
     inputs: bool = False
+    shared: bool = False
     peers: set[str] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.everything or self.inputs or bool(self.peers) or bool(self.keys)
+        return self.everything or self.inputs or self.shared or bool(self.peers) or bool(self.keys)
 
 
 class Wake:
@@ -45,6 +47,11 @@ class Wake:
     def inputs(self) -> None:
         """Say that settings, facts or our own lease changed."""
         self._dirty.inputs = True
+        self._event.set()
+
+    def shared(self) -> None:
+        """Say that something changed that no peer depends on."""
+        self._dirty.shared = True
         self._event.set()
 
     def peers(self, ids: Iterable[str]) -> None:

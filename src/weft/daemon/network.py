@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
+from weft.daemon.cutpods import CutPods
 from weft.daemon.dirty import Dirty
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.peers import Peers
 from weft.daemon.reconcile import Reconciler
-from weft.daemon.repairs import FORWARDING_CODE
+from weft.daemon.repairs import FORWARDING_CODE, NODE_LINK_CODE
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.subnetfile import SubnetFile
 from weft.daemon.supervise import Supervisor
@@ -25,11 +26,11 @@ from weft.desired.node import forwarded
 from weft.desired.roster import Roster
 from weft.kernel.events import Monitor
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
-from weft.kernel.notices import AddressMoved, Lost, Notice, Resync, Seen, UplinkChanged
+from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
-from weft.model.objects import Sysctl
+from weft.model.objects import Key, NodeLink, Sysctl
 from weft.model.status import Status
 from weft.model.value import replace
 from weft.plan.explain import describe
@@ -58,6 +59,7 @@ class Network:
         addresses: Collection[Ip],
         subnet_file: Path,
         status: Status,
+        cut_pods: CutPods,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
@@ -73,6 +75,7 @@ class Network:
         self._backend = backend
         self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
+        self._cut_pods = cut_pods
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
@@ -82,6 +85,7 @@ class Network:
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
+        status.parts["bridges"] = self._node_link_problem
         if rules is not None:
             status.parts["rules"] = rules.problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
@@ -105,15 +109,24 @@ class Network:
         self.peers.judge_by(self._ours)
         self._pass_on(inputs)
 
+    def _also(self, **changes: frozenset[int] | frozenset[str]) -> None:
+        """Decide from inputs with changes that neither peers nor rules depend on."""
+        inputs = replace(self.inputs, **changes)
+        self._loop.decide_from(inputs, peers=False)
+        self._look_at_settings(inputs)
+
     def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
         self.uplinks.update((inputs.facts.uplink.name, inputs.facts.uplink.index))
+        self._look_at_settings(inputs)
+        if self.rules is not None:
+            self.rules.want(rule_sets(inputs))
+
+    def _look_at_settings(self, inputs: Inputs) -> None:
         self._kernel.sysctls = (
             *(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values()),
             *(FORWARDING[family] for family in forwarded(inputs)),
         )
-        if self.rules is not None:
-            self.rules.want(rule_sets(inputs))
 
     def addresses_are(self, addresses: Collection[Ip]) -> None:
         """Keep the leases of others away from these addresses of this node from now on."""
@@ -129,8 +142,12 @@ class Network:
         match notice:
             case Seen(thing=Sysctl() as setting):
                 self._forwarding_is(setting)
+            case Seen(key=("nodelink", str(name)) as key, thing=NodeLink() | None as thing):
+                self._node_link_is(key, name, thing)
             case Seen(key=key, thing=thing):
                 self._loop.seen(key, thing)
+            case PodCut(key=key):
+                self._cut_pods.add(key)
             case Lost():
                 self._loop.wake.everything()
             case UplinkChanged():
@@ -149,10 +166,17 @@ class Network:
         inputs = self.inputs
         if family in forwarded(inputs):
             self._loop.seen(setting.key, setting)
-        elif (
-            setting.value == "1" and family not in inputs.forwarding
-        ):  # a pod's plugin turned it on, or somebody else: from now on it is needed
-            self.set_inputs(replace(inputs, forwarding=inputs.forwarding | {family}))
+        elif setting.value == "1" and family not in inputs.forwarding:
+            # A pod's plugin turned it on, or somebody else: from now on it is needed.
+            self._also(forwarding=inputs.forwarding | {family})
+
+    def _node_link_is(self, key: Key, name: str, thing: NodeLink | None) -> None:
+        known = self.inputs.node_links
+        if thing is None:
+            self._also(node_links=known - {name})
+        elif name not in known:
+            self._also(node_links=known | {name})
+        self._loop.seen(key, thing)
 
     def _forwarding_problem(self) -> Problem | None:
         """What keeps this machine from forwarding packets of pods now, although it did."""
@@ -162,6 +186,16 @@ class Network:
                 seen = self._loop.tally.failing.get(key, "another program turned it off")
                 hint = "Trying again; until then no pod reaches another node. Find who sets it: `sysctl --system`"
                 return Problem(code=FORWARDING_CODE, where=name, seen=seen, expected="1", hint=hint)
+        return None
+
+    def _node_link_problem(self) -> Problem | None:
+        """What keeps a link down that pods of this node share."""
+        for name in sorted(self.inputs.node_links):
+            key = NodeLink(name=name).key
+            if not self._loop.is_as_wanted(key):
+                seen = self._loop.tally.failing.get(key, "another program set it down")
+                hint = "Trying again; until then no pod on it reaches anything. Find who does: `ip monitor link`"
+                return Problem(code=NODE_LINK_CODE, where=f"link {name}", seen=seen, expected="up", hint=hint)
         return None
 
     async def bring_up(self) -> None:

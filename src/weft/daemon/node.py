@@ -15,6 +15,7 @@ from typing import Final
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import host, identity, instance, memory, start
+from weft.daemon.cutpods import CutPods
 from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
@@ -59,6 +60,7 @@ class Node:
         self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
+        self._cut_pods = CutPods()
         self._chosen = ""  # the uplink, and why
         self._identity: Identity | None = None  # once it is settled, on disk or not
 
@@ -69,7 +71,7 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
                 start_health(self._options, parts, self._status)
-                start_cni(self._options, parts, self._status, self._up)
+                start_cni(self._options, parts, self._status, self._up, self._cut_pods)
                 await self._start(tasks, parts, held)
 
     async def _start(self, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
@@ -105,15 +107,15 @@ class Node:
         status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-        lease = leasing.lease
         network = Network(
             kernel,
             backend,
             RuleKeeper(firewall, clock=self._world.monotonic) if self._claim_rules(held) else None,
-            inputs=replace(inputs, v4=lease.v4, v6=lease.v6, forwarding=kernel.forwards()),
+            inputs=start.with_lease(inputs, leasing.lease, kernel, snapshot),
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
             status=status,
+            cut_pods=self._cut_pods,
             clock=self._world.monotonic,
             now=self._world.now,
         )
@@ -128,6 +130,8 @@ class Node:
             rest=_NOTICE_REST_SECONDS,
         )
         held.callback(monitor.close)
+        for notice in monitor.known:
+            network.notice(notice)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         async with AsyncExitStack() as closing:
             events = await closing.enter_async_context(aclosing(leasing.watch()))

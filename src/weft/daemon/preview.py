@@ -61,7 +61,7 @@ async def preview(options: Options, world: World) -> Preview:
         former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
         inputs = replace(inputs, former_networks=tuple(former))
         own, stale, note = _own(inputs, previous, listing, remembered)
-        inputs = replace(inputs, v4=own.v4, v6=own.v6)
+        inputs = start.with_lease(inputs, own, kernel, snapshot)
         roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
         unproven = remembered.unproven
         roster.note_unproven((lease, unproven[lease.id]) for lease in remembered.leases if lease.id in unproven)

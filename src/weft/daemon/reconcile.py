@@ -82,11 +82,14 @@ class Reconciler:
         """What decides."""
         return self._inputs
 
-    def decide_from(self, inputs: Inputs) -> None:
-        """Decide from other inputs from the next round on."""
+    def decide_from(self, inputs: Inputs, *, peers: bool = True) -> None:
+        """Decide from other inputs from the next round on; without `peers` about what the node needs once alone."""
         self._inputs = inputs
         self._realm = Realm.of(self._backend, inputs)
-        self.wake.inputs()
+        if peers:
+            self.wake.inputs()
+        else:
+            self.wake.shared()
 
     @property
     def wanted(self) -> Objects:
@@ -191,10 +194,11 @@ class Reconciler:
         """
         peers: Iterable[str] = dirty.peers
         links: set[Key] = set()
-        if dirty.inputs:
+        if dirty.inputs or dirty.shared:
             touched = self._wanted.set(SHARED, shared(self._backend, self.inputs))
             decided |= touched
             yield touched
+        if dirty.inputs:
             peers = (self._wanted.parts - {SHARED}) | self.roster.believed.keys()
         elif dirty.everything:
             links = {key for key in self._wanted.objects if key[0] == "link"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from weft.model.marks import FORWARDING
-from weft.model.objects import Object, Sysctl, VxlanLink
+from weft.model.objects import NodeLink, Object, Sysctl, VxlanLink
 from weft.plan.diff import Put, Step
 from weft.plan.explain import describe
 
@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 
 FORWARDING_CODE: Final = "KERN-002"
+NODE_LINK_CODE: Final = "BRIDGE-006"
 
 # The code of the problem that the repair answers to, and what was done.
 Repair = tuple[str, Step]
@@ -34,6 +35,8 @@ def code(thing: Object, *, wanted: bool, there: bool) -> str:
         return "ROUTE-002"
     if isinstance(thing, Sysctl) and thing.name in FORWARDING.values():
         return FORWARDING_CODE
+    if isinstance(thing, NodeLink):
+        return NODE_LINK_CODE
     if isinstance(thing, VxlanLink):
         return "VTEP-003" if there else "VTEP-004"
     return _CODES[str(thing.key[0])]

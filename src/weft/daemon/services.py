@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
+from weft.daemon.cutpods import CutPods
 from weft.daemon.supervise import Supervisor
 from weft.model.errors import Problem, Unavailable
 from weft.model.status import Status
@@ -35,20 +36,23 @@ def start_health(options: Options, parts: Supervisor, status: Status) -> None:
         parts.start("health", serve)
 
 
-def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.Event) -> None:
-    """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason."""
+def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.Event, cut_pods: CutPods) -> None:
+    """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason.
+
+    Of pods that were cut it is said whose they are, which the records of plugins tell.
+    """
 
     async def serve() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await up.wait()
         with ExitStack() as held:
-            await _serve_cni(options, status, held)
+            await _serve_cni(options, status, held, cut_pods)
 
     parts.start("cni", serve)
 
 
-async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
+async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
     # Late: 20 ms of imports that the network does not wait for.
     from weft.cni.endpoint import Endpoint
@@ -57,7 +61,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
     from weft.cni.retire import Retirement
     from weft.cni.server import serve
     from weft.cni.state import publish
-    from weft.cni.sweeper import Sweeper
+    from weft.cni.sweeper import Sweeper, cut
 
     retirement = Retirement()
     held.callback(retirement.close)
@@ -81,7 +85,9 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack) -> None:
         log.warning("plugins without this daemon will not know its --state-dir: %s", error)
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
-    await serve(endpoint, node, run=run)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(cut_pods.tell(lambda keys: asyncio.to_thread(cut, node, keys)))
+        await serve(endpoint, node, run=run)
 
 
 async def _opened(open_state: "Callable[[], Node]", path: str) -> "Node":

@@ -26,11 +26,13 @@ from weft.desired.backends import BACKENDS
 from weft.desired.facts import select
 from weft.desired.harm import macs_in
 from weft.desired.inputs import Facts, Inputs, Uplink
+from weft.desired.node import served
 from weft.desired.realm import Realm
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.netlink import NetlinkError
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
+from weft.model.objects import NodeLink
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.value import replace
@@ -149,6 +151,13 @@ def without_clones(own: Identity, others: Iterable[Lease], world: World, *, fact
             log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
             return Identity.random(world.random)
     return own
+
+
+def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:
+    """All that decides, once our subnets are known: with them, and with what pods of before need."""
+    inputs = replace(inputs, v4=lease.v4, v6=lease.v6)
+    links = (thing.name for thing in snapshot.ours.values() if isinstance(thing, NodeLink))
+    return replace(inputs, forwarding=kernel.forwards() | served(snapshot, inputs), node_links=frozenset(links))
 
 
 def remove_former_devices(kernel: NodeKernel, snapshot: Snapshot, realm: Realm) -> None:

@@ -40,7 +40,7 @@ class Inputs(Value):
     `v4` and `v6` are our own subnets, None before the lease is known or where the family is off.
     `mac_v4` and `mac_v6` are made once per node and kept on disk. `former_networks` are those of the configuration
     before this one, whose routes may still be there. `forwarding` are the families (4, 6) in which this machine was
-    seen to forward packets: pods need it to go on.
+    seen to forward packets: pods need it to go on. `node_links` are the names of the links that its pods share.
     """
 
     netconf: NetConf
@@ -51,6 +51,7 @@ class Inputs(Value):
     v6: IPv6Network | None = None
     former_networks: tuple[Net, ...] = ()
     forwarding: frozenset[int] = frozenset()
+    node_links: frozenset[str] = frozenset()
     ip_masq: bool = False
     random_fully: bool = True
     forward_rules: bool = True

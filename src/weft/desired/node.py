@@ -5,8 +5,9 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 """
 
 from weft.desired.inputs import Backend, Inputs
-from weft.model.marks import FORWARDING
-from weft.model.objects import KernelState, Key, Object, Objects, Route, Sysctl
+from weft.model.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
+from weft.model.objects import KernelState, Key, NodeLink, Object, Objects, Route, Sysctl
+from weft.model.snapshot import Snapshot
 from weft.model.value import replace
 
 SHARED = ""
@@ -18,11 +19,12 @@ _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narro
 
 
 def shared(backend: Backend, inputs: Inputs) -> KernelState:
-    """What the node needs once, whatever the peers: the backend's part, forwarding and the blackhole routes.
+    """What the node needs once, whatever the peers: the backend's part, forwarding, pods' links, blackhole routes.
 
     Forwarding is turned on by the first pod's plugin, not here: a machine without pods need not be a router.
     """
     state = backend.shared(inputs) | {Sysctl(name=FORWARDING[family], value="1") for family in forwarded(inputs)}
+    state |= {NodeLink(name=name) for name in inputs.node_links}
     if inputs.blackhole_route:
         own = (net for net in (inputs.v4, inputs.v6) if net is not None)
         state |= {Route(dst=net, blackhole=True, priority=_BLACKHOLE_PRIORITY) for net in own}
@@ -33,6 +35,14 @@ def forwarded(inputs: Inputs) -> frozenset[int]:
     """The families of pods in which this machine was seen to forward."""
     pools = ((4, inputs.netconf.v4), (6, inputs.netconf.v6))
     return inputs.forwarding & {family for family, pool in pools if pool is not None}
+
+
+def served(snapshot: Snapshot, inputs: Inputs) -> frozenset[int]:
+    """The families in which pods have a gateway of our subnets on this machine: it must have been a router for them."""
+    nets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
+    made = {link.index for link in snapshot.links if link.alias.startswith((BRIDGE_ALIAS, GATEWAY_ALIAS, POD_ALIAS))}
+    gateways = (each.ip for each in snapshot.addresses if each.index in made)
+    return frozenset(ip.version for ip in gateways if any(ip in net for net in nets))
 
 
 class Wanted:

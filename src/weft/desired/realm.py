@@ -8,15 +8,16 @@ from typing import Self
 
 from weft.desired.inputs import Backend, Inputs
 from weft.model.net import Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, VxlanLink
 from weft.model.value import Value
 
 
 class Realm(Value):
-    """`devices` by name, and the `networks` of the configuration now and of the one before."""
+    """`devices` and `node_links` by name, and the `networks` of the configuration now and of the one before."""
 
     devices: frozenset[str]
     networks: tuple[Net, ...]
+    node_links: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, backend: Backend, inputs: Inputs) -> Self:
@@ -25,6 +26,7 @@ class Realm(Value):
         return cls(
             devices=frozenset(backend.devices(inputs).values()),
             networks=(*(pool.network for pool in pools if pool is not None), *inputs.former_networks),
+            node_links=inputs.node_links,
         )
 
     def holds(self, thing: Object) -> bool:
@@ -38,6 +40,8 @@ class Realm(Value):
                 return thing.dev in self.devices
             case Route():
                 return thing.dev in self.devices or self.leads_to(thing.dst)
+            case NodeLink():
+                return thing.name in self.node_links
             case _:
                 return True
 

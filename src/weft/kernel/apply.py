@@ -14,7 +14,7 @@ from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.errors import Failure
-from weft.model.objects import Object, Route, Sysctl, VxlanLink, link_of
+from weft.model.objects import NodeLink, Object, Route, Sysctl, VxlanLink, link_of
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
@@ -91,8 +91,8 @@ class _Work:
                 failure = sysctl.write(thing)
                 if failure is not None:
                     self._failed(step, failure.errno, failure.message)
-            case Delete(), Sysctl():
-                pass  # a setting has no absence; nobody wants it any more
+            case Delete(), Sysctl() | NodeLink():
+                pass  # a setting has no absence, and a link is its pods'; nobody wants it any more
             case _, VxlanLink():
                 self._indexes.pop(thing.name, None)
                 try:
@@ -100,6 +100,11 @@ class _Work:
                         _put_vxlan(self._rtnl, thing)
                     else:
                         self._delete_link(thing.name)
+                except NetlinkError as error:
+                    self._refused(step, error)
+            case _, NodeLink():
+                try:
+                    self._set_up(thing)
                 except NetlinkError as error:
                     self._refused(step, error)
             case _:
@@ -130,6 +135,12 @@ class _Work:
         there = self._rtnl.link(name)
         if there is not None and there.kind == "vxlan":
             self._rtnl.delete_link(there.index)
+
+    def _set_up(self, thing: NodeLink) -> None:
+        index = self._rtnl.index_of(thing.name)
+        if index is None:
+            raise NetlinkError(errno.ENODEV, f"there is no link {thing.name}")
+        self._rtnl.set_link(index, up=thing.up)
 
     def _index_for(self, thing: Plain) -> int | None:
         """The index of the link that `thing` is on; 0 for what is on none, None if the link is missing."""

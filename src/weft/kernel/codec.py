@@ -16,9 +16,9 @@ from typing import Final
 from weft.kernel import addr, neigh, route
 from weft.kernel.attributes import Malformed, address, fixed, parse
 from weft.kernel.netlink import Message
-from weft.model.marks import ALIAS, PROTOCOL
+from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route, VxlanLink
+from weft.model.objects import Address, FdbEntry, Key, Neighbour, NodeLink, Route, VxlanLink
 from weft.model.reported import AddressInfo, LinkInfo
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
@@ -214,6 +214,11 @@ def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
     ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
     thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
     return ("address", dev, info.ip.packed, info.prefixlen), thing
+
+
+def decode_node_link(info: LinkInfo) -> NodeLink | None:
+    """A link that the pods of this node share, by its alias; None for any other."""
+    return NodeLink(name=info.name, up=info.up) if info.alias in (BRIDGE_ALIAS, GATEWAY_ALIAS) else None
 
 
 def decode_link(info: LinkInfo, names: Names) -> VxlanLink | None:

@@ -49,8 +49,9 @@ _RETRY_SECONDS: Final = 1.0
 class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
-    `devices`, `uplinks` and `ports` are the `Reader`'s. When all that was waiting concerned nobody, `rest` seconds are
-    let pass before the next look: while a pod comes or goes that is a dozen times, and its request needs the processor.
+    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When all that
+    was waiting concerned nobody, `rest` seconds are let pass before the next look: while a pod comes or goes that is a
+    dozen times, and its request needs the processor.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Monitor:
         for group in _GROUPS:
             sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
         # From here on notices are kept for us, so that nothing falls between the list and the first of them.
-        self._reader.learn(rtnl.links())
+        self.known = self._reader.learn(rtnl.links())
 
     @classmethod
     def open(
@@ -142,13 +143,13 @@ class Monitor:
                     continue
                 if size > len(self._buffer):
                     self._buffer = bytearray(2 * size)
-                    return self._start_over("a notice was larger than any before")
+                    return [*notices, *self._start_over("a notice was larger than any before")]
                 notices += self._notices(bytes(memoryview(self._buffer)[:size]))
             except BlockingIOError:
                 self._drained = True
                 break
             except (OSError, Malformed) as error:
-                return self._start_over(_reason(error))
+                return [*notices, *self._start_over(_reason(error))]
         return notices
 
     def _notices(self, datagram: bytes) -> list[Notice]:
@@ -166,15 +167,16 @@ class Monitor:
         before = self._astray
         try:
             self._drain()
-            self._reader.learn(self._rtnl.links())
+            changed = self._reader.learn(self._rtnl.links())
         except (OSError, Malformed) as error:
             self._astray = True
             if before:
                 return []
+            changed = []
             log.warning("changes of links, routes and addresses cannot be followed: %s; trying again", error)
         else:
             self._astray = False
-        return [Resync(reason)]
+        return [Resync(reason), *changed]
 
     def _drain(self) -> None:
         while True:

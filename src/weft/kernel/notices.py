@@ -15,14 +15,16 @@ from weft.kernel import addr, codec, link, neigh, netconf, route
 from weft.kernel.attributes import fixed
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.observe import is_ours
-from weft.model.marks import MAIN_TABLE, PROTOCOL
+from weft.model.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
 from weft.model.net import Ip
-from weft.model.objects import Key, Object
+from weft.model.objects import Key, Object, Objects
 from weft.model.reported import LinkInfo
 from weft.model.value import Value, field
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
-_VXLAN: Final = b"vxlan"  # IFLA_INFO_KIND
+# What a link that concerns us has in its description: a VTEP's kind (IFLA_INFO_KIND), or the alias of what pods share.
+_VXLAN, _BRIDGE, _GATEWAY = b"vxlan", BRIDGE_ALIAS.encode(), GATEWAY_ALIAS.encode()
+_POD: Final = POD_ALIAS.encode()
 
 
 class Seen(Value, kw_only=False):
@@ -55,17 +57,26 @@ class AddressMoved(Value, kw_only=False):
     gone: bool
 
 
+class PodCut(Value, kw_only=False):
+    """The host's end of a pod's links was deleted, and not by DEL, which gives it another alias first.
+
+    `key` is the attachment's, as in its alias.
+    """
+
+    key: str
+
+
 class Resync(Value, kw_only=False):
     """Notices were lost; everything has to be looked at again. `reason` is for people."""
 
     reason: str = field(default="", compare=False)
 
 
-Notice = Seen | Lost | UplinkChanged | AddressMoved | Resync
+Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
 
 
 class Reader:
-    """Reads messages about the links in `devices` or `uplinks`, or that are ours by their alias.
+    """Reads messages about the links in `devices` or `uplinks`, or that are ours or pods' by their alias.
 
     `devices` are the names of links that are ours whatever their alias, `uplinks` names and indexes of those that
     carry traffic between nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
@@ -90,11 +101,14 @@ class Reader:
             netconf.RTM_NEWNETCONF: self._setting,
         }
 
-    def learn(self, links: Iterable[LinkInfo]) -> None:
-        """Take a complete list of the links, in place of what was known."""
+    def learn(self, links: Iterable[LinkInfo]) -> list[Notice]:
+        """Take a complete list of the links, in place of what was known; say what is new of those that pods share."""
         known = {info.index: info for info in links}
+        # What was kept as it came is none of them.
+        before = _node_links(info for info in self._links.values() if isinstance(info, LinkInfo))
         self._links = {**known}
         self._names = {index: info.name for index, info in known.items()}
+        return _changes(before, _node_links(known.values()))
 
     def read(self, message: Reply) -> Iterator[Notice]:
         """What a message says. Raises `Malformed`."""
@@ -119,6 +133,7 @@ class Reader:
             yield Seen(("link", before.name), None)
         if is_ours(now, self._devices):
             yield Seen(("link", now.name), codec.decode_link(now, self._names))
+        yield from _changes(_node_links([before] if before is not None else []), _node_links([now]))
         if self._is_uplink(now.index, now.name) and (before is None or _facts(before) != _facts(now)):
             yield UplinkChanged(now.name)
 
@@ -129,6 +144,8 @@ class Reader:
         concerns = self._concerns(index, name, message.body)
         self._links.pop(index, None)
         self._names.pop(index, None)
+        if _POD in message.body:
+            yield PodCut(link.parse_link(message.body).alias.removeprefix(POD_ALIAS))
         if not concerns:
             return
         gone = link.parse_link(message.body)
@@ -136,6 +153,7 @@ class Reader:
             yield Lost(gone.name, gone.index)
         if is_ours(gone, self._devices):
             yield Seen(("link", gone.name), None)
+        yield from _changes(_node_links([gone]), {})
         if self._is_uplink(gone.index, gone.name):
             yield UplinkChanged(gone.name)
 
@@ -194,9 +212,10 @@ class Reader:
         before = self._links.get(index)
         return (
             self._is_uplink(index, name)
-            # A VTEP's kind is in there; where else these bytes come up, a look more does no harm.
-            or _VXLAN in body
+            # Where else these bytes come up, a look more does no harm.
+            or (_VXLAN in body or _BRIDGE in body or _GATEWAY in body)
             or (isinstance(before, LinkInfo) and is_ours(before, self._devices))
+            or (isinstance(before, LinkInfo) and codec.decode_node_link(before) is not None)
         )
 
     def _link(self, index: int) -> LinkInfo | None:
@@ -218,6 +237,16 @@ class Reader:
     def _is_uplink(self, index: int, name: str) -> bool:
         """An uplink that was renamed is one by its index, one that was made anew by its name."""
         return index in self._uplinks or name in self._uplinks
+
+
+def _node_links(links: Iterable[LinkInfo]) -> Objects:
+    found = map(codec.decode_node_link, links)
+    return {thing.key: thing for thing in found if thing is not None}
+
+
+def _changes(before: Objects, after: Objects) -> list[Notice]:
+    gone = [Seen(key, None) for key in before if key not in after]
+    return [*gone, *(Seen(key, thing) for key, thing in after.items() if before.get(key) != thing)]
 
 
 def _of_a_port(message: Reply) -> bool:

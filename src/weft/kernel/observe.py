@@ -31,12 +31,17 @@ def observe(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
 def looking(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Iterable[str] = ()) -> Slices[Snapshot]:
     """Look at everything, in slices.
 
-    Ours are VXLAN devices that carry our alias or are named in `devices`, all permanent things on them, and
-    routes with our protocol number in any table. `sysctls` are read from the calling thread's namespace.
+    Ours are VXLAN devices that carry our alias or are named in `devices`, all permanent things on them, the links that
+    pods share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's
+    namespace.
     """
     links = rtnl.links()
     names = {link.index: link.name for link in links}
     ours: dict[Key, Object] = {}
+    for link in links:
+        shared = codec.decode_node_link(link)
+        if shared is not None:
+            ours[shared.key] = shared
     mine = [link for link in links if is_ours(link, devices)]
     for link in mine:
         vtep = codec.decode_link(link, names)

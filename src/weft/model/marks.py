@@ -7,6 +7,11 @@ from typing import Final
 PROTOCOL: Final = 165
 # The prefix of a link's alias (IFLA_IFALIAS) that marks the link as ours.
 ALIAS: Final = "weft:"
+# Links that are the node's, and that its pods share: a bridge, and the two ends of the host's interface in a VLAN.
+BRIDGE_ALIAS: Final = f"{ALIAS}bridge"
+GATEWAY_ALIAS: Final = f"{ALIAS}gateway"
+# The host's end of a pod's links; behind it stands the key of the attachment.
+POD_ALIAS: Final = f"{ALIAS}pod:"
 # The settings that make a machine a router, by family; one for all its links.
 FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).

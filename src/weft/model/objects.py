@@ -120,6 +120,17 @@ class Sysctl(Value):
         object.__setattr__(self, "key", ("sysctl", self.name))
 
 
+class NodeLink(Value):
+    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
+
+    name: str
+    up: bool = True
+    key: Key = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("nodelink", self.name))
+
+
 class Chain(Value):
     """One chain of a rule set: its rules in the tool's own words, one per entry.
 
@@ -148,7 +159,7 @@ class RuleSet(Value):
         object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
 
 
-Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | RuleSet
+Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | NodeLink | RuleSet
 KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
 

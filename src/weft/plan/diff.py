@@ -32,6 +32,7 @@ Step = Put | Delete
 
 _ORDER: Final = {
     "link": 0,
+    "nodelink": 0,
     "sysctl": 1,
     "address": 2,
     "neighbour": 3,

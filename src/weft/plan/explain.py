@@ -3,11 +3,11 @@
 from typing import assert_never
 
 from weft.model.marks import MAIN_TABLE
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, RuleSet, Sysctl, VxlanLink
 from weft.plan.diff import Put, Step
 
 
-def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of object
+def describe(thing: Object) -> str:  # noqa: C901, PLR0911 - one line for each kind of object
     """One object in one line, without line breaks whatever a peer sent."""
     match thing:
         case VxlanLink():
@@ -31,6 +31,8 @@ def describe(thing: Object) -> str:  # noqa: PLR0911 - one line for each kind of
             return f"fdb {thing.mac!s} dev {thing.dev} dst {thing.remote}"
         case Sysctl():
             return f"sysctl {thing.name}={thing.value}"
+        case NodeLink():
+            return f"link {thing.name} {'up' if thing.up else 'down'}"
         case RuleSet():
             chains = ", ".join(f"{chain.name} ({len(chain.rules)})" for chain in thing.chains)
             return f"ruleset {thing.kind} IPv{thing.family}: {chains or 'none'}"

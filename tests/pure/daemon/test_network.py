@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders
+from weft.daemon.cutpods import CutPods
 from weft.daemon.dirty import Dirty
 from weft.daemon.memory import Memory
 from weft.daemon.network import Network
 from weft.desired.backends import vxlan
-from weft.kernel.notices import AddressMoved, Resync
+from weft.kernel.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Malformed, Mark
 from weft.model.errors import Failure
 from weft.model.net import Net
-from weft.model.objects import Objects
+from weft.model.objects import NodeLink, Objects, Sysctl
 from weft.model.status import Status
 from weft.model.value import replace
 from weft.plan.diff import Step
@@ -51,6 +52,7 @@ async def network(tmp_path: Path) -> Network:
         addresses={GATEWAY, UPLINK},
         subnet_file=tmp_path / "subnet.env",
         status=Status(),
+        cut_pods=CutPods(),
         clock=lambda: 0.0,
         now=lambda: 0.0,
     )
@@ -139,3 +141,17 @@ async def test_failing_peers_are_counted_as_they_are_now(network: Network):
     await network.peers.take(Changed(gone=(builders.lease(4, vxlan).id,)))
     await network.loop.round(await network.loop.wake.next(at_most=1))
     assert (network._status.peers, network._status.peers_failing) == (2, 0)
+
+
+@pytest.mark.parametrize("thing", [NodeLink(name="cni0", up=False), Sysctl(name="net/ipv4/ip_forward", value="1")])
+async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Network, thing: NodeLink | Sysctl):
+    await network.loop.round(Dirty(everything=True, inputs=True))
+    network.loop.wake.take()
+    network.notice(Seen(thing.key, thing))
+    dirty = network.loop.wake.take()
+    assert (dirty.shared, dirty.inputs, dirty.peers) == (True, False, set())
+    await network.loop.round(dirty)
+    assert network.loop.wanted[thing.key] == replace(thing, **{"up": True} if isinstance(thing, NodeLink) else {})
+    network.notice(Seen(("nodelink", "cni0"), None))
+    await network.loop.round(network.loop.wake.take())
+    assert ("nodelink", "cni0") not in network.loop.wanted

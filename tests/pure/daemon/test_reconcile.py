@@ -294,7 +294,9 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     touched = node.loop.roster.changed(put=[new], gone=[old.id])
     assert touched == {old.id, new.id}
     in_order = [old.id, new.id] if first == "old" else [new.id, old.id]
-    await node.loop.round(SimpleNamespace(everything=False, sweep=False, inputs=False, keys=set(), peers=in_order))
+    await node.loop.round(
+        SimpleNamespace(everything=False, sweep=False, inputs=False, shared=False, keys=set(), peers=in_order)
+    )
     assert node.kernel.state == node.loop.wanted
     assert node.kernel.state["fdb", "flannel.1", builders.mac(2)]
     node.loop.wake.peers(node.loop.roster.changed(gone=[new.id]))

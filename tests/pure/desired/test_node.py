@@ -1,15 +1,17 @@
 """What a node wants as a whole: its back end's part, blackhole routes, and peers by name."""
 
 from collections import Counter
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, ip_address
 
 import pytest
 
 from tests.support.builders import inputs, mac, subnet_v4, subnet_v6
 from weft.desired.backends import hostgw
-from weft.desired.node import SHARED, Wanted, shared
+from weft.desired.node import SHARED, Wanted, served, shared
 from weft.model.errors import Problem
-from weft.model.objects import Neighbour, Route, Sysctl
+from weft.model.objects import Neighbour, NodeLink, Route, Sysctl
+from weft.model.reported import AddressInfo, LinkInfo
+from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -115,3 +117,28 @@ def test_forwarding_is_wanted_in_the_families_of_pods_in_which_it_was_seen():
     both = shared(hostgw, replace(inputs(family="46", backend="host-gw"), forwarding=seen))
     assert both == {wanted, Sysctl(name="net/ipv6/conf/all/forwarding", value="1")}
     assert shared(hostgw, inputs(backend="host-gw")) == frozenset()
+
+
+def test_links_that_pods_share_are_wanted_up():
+    seen = replace(inputs(backend="host-gw"), node_links=frozenset({"cni0", "cni0.7"}))
+    assert shared(hostgw, seen) == {NodeLink(name="cni0"), NodeLink(name="cni0.7")}
+
+
+@pytest.mark.parametrize(
+    "alias, ips, families",
+    [
+        ("weft:bridge", ["10.5.1.1", "fc00:0:0:1::1"], {4, 6}),
+        ("weft:gateway", ["fc00:0:0:1::1"], {6}),
+        ("weft:pod:0123", ["10.5.1.1", "192.0.2.1"], {4}),
+        ("weft:bridge", ["192.0.2.1", "10.5.2.1"], set()),
+        ("weft:vtep", ["10.5.1.0"], set()),
+        ("", ["10.5.1.1"], set()),
+    ],
+)
+def test_pods_are_served_in_the_families_of_their_gateways(alias: str, ips: list[str], families: set[int]):
+    links = (LinkInfo(index=1, name="lo"), LinkInfo(index=7, name="cni0", alias=alias))
+    addresses = tuple(AddressInfo(index=7, ip=ip_address(ip), prefixlen=24) for ip in ips)
+    elsewhere = AddressInfo(index=1, ip=ip_address("10.5.1.9"), prefixlen=32)
+    node = inputs(family="46", backend="host-gw")
+    assert served(Snapshot(links=links, addresses=(*addresses, elsewhere)), node) == families
+    assert served(Snapshot(links=links, addresses=addresses), replace(node, v4=None, v6=None)) == frozenset()

@@ -7,7 +7,7 @@ import pytest
 from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.realm import Realm
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl
 from weft.model.value import replace
 
 MAC = builders.mac(2)
@@ -64,3 +64,9 @@ def test_neighbours_and_forwarding_entries_go_by_their_device():
     for dev, held in (("flannel.1", True), ("cni0", False)):
         assert realm.holds(Neighbour(dev=dev, ip=IPv4Address("10.5.2.0"), mac=MAC)) is held
         assert realm.holds(FdbEntry(dev=dev, mac=MAC, remote=IPv4Address("192.168.0.2"))) is held
+
+
+def test_a_link_that_pods_share_is_held_by_those_that_know_of_it():
+    realm = Realm.of(vxlan, replace(builders.inputs(1), node_links=frozenset({"cni0"})))
+    assert realm.holds(NodeLink(name="cni0", up=False))
+    assert not realm.holds(NodeLink(name="cni1"))

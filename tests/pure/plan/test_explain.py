@@ -10,6 +10,7 @@ from weft.model.objects import (
     Chain,
     FdbEntry,
     Neighbour,
+    NodeLink,
     Route,
     RuleSet,
     Sysctl,
@@ -71,6 +72,8 @@ LINK = VxlanLink(
             "ruleset nft IPv4: postrtg (2)",
         ),
         (RuleSet(kind="iptables", family=6), "ruleset iptables IPv6: none"),
+        (NodeLink(name="cni0"), "link cni0 up"),
+        (NodeLink(name="cni0", up=False), "link cni0 down"),
     ],
 )
 def test_an_object_in_one_line(thing, text):
