@@ -6,6 +6,8 @@ The seed is printed and another one each time; set WEFT_SEED to repeat a run.
 import json
 import os
 import random
+import re
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import etcd
-from tests.support.kills import FLAGS, Killer
+from tests.support.kills import FLAGS, Killer, Kind
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import Cluster, Daemon, Underlay, clusters, eventually, peer_mac
+from tests.support.weftd import Cluster, Daemon, Pod, Underlay, clusters, eventually, peer_mac
 
 PEERS = range(50, 60)
 
@@ -29,26 +31,18 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         underlay.close()
 
 
-def sound(cluster: Cluster, node: Daemon, two: Daemon) -> None:
+def sound(cluster: Cluster, node: Daemon, two: Daemon, kind: Kind, *, seconds: float = 20) -> None:
     """All of a node is as it should be, wherever one looks: store, kernel, files."""
-    mac = node.macs["mac_v4"]
     leases = cluster.leases()
     assert len(leases) == len(PEERS) + 2, list(leases)
-    assert mac in cluster.lease_of(node).value
-    assert cluster.lease_of(node).key.endswith(f"/{node.v4[0]}-24")
-    assert f"link/ether {mac}" in node.ip("link show flannel.1")
-    assert f"inet {node.v4[0]}/32" in node.ip("address show flannel.1")
-    networks = {f"10.5.{number}.0/24" for number in PEERS} | {str(two.v4)}
-    macs = {peer_mac(number) for number in PEERS} | {two.macs["mac_v4"]}
-
-    def kernel() -> bool:
-        routes = {route["dst"] for route in node.netns.json("ip -j route show proto 165")}
-        neighbours = {each["lladdr"] for each in node.netns.json("ip -j neigh show dev flannel.1 nud permanent")}
-        fdb = {each["mac"] for each in node.netns.json("bridge -j fdb show dev flannel.1")}
-        return (routes, neighbours, fdb) == (networks, macs, macs)
-
-    eventually(kernel)
-    assert "FLANNEL-POSTRTG" in node.netns.run("iptables-save -t nat")
+    assert cluster.lease_of(node).key.split("/")[-1].startswith(f"{node.v4[0]}-24")
+    for device, subnet, mac in zip(kind.devices, node.subnets, node.macs.values(), strict=False):
+        assert mac in cluster.lease_of(node).value
+        assert f"link/ether {mac}" in node.ip(f"link show {device}")
+        assert f"inet{'6' if subnet.version == 6 else ''} {subnet[0]}/" in node.ip(f"address show {device}")
+    eventually(lambda: present(node) == expected(two, kind), seconds=seconds)
+    rules = "nft list table ip flannel-ipv4" if kind.nft else "iptables-save -t nat"
+    assert re.search(r"masquerade( fully-random)? ?$|-j MASQUERADE", node.netns.run(rules), re.MULTILINE)
     [instance] = [path for path in node.state_dir.iterdir() if path.name != "cni"]
     assert sorted(path.name for path in instance.iterdir()) == ["cluster.jsonl", "identity.json", "lock"]
     for line in (instance / "cluster.jsonl").read_text().splitlines():
@@ -56,22 +50,57 @@ def sound(cluster: Cluster, node: Daemon, two: Daemon) -> None:
     assert sorted(path.name for path in node.subnet_file.parent.iterdir()) == ["subnet.env"]
 
 
+def expected(two: Daemon, kind: Kind) -> dict[str, set[str]]:
+    """What the kernel is to hold: the peers of the store, which have IPv4 alone, and the second node."""
+    routes = {f"10.5.{number}.0/24" for number in PEERS} | {str(subnet) for subnet in two.subnets}
+    if not kind.devices:
+        return {"routes": routes}
+    macs = {peer_mac(number) for number in PEERS} | {two.macs["mac_v4"]}
+    last = {two.macs["mac_v6"]} if kind.dual else set()
+    return {"routes": routes, "neighbours": macs | last, "fdb": macs | last}
+
+
+def present(node: Daemon) -> dict[str, set[str]]:
+    """What the kernel holds of that."""
+    routes = [*node.netns.json("ip -j route show proto 165"), *node.netns.json("ip -j -6 route show proto 165")]
+    found = {"routes": {route["dst"] for route in routes}}
+    devices = [link["ifname"] for link in node.netns.json("ip -j link show type vxlan")]
+    if devices:
+        found |= {"neighbours": set(), "fdb": set()}
+    for device in devices:
+        neighbours = node.netns.json(f"ip -j neigh show dev {device} nud permanent")
+        found["neighbours"] |= {each["lladdr"] for each in neighbours}
+        found["fdb"] |= {each["mac"] for each in node.netns.json(f"bridge -j fdb show dev {device}")}
+    return found
+
+
 def torture(cluster: Cluster, rounds: int) -> None:
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
-    print(f"WEFT_SEED={seed}")
     chance = random.Random(seed)
-    cluster.configure()
-    cluster.peers(PEERS)
-    one, two = (cluster.node(number).start(*FLAGS) for number in (1, 2))
-    here, there = one.pod(), two.pod()
-    assert reaches(here, there.ips[0])
+    kind = Kind(
+        backend=chance.choice(("vxlan", "host-gw")), dual=chance.choice((True, False)), nft=chance.choice((True, False))
+    )
+    print(f"WEFT_SEED={seed}: {kind}")
+    one, two, here, there = ready_nodes(cluster, kind)
     one.kill()
-    with closing(Killer(cluster, one, chance)) as killer:
+    with closing(Killer(cluster, one, chance, kind=kind)) as killer:
         _torture(killer, two, rounds)
     never = [name for name in (*killer.warm, *killer.cold) if not killer.hits[name]]
     assert not never, f"never hit: {never}"
     one.start(*FLAGS)
-    assert reaches(here, there.ips[0])
+    for ip in there.ips:
+        assert reaches(here, ip)
+
+
+def ready_nodes(cluster: Cluster, kind: Kind) -> tuple[Daemon, Daemon, Pod, Pod]:
+    """Two nodes with a daemon and a pod each, which reach each other."""
+    cluster.configure(kind.net_conf)
+    cluster.peers(PEERS, data="vxlan" if kind.devices else None, BackendType=kind.backend)
+    one, two = (cluster.node(number).start(*FLAGS) for number in (1, 2))
+    here, there = one.pod(), two.pod()
+    for ip in there.ips:
+        assert reaches(here, ip)
+    return one, two, here, there
 
 
 def _torture(killer: Killer, two: Daemon, rounds: int) -> None:
@@ -82,7 +111,7 @@ def _torture(killer: Killer, two: Daemon, rounds: int) -> None:
         for name in warm:
             killer.kill_at(name)
         one.start(*FLAGS)
-        sound(cluster, one, two)
+        sound(cluster, one, two, killer.kind)
     one.kill()
     for name in _some(chance, list(killer.cold), rounds - len(warm)):
         killer.kill_at(name)
@@ -90,7 +119,7 @@ def _torture(killer: Killer, two: Daemon, rounds: int) -> None:
             killer.kill_at(chance.choice(["any time", "any time, nothing there"]))
         one.start(*FLAGS)
         assert one.v4 == subnet, name
-        sound(cluster, one, two)
+        sound(cluster, one, two, killer.kind)
         one.kill()
     print("".join(f"{count:5} {name}\n" for name, count in sorted(killer.hits.items())))
 
@@ -99,6 +128,37 @@ def _some(chance: random.Random, names: list[str], count: int) -> list[str]:
     """Each name once at least, in a random order."""
     rest = chance.choices(names, k=max(count - len(names), 0))
     return chance.sample(names + rest, len(names) + len(rest))
+
+
+PLANTED = {
+    "a route": "ip route del 10.5.50.0/24",
+    "a route of the other family": "ip -6 route flush proto 165",
+    "a route too many": "ip route add 10.5.77.0/24 dev eth0 proto 165",
+    "a neighbour": "ip neigh del 10.5.50.0 dev flannel.1",
+    "an FDB entry": f"bridge fdb del {peer_mac(50)} dev flannel.1",
+    "a device": "ip link del flannel-v6.1",
+    "masquerade": "nft flush ruleset",
+    "a torn file": "for file in {state}/*/cluster.jsonl; do echo '{' >>$file; done",
+    "a file left over": "touch {state}/../run/subnet.env.tmp",
+}
+
+
+@pytest.mark.parametrize("nft", [True, False], ids=["nft", "iptables"])
+def test_what_the_campaign_looks_at_is_seen_when_it_is_wrong(cluster: Cluster, nft):
+    """Each violation is planted while the daemon is stopped; all is as it should be in between."""
+    kind = Kind(backend="vxlan", dual=True, nft=nft)
+    one, two, *_ = ready_nodes(cluster, kind)
+    for damage in PLANTED.values():
+        sound(cluster, one, two, kind)
+        kept = {path: path.read_bytes() for path in one.state_dir.glob("*/cluster.jsonl")}
+        one.signal(signal.SIGSTOP)
+        one.netns.run(damage.replace("{state}", str(one.state_dir)))
+        with pytest.raises((AssertionError, ValueError)):
+            sound(cluster, one, two, kind, seconds=0.2)
+        (one.subnet_file.parent / "subnet.env.tmp").unlink(missing_ok=True)
+        for path, content in kept.items():
+            path.write_bytes(content)
+        one.signal(signal.SIGCONT)
 
 
 def test_a_daemon_killed_at_any_point_goes_on_where_it_was(cluster: Cluster):

@@ -10,9 +10,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from tests.support.weftd import Cluster, Daemon
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon
 from weft.wire import subnetenv
 
 _PATIENCE: Final = 15.0
@@ -47,13 +48,33 @@ class RuleNotices:
         self._socket.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a network is like: its back end, whether it has both families, and how its rules are written."""
+
+    backend: str
+    dual: bool
+    nft: bool
+
+    @property
+    def net_conf(self) -> dict[str, Any]:
+        backend = VXLAN if self.backend == "vxlan" else HOST_GW
+        return {**backend, **(DUAL if self.dual else {}), "EnableNFTables": self.nft}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that the daemon makes, IPv4's first."""
+        return ("flannel.1", "flannel-v6.1")[: 1 + self.dual] if self.backend == "vxlan" else ()
+
+
 class Killer:
     """Starts the daemon of a node, kills it at a point, and counts how often each point was hit."""
 
-    def __init__(self, cluster: Cluster, node: Daemon, chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, node: Daemon, chance: random.Random, *, kind: Kind) -> None:
         self.cluster = cluster
         self.node = node
         self.chance = chance
+        self.kind = kind
         self.hits: Counter[str] = Counter()
         self._notices = RuleNotices(node)
         rtnl = node.netns.rtnl
@@ -78,25 +99,29 @@ class Killer:
     @property
     def cold(self) -> dict[str, Callable[[], None]]:
         exists = self._exists
-        return {
+        points = {
             "any time, nothing there": lambda: self.wiped() or self.any_time(),
             "identity written": lambda: self.wiped(state=True) or self._at(lambda: exists("identity.json")),
             "memory written": lambda: self.wiped(state=True) or self._at(lambda: exists("cluster.jsonl")),
-            "device made": lambda: self.wiped() or self._at(lambda: self._link() > 0),
             "first route": lambda: self.wiped() or self._at(lambda: bool(self._routes())),
             "rules laid": lambda: self.wiped() or self._at(self._notices.any),
             "subnet.env written": lambda: self.wiped() or self._at(self.node.subnet_file.exists),
-            "repair of the device": lambda: self._repair("ip link del flannel.1", lambda: self._link() > 0),
-            "repair of routes": lambda: self._repair("ip link del flannel.1", lambda: bool(self._routes())),
+            "repair of routes": lambda: self._repair(self._damage, lambda: bool(self._routes())),
             "repair of rules": lambda: self._repair("nft flush ruleset", self._notices.any),
         }
+        if self.kind.devices:
+            points |= {
+                "device made": lambda: self.wiped() or self._at(lambda: self._link() > 0),
+                "repair of the device": lambda: self._repair(self._damage, lambda: self._link() > 0),
+            }
+        return points
 
     def close(self) -> None:
         self._notices.close()
 
     def wiped(self, *, state: bool = False) -> None:
         """Take all from the kernel and the subnet file, as a reboot does; with `state` the disk is lost as well."""
-        self.node.netns.run("ip link del flannel.1 2>/dev/null || true; nft flush ruleset")
+        self.node.netns.run(f"set +e; {self._damage}; nft flush ruleset")
         self.node.subnet_file.unlink(missing_ok=True)
         if state:
             shutil.rmtree(self.node.state_dir, ignore_errors=True)
@@ -131,6 +156,12 @@ class Killer:
         if self.node.subnet_file.exists():
             complete = subnetenv.parse(self.node.subnet_file.read_text())
             assert complete.subnet_v4 is not None, "torn subnet.env"
+
+    @property
+    def _damage(self) -> str:
+        """Take the daemon's devices, and its routes with them."""
+        gone = [f"ip link del {name} 2>/dev/null" for name in self.kind.devices]
+        return "; ".join([*gone, "ip route flush proto 165", "ip -6 route flush proto 165"])
 
     def _repair(self, damage: str, seen: Callable[[], bool]) -> None:
         self.node.start(*FLAGS)
