@@ -3,7 +3,7 @@
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
 #   system    stores, kernel objects and the daemon; two at a time, apart from the machine: scripts/apart.sh
-#   campaign  kill -9 at seeded points, and hostile input; for minutes at most, with seeds and counts printed; apart
+#   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
 #   mutants   small changes of the source, another 30 each run, each of which a test ought to notice
@@ -30,10 +30,10 @@ pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
-stage 'system tests' 900 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
+stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
 # How many of 30 are noticed is chance: where nine in ten are, fewer than 20 are once in 10,000 runs.
 stage 'mutants' 330 $bin/python -m tests.mutants --sample 30 --minutes 4 --floor 65
-stage 'kills and hostile input' 600 $apart $bin/python $(pytest_of campaign) -s tests/campaign
+stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
 stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 
 from tests.node.test_store import change_memory
 from tests.support.netns import Netns
-from tests.support.weftd import Cluster, Daemon, eventually
+from tests.support.plugincalls import Runtime
+from tests.support.weftd import Cluster, eventually
 from weft.cni import build
 from weft.cni.install import install
 from weft.cni.state import chosen
@@ -23,49 +23,6 @@ from weft.cni.state import chosen
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert build.build(), "musl-gcc is missing"
     return install(tmp_path_factory.mktemp("bin")).bin_dir
-
-
-class Runtime:
-    """Calls the flannel plugin on a node."""
-
-    def __init__(self, node: Daemon, folder: Path, bin_dir: Path) -> None:
-        self.node = node
-        self.folder = folder
-        self.bin_dir = bin_dir
-
-    def call(self, command: str, name: str = "", pod: Netns | None = None) -> Any:
-        """Return the decoded answer, None for none."""
-        config = {
-            "cniVersion": "1.1.0",
-            "name": "cbr0",
-            "type": "flannel",
-            "subnetFile": str(self.node.subnet_file),
-            "dataDir": str(self.folder / "flannel"),
-            "ipam": {"dataDir": str(self.folder / "nets")},
-        }
-        env = {
-            "PATH": os.environ["PATH"],
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": name,
-            "CNI_NETNS": pod.path if pod else "",
-            "CNI_IFNAME": "eth0" if name else "",
-            "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock"),
-        }
-        pipe = subprocess.PIPE
-        with self.node.netns.popen(
-            [str(self.bin_dir / "flannel")], env=env, stdin=pipe, stdout=pipe, stderr=pipe
-        ) as it:
-            out, _ = it.communicate(json.dumps(config).encode(), 20)
-        return json.loads(out) if out else None
-
-    @property
-    def owners(self) -> set[str]:
-        found = set()
-        for path in (self.folder / "nets" / "cbr0").glob("10.*"):
-            with suppress(FileNotFoundError):  # freed since it was listed
-                found.add(path.read_text().split()[0])
-        return found
 
 
 def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.traffic import nothing_lost, reaches
+from tests.support.wallclock import WallClock
 from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, eventually
 
 
@@ -99,26 +100,6 @@ def test_a_node_is_ready_without_the_store_only_until_its_lease_expires(own_clus
     own_cluster.etcd.start()
     eventually(lambda: node.ready, seconds=12)
     assert kernel(node) == before
-
-
-class WallClock:
-    """A wall clock for daemons of a test, to be set: the machine's own is everybody's. Give `env` to the daemon."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ahead = folder / "ahead"
-        (folder / "sitecustomize.py").write_text(
-            "import time, pathlib\n"
-            f"real, ahead = time.time, pathlib.Path({str(self._ahead)!r})\n"
-            "time.time = lambda: real() + float(ahead.read_text())\n"
-        )
-        self.env = {"PYTHONPATH": str(folder)}
-        self.set(0)
-
-    def set(self, hours: float) -> None:
-        """Have it go so many hours ahead of the machine's."""
-        new = self._ahead.with_suffix(".new")
-        new.write_text(str(3600 * hours))
-        new.rename(self._ahead)
 
 
 @pytest.fixture

@@ -1,0 +1,115 @@
+"""What a node stands on breaks, in seeded order: weftd lives, tells the truth, and all is as before afterwards.
+
+The seed is printed and another one each time; set WEFT_SEED to repeat a run. With WEFT_TROUBLE set to a trouble's name,
+that one alone is played, three times.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support import etcd
+from tests.support.brokenworld import Trouble, Usage, World, play
+from tests.support.troubles import TROUBLES
+from tests.support.weftd import Underlay, clusters
+from weft.cni import build
+from weft.cni.install import install
+
+A_WORLD = 12  # troubles that one world goes through before another one is made
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    return (tmp_path / str(number) for number in range(1_000_000))
+
+
+@contextmanager
+def worlds(folder: Path, bin_dir: Path, chance: random.Random) -> Iterator[World]:
+    underlay = Underlay(folder / "etcd", etcd.wheel())
+    try:
+        with contextmanager(clusters)(underlay, folder) as cluster:
+            yield World(cluster, folder / "world", bin_dir, chance)
+    finally:
+        underlay.close()
+
+
+def campaign(folders: Iterator[Path], bin_dir: Path, seconds: float) -> None:
+    seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
+    only = os.environ.get("WEFT_TROUBLE", "")
+    print(f"WEFT_SEED={seed}")
+    chance = random.Random(seed)
+    played: Counter[str] = Counter()
+    deadline = time.monotonic() + seconds
+    waiting: list[str] = []
+    while time.monotonic() < deadline and played[only] < 3:
+        with worlds(next(folders), bin_dir, chance) as world:
+            for _ in range(A_WORLD):
+                waiting = waiting or chance.sample(sorted(TROUBLES), len(TROUBLES))
+                name = only or waiting.pop()
+                print(f"{world.backend}: {name}", flush=True)
+                play(world, TROUBLES, name)
+                played[name] += 1
+                if time.monotonic() > deadline or played[only] == 3:
+                    break
+    print(f"{played.total()} troubles, {len(played)} of {len(TROUBLES)} kinds")
+
+
+@pytest.mark.timeout(600)
+def test_a_node_outlives_what_breaks_around_it(folders: Iterator[Path], bin_dir: Path):
+    campaign(folders, bin_dir, 120)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * 3600)
+def test_a_node_outlives_an_hour_of_troubles(folders: Iterator[Path], bin_dir: Path):
+    campaign(folders, bin_dir, 3600)
+
+
+@contextmanager
+def nothing(world: World) -> Iterator[None]:
+    yield
+
+
+def test_each_violation_is_found(folders: Iterator[Path], bin_dir: Path, monkeypatch: pytest.MonkeyPatch):
+    """What a trouble may not do is planted; each is found by its own check, and all is well in between."""
+    quiet = Trouble(lasts=nothing)
+    with worlds(next(folders), bin_dir, random.Random(1)) as world:
+        play(world, {"nothing": quiet}, "nothing")
+        world.patience = 1.0
+        with pytest.raises(AssertionError, match="does not say NEVER-001"):
+            world.check_during("silent", Trouble(lasts=nothing, says="NEVER-001"))
+        with monkeypatch.context() as planted:
+            planted.setattr(world, "serves", lambda: False)
+            with pytest.raises(AssertionError, match="readiness does not tell the truth"):
+                world.check_during("a lie", quiet)
+        switch = world.cluster.underlay.switch
+        hook = "type filter hook forward priority 0; policy drop;"
+        switch.run(f"nft add table bridge wall; nft 'add chain bridge wall f {{ {hook} }}'")
+        with pytest.raises(AssertionError, match="packets do not flow"):
+            world.check_during("a wall", quiet)
+        switch.run("nft delete table bridge wall")
+        world.one.netns.run("ip route add 10.5.77.0/24 dev eth0")
+        with pytest.raises(AssertionError, match="not as before"):
+            world.check_after("a route too many")
+        world.one.netns.run("ip route del 10.5.77.0/24")
+        with monkeypatch.context() as planted:
+            planted.setattr(world, "normal", Usage(resident=1, descriptors=1000, threads=1000))
+            with pytest.raises(AssertionError, match="resident"):
+                world.check_after("too large")
+        world.patience = 30.0
+        play(world, {"nothing": quiet}, "nothing")
+        world.one.kill()
+        with pytest.raises(AssertionError, match="health answers"):
+            world.check_during("an end", quiet)

@@ -1,0 +1,167 @@
+"""Troubles of processes: a daemon that is stopped or told odd things, names and locks that others hold, delegates."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.support.brokenworld import Trouble, World, run_in
+from tests.support.netns import Netns
+from tests.support.weftd import eventually
+
+# Holds the daemon's abstract names as a user without any right, with their backlogs full; says a line when it does.
+_HOLD_NAMES: Final = """
+import os, socket, sys, time
+os.setgid(65534); os.setuid(65534)
+held = []
+for name in sys.argv[1:]:
+    server = socket.socket(socket.AF_UNIX); server.bind("\\0" + name); server.listen(0); held.append(server)
+    for _ in range(8):
+        client = socket.socket(socket.AF_UNIX); client.setblocking(False); held.append(client)
+        try: client.connect("\\0" + name)
+        except BlockingIOError: pass
+print("held", flush=True)
+time.sleep(600)
+"""
+_HANGS: Final = "#!/bin/sh\nexec sleep 300\n"
+
+
+@contextmanager
+def stopped(world: World) -> Iterator[None]:
+    """The daemon does nothing for a while; a plugin that is called meanwhile is served afterwards."""
+    pod = Netns()
+    world.one.signal(signal.SIGSTOP)
+    call = world.runtime.start("ADD", "late", pod)
+    try:
+        yield
+    finally:
+        world.one.signal(signal.SIGCONT)
+        out, errors = call.communicate(timeout=60)
+        assert call.returncode == 0, f"{out!r} {errors!r}"
+        assert world.runtime.call("DEL", "late", pod) is None
+        pod.close()
+
+
+@contextmanager
+def held_names(world: World) -> Iterator[None]:
+    """A program without rights holds the names by which daemons find each other; ours starts meanwhile."""
+    world.one.stop()
+    names = ["weft/device/flannel.1", "weft/device/flannel-v6.1", "weft/rules"]
+    holder = world.one.netns.popen([sys.executable, "-c", _HOLD_NAMES, *names], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        world.start()
+        yield
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+@contextmanager
+def held_lock(world: World) -> Iterator[None]:
+    """Another program holds host-local's lock while pods of the node want addresses."""
+    path = world.runtime.folder / "nets" / "cbr0" / "lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT)
+    pods = [Netns() for _ in range(6)]
+    calls = []
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        calls = [world.runtime.start("ADD", f"waits{number}", pod) for number, pod in enumerate(pods)]
+        time.sleep(0.5)
+        yield
+    finally:
+        os.close(lock)
+        for number, (call, pod) in enumerate(zip(calls, pods, strict=True)):
+            call.communicate(timeout=60)
+            assert world.runtime.call("DEL", f"waits{number}", pod) is None
+            pod.close()
+
+
+@contextmanager
+def hanging_delegate(world: World) -> Iterator[None]:
+    """A third-party IPAM plugin does not answer; its runtime gives up in the end."""
+    program = Path(world.runtime.bin_dir) / "hangs"
+    program.write_text(_HANGS)
+    program.chmod(0o755)
+    pod = Netns()
+    calls = [world.runtime.start("ADD", f"hangs{number}", pod, type="hangs") for number in range(4)]
+    try:
+        with world.another_pod():
+            yield
+    finally:
+        for call in calls:
+            call.kill()
+            call.communicate()
+        pod.close()
+
+
+def signalled(number: signal.Signals) -> Callable[[World], AbstractContextManager[None]]:
+    @contextmanager
+    def lasts(world: World) -> Iterator[None]:
+        world.one.signal(number)
+        yield
+
+    return lasts
+
+
+@contextmanager
+def killed(world: World) -> Iterator[None]:
+    """Killed, and started again, while pods come and go."""
+    pod = Netns()
+    call = world.runtime.start("ADD", "cut", pod)
+    time.sleep(world.chance.uniform(0, 0.02))
+    world.one.kill()
+    call.communicate(timeout=60)
+    world.start()
+    yield
+    assert world.runtime.call("DEL", "cut", pod) is None
+    pod.close()
+
+
+@contextmanager
+def unread_log(world: World) -> Iterator[None]:
+    """What reads the log has stopped reading, and there is much to say."""
+    pipe = world.folder / "log-pipe"
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    with world.restarted(wrap=("sh", "-c", f'exec "$@" 2>{pipe}', "sh")):
+        world.one.wait_ready(30)
+        keys = [f"{world.cluster.prefix}/subnets/odd{number}" for number in range(1500)]
+        world.cluster.etcd.fill((key, "{" + "x" * 200) for key in keys)
+        try:
+            yield
+        finally:
+            world.cluster.etcd.delete(f"{world.cluster.prefix}/subnets/odd", "--prefix")
+    os.close(held)
+
+
+@contextmanager
+def second_daemon(world: World) -> Iterator[None]:
+    """Another daemon is started for the same node, and has to give way."""
+    command = world.one.command("--healthz-port=0")
+    other = run_in(world.one.netns, command)
+    eventually(lambda: other.poll() is not None, seconds=20)
+    assert other.returncode == 1
+    yield
+
+
+TROUBLES: Final = {
+    "weftd stopped": Trouble(lasts=stopped, answers=False),
+    "weftd killed within a request": Trouble(lasts=killed),
+    "weftd told SIGHUP": Trouble(lasts=signalled(signal.SIGHUP)),
+    "weftd told SIGUSR1": Trouble(lasts=signalled(signal.SIGUSR1)),
+    "names held by a program without rights": Trouble(lasts=held_names),
+    "host-local's lock held": Trouble(lasts=held_lock),
+    "a delegate that hangs": Trouble(lasts=hanging_delegate),
+    "log that is not read": Trouble(lasts=unread_log),
+    "a second daemon": Trouble(lasts=second_daemon, says=""),
+}
