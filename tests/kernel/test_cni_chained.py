@@ -75,6 +75,7 @@ def test_portmap_without_mappings_passes_the_result_on(site):
         "dns": {},
     }
     assert site.call("portmap", "DEL", conf, netns="/x").exit == 0
+    assert site.host.run("nft list ruleset") == ""
 
 
 @pytest.mark.spec("cni.md M14")

@@ -185,7 +185,8 @@ def test_rules_of_which_the_kernel_gives_no_notice_are_looked_at_as_often_as_is_
     assert "-A FLANNEL-POSTRTG" not in rarely.netns.run("iptables-legacy-save -t nat")
 
 
-@pytest.mark.spec("flannel.md §1.2/logging-stderr", "flannel.md §1.2/etcd-username-password")
+@pytest.mark.spec("flannel.md §1.2/logging-stderr")
+@pytest.mark.spec("flannel.md §1.2/etcd-username-password", cases=("flag", "variable"))
 @pytest.mark.parametrize("by", ["flag", "variable"])
 def test_a_password_opens_the_store_and_is_not_logged_and_the_log_is_on_standard_error(
     own_cluster: Cluster, tmp_path: Path, by: str
@@ -202,6 +203,7 @@ def test_a_password_opens_the_store_and_is_not_logged_and_the_log_is_on_standard
     node.says("INFO node: ready: ")
     assert node.stop() == 0
     assert out.read_text() == ""
+    node.says("INFO main: weftd .* starts: .*etcd-username=weft .*v=1")
     assert "right-password" not in node.log
 
 

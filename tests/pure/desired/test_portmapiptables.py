@@ -97,14 +97,23 @@ def test_the_chain_of_ipv4():
 
 @pytest.mark.spec("cni.md M4")
 def test_the_chain_of_ipv6():
-    found = rules.chain_rules(wanted(V6), 6)
-    assert len(found) == 12
-    assert found[8:10] == [
-        "-s 2001:db8::/64 -d 2001:db8:a::1/128 -p tcp -m tcp --dport 8085 -j CNI-HOSTPORT-SETMARK",
-        "-d 2001:db8:a::1/128 -p tcp -m tcp --dport 8085 -j DNAT --to-destination [2001:db8::2]:85",
-    ]
-    ports = [rule.split("--dport ")[1].split()[0] for rule in found[1::2]]
-    assert ports == ["8080", "8081", "8080", "8082", "8085", "8086"]
+    expected = []
+    for host, port, protocol, bound in (
+        (8080, 80, "tcp", ""),
+        (8081, 80, "tcp", ""),
+        (8080, 81, "udp", ""),
+        (8082, 82, "udp", ""),
+        (8085, 85, "tcp", "-d 2001:db8:a::1/128 "),
+        (8086, 86, "tcp", ""),
+    ):
+        base = f"{bound}-p {protocol} -m {protocol} --dport {host}"
+        expected += [
+            f"-s 2001:db8::/64 {base} -j CNI-HOSTPORT-SETMARK",
+            f"{base} -j DNAT --to-destination [2001:db8::2]:{port}",
+        ]
+    assert len(expected) == 12
+    assert rules.chain_rules(wanted(V6), 6) == expected
+    assert rules.chain_rules(wanted(V6), 4) == []
 
 
 @pytest.mark.spec("cni.md M5")

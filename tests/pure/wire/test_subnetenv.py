@@ -1,6 +1,6 @@
 """subnet.env as the daemon writes it, as its next start reads it, and as the CNI plugin does."""
 
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import pytest
 from hypothesis import given
@@ -58,6 +58,24 @@ def test_written_for_ipv6_alone_with_the_first_host_in_compressed_form():
     assert render(env) == (
         "FLANNEL_IPV6_NETWORK=fc00::/48\nFLANNEL_IPV6_SUBNET=fc00:0:0:1::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n"
     )
+
+
+@pytest.mark.parametrize(
+    "subnet, written",
+    [
+        pytest.param("1.2.3.0/24", "FLANNEL_SUBNET=1.2.3.1/24", marks=pytest.mark.spec("flannel.md 11.3/increment")),
+        pytest.param(
+            "fc00:1::/64",
+            "FLANNEL_IPV6_SUBNET=fc00:1::1/64",
+            marks=pytest.mark.spec("flannel.md 11.3/increment-v6"),
+        ),
+    ],
+)
+def test_the_first_host_is_the_base_and_one(subnet, written):
+    net = ip_network(subnet)
+    family = {"network_v4": net, "subnet_v4": net} if net.version == 4 else {"network_v6": net, "subnet_v6": net}
+    none = dict.fromkeys(("network_v4", "subnet_v4", "network_v6", "subnet_v6"))
+    assert written in render(SubnetEnv(**{**none, **family}, mtu=1450, ip_masq=False)).splitlines()
 
 
 @pytest.mark.spec("flannel.md §1.5/3-previous-subnet")
