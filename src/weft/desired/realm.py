@@ -7,6 +7,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Self
 
 from weft.desired.inputs import Backend, Inputs
+from weft.model.marks import MAIN_TABLE
 from weft.model.net import Net
 from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, VxlanLink
 from weft.model.value import Value
@@ -39,7 +40,8 @@ class Realm(Value):
             case Neighbour() | FdbEntry():
                 return thing.dev in self.devices
             case Route():
-                return thing.dev in self.devices or self.leads_to(thing.dst)
+                # Ours are all in the main table: another one is an administrator's, whatever protocol he chose.
+                return thing.table == MAIN_TABLE and (thing.dev in self.devices or self.leads_to(thing.dst))
             case NodeLink():
                 return thing.name in self.node_links
             case _:

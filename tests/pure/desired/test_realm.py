@@ -54,6 +54,14 @@ def test_routes_belong_by_device_or_by_network():
     assert Realm.of(vxlan, builders.inputs(1)).holds(Route(dst=IPv4Network("10.6.7.0/24"), dev="flannel.1"))
 
 
+@pytest.mark.parametrize("dev", ["flannel.1", "eth0"])
+def test_a_route_in_another_table_is_an_administrators(dev: str):
+    realm = Realm.of(vxlan, builders.inputs(1))
+    route = Route(dst=IPv4Network("10.5.7.0/24"), dev=dev)
+    assert realm.holds(route)
+    assert not realm.holds(replace(route, table=100))
+
+
 def test_routes_of_the_configuration_before_are_still_ours_to_remove():
     inputs = replace(builders.inputs(1, backend="host-gw"), former_networks=(IPv4Network("10.6.0.0/16"),))
     assert Realm.of(hostgw, inputs).holds(Route(dst=IPv4Network("10.6.7.0/24"), dev="eth0"))
