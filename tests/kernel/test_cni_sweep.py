@@ -263,6 +263,24 @@ def test_the_shaping_device_of_a_leak_goes_too(site, make_netns):
     assert records(site) == set()
 
 
+def test_the_backup_of_a_tuned_interface_goes_with_it_and_upstreams_stays(site, make_netns):
+    backups = site.directory / "tuning"
+    pods = {name: make_netns() for name in ("c1", "c2", "c3")}
+    for name, pod in pods.items():
+        result = add(site, config(site, version="1.0.0"), pod, id_=name).result
+        chained = {"cniVersion": "1.0.0", "name": "cbr0", "prevResult": result, "mtu": 1400, "dataDir": str(backups)}
+        plugin = site.debian if name == "c3" else site.call
+        assert plugin("tuning", "ADD", chained, container=pod, id_=name).exit == 0
+    assert len(list(backups.iterdir())) == 3
+    lose(pods["c2"])
+    lose(pods["c3"])
+    assert set(sweep_all(site)) == {"c2", "c3"}
+    assert {path.name for path in backups.iterdir()} == {"c1_eth0.json", "c3_eth0.json"}
+    assert site.call("tuning", "DEL", chained, container=pods["c1"], id_="c1").exit == 0
+    assert delete(site, config(site), pods["c1"], id_="c1").exit == 0
+    assert records(site) == set()
+
+
 def test_a_plugin_of_the_hosts_that_gives_addresses_keeps_the_state_that_its_del_needs(site, make_netns):
     add(site, config(site), make_netns())
     told = json.loads((states(site) / "c1").read_text())

@@ -26,6 +26,7 @@ _UNDO: Final = {
     "portmap": "weft.cni.portmapforms:undo_leaked",
     "bandwidth": "weft.cni.bandwidth:undo",
     "firewall": "weft.cni.firewall:undo",
+    "tuning": "weft.cni.tuning:undo",
     flannelstate.SUBJECT: "weft.cni.flannelstate:undo",
     ipamrecord.SUBJECT: "weft.cni.ipamrecord:undo",
 }

@@ -1,25 +1,27 @@
 """tuning: settings of the container's namespace and of its interface (cni.md §6.4).
 
 What the interface was like is kept in upstream's backup file, which DEL puts back; settings of the namespace end with
-it. They are written through the container's own directories, so that none can reach the host's.
+it. They are written through the container's own directories, so that none can reach the host's. Where the backup lies
+is kept in a record, so that what leaks does not leave it.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from weft.cni.host import Container
+from weft.cni import record
+from weft.cni.host import Container, Host
 from weft.cni.interface import reason
 from weft.cni.skel import Call, Plugin, about
 from weft.kernel.link import set_link
 from weft.kernel.netlink import Message
 from weft.kernel.rtnl import Rtnl
-from weft.model.attachment import Result
+from weft.model.attachment import Attachment, Result
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
-from weft.wire import cniresult, tuningbackup, tuningconf
+from weft.wire import cnijson, cniresult, tuningbackup, tuningconf
 from weft.wire.cni import CniError, failure
-from weft.wire.cnijson import JsonError
+from weft.wire.cnijson import JsonError, Object
 from weft.wire.tuningconf import LinkTuning, TuningConf
 
 NAME: Final = "tuning"
@@ -91,6 +93,7 @@ def _back_up(call: Call, data_dir: str, before: LinkTuning) -> None:
     with suppress(FileNotFoundError, JsonError):
         earlier = tuningbackup.parse(call.host.files.read(path))
     kept = replace(before, **earlier.given)
+    record.keep(call, NAME, {"path": path})
     call.host.files.replace(path, tuningbackup.render(kept), parents=0o700)
 
 
@@ -140,8 +143,15 @@ def _delete(call: Call) -> None:
             if container is not None and link is not None:
                 _restore(call, container, link.index, before)
             call.host.files.unlink(path)
+        record.forget(call.host, NAME, call.attachment)
     except (OSError, ValueError, CniError) as error:
         call.note(f"tuning: {error}")
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:  # noqa: ARG001 - as others of the sweep
+    """Remove the backup of a leaked attachment; the interface that it speaks of has gone."""
+    with suppress(FileNotFoundError):
+        host.files.unlink(cnijson.text(known, "path"))
 
 
 def _check(call: Call) -> None:
