@@ -402,6 +402,7 @@ def test_a_range_is_given_in_order_without_gateway_and_broadcast(site):
         "failed to allocate for range 0: no IP addresses available in range set: 192.168.1.1-192.168.1.6"
     )
     assert full.json["details"].startswith("IPAM-001: ")
+    assert full.json["details"].endswith(f"see `weft ipam list --data-dir {site.store}`")
 
 
 @pytest.mark.spec("cni.md A17")

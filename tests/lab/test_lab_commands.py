@@ -309,7 +309,7 @@ def test_a_stopped_daemon_is_named_instead_of_waited_for(running):
             ran = running.weft(*command, check=False)
             assert ran.returncode == 1
             assert f"LAB-002 weftd of node2: process {pid} runs and does not answer within 3 s" in ran.stderr
-            assert f"'weft lab exec node2 -- kill -CONT {pid}' lets it go on" in ran.stderr
+            assert f"'weft lab exec --lab {running.name} node2 -- kill -CONT {pid}' lets it go on" in ran.stderr
     finally:
         running.run("node2", "kill", "-CONT", pid)
     assert len(running.ps()["pods"]) == 4
@@ -348,7 +348,7 @@ def test_logs(running):
 
 @pytest.mark.spec("flannel.md §6.2/on-the-wire")
 def test_a_capture_holds_inner_and_outer_packets_and_other_programs_read_it(running, tmp_path):
-    out = tmp_path / "node1.pcapng"
+    out = tmp_path / "node 1.pcapng"
     with subprocess.Popen(
         [WEFT, "lab", "capture", "--lab", running.name, "node1", "--out", str(out)],
         stdout=subprocess.PIPE,
@@ -359,9 +359,10 @@ def test_a_capture_holds_inner_and_outer_packets_and_other_programs_read_it(runn
         assert child.stderr.readline().startswith("capturing on all links of node1")
         running.weft("ping", "pod1-1", "pod2-1", "--count", "1")
         child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=10)
+        said, tried = child.communicate(timeout=10)
     assert child.returncode == 0
     assert said.endswith(f" packets in {out}\n")
+    assert f"      tcpdump -n -T vxlan -r '{out}'\n" in tried
     inner_from, inner_to = (running.pod(pod)["addresses"][0].partition("/")[0] for pod in ("pod1-1", "pod2-1"))
     vtep = {
         node: json.loads(running.run(node, "ip", "-j", "link", "show", "flannel.1"))[0]["address"]
@@ -501,7 +502,7 @@ def test_as_many_pods_as_the_subnet_has_room_for(tmp_path):
         ran = running.weft("run", "more", "--node", "node2", check=False)
         assert ran.returncode == 1
         assert "LAB-002 pod more on node2: network cbr0: " in ran.stderr
-        assert ran.stderr.endswith("'weft lab logs node2' shows the daemon's side.\n")
+        assert ran.stderr.endswith(f"'weft lab logs --lab {running.name} node2' shows the daemon's side.\n")
 
 
 def test_nodes_have_names_for_ip_netns(running):

@@ -135,7 +135,12 @@ class _Taker:
 
 def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
     """Return message and details."""
-    hint = f"IPAM-001: every address is reserved under {_directory(call)}; see `weft ipam list`"
+    import shlex  # late: hardly ever
+
+    data_dir = ipamconf.data_dir(call.config)
+    other = [] if data_dir == ipamconf.DATA_DIR else ["--data-dir", data_dir]
+    look = shlex.join(["weft", "ipam", "list", *other])
+    hint = f"IPAM-001: every address is reserved under {_directory(call)}; see `{look}`"
     return f"no IP addresses available in range set: {ipamconf.describe(ranges)}", hint
 
 

@@ -183,5 +183,5 @@ def report(output: str, data: object, text: str) -> None:
 def need_root(command: str) -> None:
     """Refuse other users, to whom all would look empty."""
     if os.geteuid() != 0:
-        seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
+        seen, hint = f"run by user {os.geteuid()}", "Run the same command as root."
         raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from weft.cni.installcommands import STATE_DIR
+from weft.cni.installcommands import STATE_DIR, need_root
 from weft.config.flags import parse_flags
 from weft.daemon import logs
 from weft.daemon.cleanup import Site, clean_up
 from weft.daemon.preview import preview
 from weft.daemon.world import real
-from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.plan.diff import Put
@@ -37,7 +36,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     Exits 0 when nothing would change, 3 when something would.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     options = parse_flags(flags, os.environ)
-    _need_root("weft plan")
+    need_root("weft plan")
     logs.quiet()
     shown = asyncio.run(preview(options, real()))
     if output == "json":
@@ -71,7 +70,7 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     \b
       weft cleanup --dry-run
     """  # noqa: D301 - as above
-    _need_root("weft cleanup")
+    need_root("weft cleanup")
     done = asyncio.run(clean_up(Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir)), dry_run=dry_run))
     looked = done.found if dry_run else done.still
     proved = not (done.left or looked.unseen)
@@ -90,13 +89,6 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
             click.echo(str(problem), err=True)
         click.echo("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
     return 0 if proved else 1
-
-
-def _need_root(command: str) -> None:
-    """Rules and the daemon's state are hidden from other users, to whom all would look clean."""
-    if os.geteuid() != 0:
-        seen, hint = f"run by user {os.geteuid()}", f"Try: sudo {command}"
-        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))
 
 
 def _print(data: dict[str, Any]) -> None:

@@ -98,7 +98,9 @@ class Latest:
 
 
 def _unwritten(path: Path, error: OSError) -> str:
-    hint = f"Trying again; a restart does not know what it would say. Look at `df {path.parent}`"
+    from shlex import quote  # late: hardly ever
+
+    hint = f"Trying again; a restart does not know what it would say. Look at `df {quote(str(path.parent))}`"
     seen = f"cannot be written: {error.strerror}"
     return str(Problem(code="STATE-002", where=str(path), seen=seen, hint=hint))
 

@@ -114,11 +114,14 @@ def _read(path: Path, size: int) -> bytes:
 
 
 def _unwritable(path: Path, error: OSError) -> Problem:
+    from shlex import quote  # late: hardly ever
+
+    parent = quote(str(path.parent))
     return Problem(
         code="LEASE-001",
         where=str(path),
         seen=f"cannot be written: {error.strerror}",
         expected="a file that weftd may write, on a file system with room",
-        hint=f"Trying again; until then no pod can start. Look at `ls -ld {path.parent}` and `df {path.parent}`,"
+        hint=f"Trying again; until then no pod can start. Look at `ls -ld {parent}` and `df {parent}`,"
         " or give weftd another --subnet-file",
     )

@@ -4,6 +4,7 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -207,7 +208,8 @@ def capture(
         click.echo(counted(packets, "packet"), err=True)
         return
     show_report(output, {"file": str(out), "packets": packets}, f"{counted(packets, 'packet')} in {out}\n")
-    next_commands(output, f"wireshark {out}", f"tcpdump -n -T vxlan -r {out}")
+    file = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
+    next_commands(output, f"wireshark {file}", f"tcpdump -n -T vxlan -r {file}")
 
 
 def _check_stream(output: str) -> None:

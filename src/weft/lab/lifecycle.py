@@ -1,6 +1,7 @@
 """`weft lab up`, `down`, `list` and `clean`: labs as a whole."""
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -92,7 +93,7 @@ def list_labs(output: str) -> None:
     text = table(("LAB", "STATE", "PID"), ((str(lab["name"]), str(lab["state"]), str(lab["pid"])) for lab in found))
     show_report(output, found, text if found else "no labs\n")
     if dead := [str(lab["name"]) for lab in found if lab["state"] == "dead"]:
-        next_commands(output, f"weft lab clean {' '.join(dead)}")
+        next_commands(output, shlex.join(["weft", "lab", "clean", *dead]))
     elif not found:
         next_commands(output, "weft lab up")
 

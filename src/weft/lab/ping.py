@@ -79,7 +79,7 @@ async def everything(world: World) -> PingReport:
             where="pingall",
             seen=f"a lab with {counted(len(world.pods), 'pod')}",
             expected="two pods at least",
-            hint="'weft lab run POD --node NODE' starts another.",
+            hint=f"'weft lab run{world.lab.option} POD --node NODE' starts another.",
         )
         raise ConfigError(problem)
     pods = [_end(world, running.spec.name) for running in world.in_order()]

@@ -137,7 +137,7 @@ class Deserted(Unavailable):
 
     def __init__(self) -> None:
         """Say what is to be done about a lab in general."""
-        hint = "'weft lab list' shows what is left of it, 'weft lab clean' removes what is left of dead labs."
+        hint = "'weft lab list' shows what is left of it, and how to remove that."
         seen = "its supervisor ended without an answer"
         super().__init__(Problem(code="LAB-002", where="the lab", seen=seen, hint=hint))
 

@@ -19,7 +19,7 @@ from weft.lab.report import ExecReport, NamesReport, Nothing
 from weft.lab.world import World
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 
-_MISTAKE: Final = "a mistake in the lab itself: 'weft lab logs supervisor' shows it"
+_MISTAKE: Final = "a mistake in the lab itself: its log 'supervisor' shows it"
 _SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
 _FIRST: Final = 10.0  # seconds for the first request: it comes at once or not at all
 _GRACE: Final = 1.0  # seconds between asking a deserted command to end and ending it

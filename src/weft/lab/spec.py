@@ -45,6 +45,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...]
 
     @property
+    def option(self) -> str:
+        """How a command that a message names leads to this lab, whatever others are up by the time it is called."""
+        return f" --lab {self.name}"
+
+    @property
     def nftables(self) -> bool:
         """Tell whether nodes write their rules with nft."""
         return bool(json.loads(self.network).get("EnableNFTables"))

@@ -32,7 +32,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
     place = places.make(base, lab.name)
     lock = place.claim()
     if lock is None:
-        hint = f"'weft lab down {lab.name}' ends it; 'weft lab up --name OTHER' makes another beside it."
+        hint = f"'weft lab down {lab.name}' ends it; another --name makes another beside it."
         raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint, code="LAB-002"))
     try:
         try:
@@ -59,10 +59,10 @@ def find(base: Path, name: str) -> Place:
     if not name and len(labs) == 1:
         return next(iter(labs.values()))
     if not labs:
-        hint = "'weft lab up' starts one."
+        hint = "'weft lab up' starts one." if not name else ""
         raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint, code="LAB-002"))
     seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
-    raise ConfigError(_problem(name or "lab", seen, expected=f"one of {', '.join(labs)}, with --lab", code=code))
+    raise ConfigError(_problem(name or "lab", seen, expected=f"one of {', '.join(labs)}, by name", code=code))
 
 
 def down(place: Place) -> None:

@@ -73,7 +73,7 @@ class World:
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
-        await _check_daemon(self.node(wanted.node), self.inside)
+        await self._check_daemon(self.node(wanted.node))
         running = await self._run_pod(wanted)
         self._name_hosts()
         return running.report()
@@ -81,13 +81,15 @@ class World:
     async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
         on = self.node(wanted.node)
         if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
-            raise ConfigError(_problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has"))
+            raise ConfigError(
+                self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has")
+            )
         self._changing.add(wanted.name)
         try:
             running = await pod.start(wanted, on, self.inside, self.processes)
             self.pods[wanted.name] = running
         except Unavailable as error:
-            raise Unavailable(*(_of_pod(problem, wanted) for problem in error.problems)) from error
+            raise Unavailable(*(self._of_pod(problem, wanted) for problem in error.problems)) from error
         finally:
             self._changing.discard(wanted.name)
         return running
@@ -96,35 +98,35 @@ class World:
         """Detach a pod and end it. If a plugin refuses, the pod stays."""
         running = self.pod(name)
         if name in self._changing:
-            raise ConfigError(_problem(f"pod {name}", "it is being removed already"))
-        await _check_daemon(self.nodes[running.spec.node], self.inside)
+            raise ConfigError(self._problem(f"pod {name}", "it is being removed already"))
+        await self._check_daemon(self.nodes[running.spec.node])
         self._changing.add(name)
         try:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
             del self.pods[name]
             self._name_hosts()
         except Unavailable as error:
-            raise Unavailable(*(_of_pod(problem, running.spec) for problem in error.problems)) from error
+            raise Unavailable(*(self._of_pod(problem, running.spec) for problem in error.problems)) from error
         finally:
             self._changing.discard(name)
 
     def node(self, name: str) -> RunningNode:
         """Return a node by name. `ConfigError` names those there are."""
         if name not in self.nodes:
-            raise ConfigError(_unknown("node", name, self.nodes))
+            raise ConfigError(self._unknown("node", name, self.nodes))
         return self.nodes[name]
 
     def pod(self, name: str) -> RunningPod:
         """Return a pod by name. `ConfigError` names those there are."""
         if name not in self.pods:
-            raise ConfigError(_unknown("pod", name, self.pods))
+            raise ConfigError(self._unknown("pod", name, self.pods))
         return self.pods[name]
 
     def place(self, name: str) -> RunningNode | RunningPod:
         """Return a node or a pod by name."""
         found = self.nodes.get(name) or self.pods.get(name)
         if found is None:
-            raise ConfigError(_unknown("node or pod", name, [*self.nodes, *self.pods]))
+            raise ConfigError(self._unknown("node or pod", name, [*self.nodes, *self.pods]))
         return found
 
     def in_order(self) -> list[RunningPod]:
@@ -206,26 +208,24 @@ class World:
                 seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
                 raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
 
+    async def _check_daemon(self, on: RunningNode) -> None:
+        """Raise `Unavailable` if the node's daemon runs and does not answer: plugins would wait for it for minutes."""
+        if on.daemon is None or on.daemon.ended.done():
+            return  # plugins do without it
+        if (await health.daemon(self.inside, on.room, _LONGEST)).state != "silent":
+            return
+        go_on = f"weft lab exec{self.lab.option} {on.spec.name} -- kill -CONT {on.pid}"
+        seen = f"process {on.pid} runs and does not answer within {_LONGEST:.0f} s"
+        where, hint = f"weftd of {on.spec.name}", f"If it was stopped, '{go_on}' lets it go on."
+        raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
 
-async def _check_daemon(on: RunningNode, inside: Inside) -> None:
-    """Raise `Unavailable` if the node's daemon runs and does not answer: its plugins would wait for it for minutes."""
-    if on.daemon is None or on.daemon.ended.done():
-        return  # plugins do without it
-    if (await health.daemon(inside, on.room, _LONGEST)).state != "silent":
-        return
-    hint = f"If it was stopped, 'weft lab exec {on.spec.name} -- kill -CONT {on.pid}' lets it go on."
-    seen = f"process {on.pid} runs and does not answer within {_LONGEST:.0f} s"
-    raise Unavailable(Problem(code="LAB-002", where=f"weftd of {on.spec.name}", seen=seen, hint=hint))
+    def _of_pod(self, problem: Problem, of: spec.Pod) -> Problem:
+        hint = f"'weft lab logs{self.lab.option} {of.node}' shows the daemon's side."
+        return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
 
+    def _unknown(self, what: str, name: str, known: Iterable[str]) -> Problem:
+        return self._problem(name, f"no {what} of this name", f"one of {', '.join(sorted(known)) or 'none at all'}")
 
-def _of_pod(problem: Problem, of: spec.Pod) -> Problem:
-    hint = f"'weft lab logs {of.node}' shows the daemon's side."
-    return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> Problem:
-    return _problem(name, f"no {what} of this name", f"one of {', '.join(sorted(known)) or 'none at all'}")
-
-
-def _problem(where: str, seen: str, expected: str = "") -> Problem:
-    return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint="'weft lab ps' shows what there is.")
+    def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
+        hint = f"'weft lab ps{self.lab.option}' shows what there is."
+        return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint=hint)
