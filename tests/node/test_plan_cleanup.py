@@ -133,6 +133,10 @@ def test_what_is_missing_and_what_is_too_much_are_shown_apart(cluster: Cluster, 
     shown = json.loads(plan(node, "-o", "json").stdout)
     done = {(step["do"], step["text"].partition(" via")[0]) for step in shown["steps"]}
     assert {("put", f"+ route {peer.v4}"), ("delete", "- route 10.5.250.0/24")} <= done
+    why = {step["text"].partition(" via")[0]: step["why"] for step in shown["steps"]}
+    assert why[f"+ route {peer.v4}"] == f"lease {str(peer.v4).replace('/', '-')} of node {peer.public_v4}"
+    assert why["- route 10.5.250.0/24"] == "no lease that is served asks for it"
+    assert f"{peer.public_v4}\n" in plan(node).stdout.partition(f"+ route {peer.v4}")[2]
     assert state(node) == before
 
 

@@ -16,7 +16,6 @@ from weft.daemon.preview import preview
 from weft.daemon.world import real
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
-from weft.plan.diff import Put
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 
@@ -40,18 +39,15 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     logs.quiet()
     shown = asyncio.run(preview(options, real()))
     if output == "json":
-        steps = [
-            {"do": "put" if isinstance(step, Put) else "delete", "kind": step.object.key[0], "text": line}
-            for step, line in zip(shown.steps, shown.lines, strict=True)
-        ]
+        steps = [fields_of(each) for each in shown.steps]
         _print({"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
         for note in shown.notes:
             click.echo(one_line(f"# {note}"))
         for problem in shown.problems:
             click.echo(one_line(f"! {problem}"))
-        for line in shown.lines:
-            click.echo(one_line(line))
+        for step in shown.steps:
+            click.echo(one_line(f"{step.text}  # {step.why}"))
         click.echo(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
     return 3 if shown.steps else 0
 

@@ -29,9 +29,18 @@ from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.objects import Object, Objects
 from weft.model.value import Value, replace
-from weft.plan.diff import Step, diff
-from weft.plan.explain import explain
+from weft.plan.diff import Put, diff
+from weft.plan.explain import explain, reason
 from weft.wire.subnetenv import Previous
+
+
+class Planned(Value):
+    """A step that was not done: `put` or `delete`, the kind of its object, both as one line, and why."""
+
+    do: str
+    kind: str
+    text: str
+    why: str
 
 
 class Preview(Value):
@@ -39,8 +48,7 @@ class Preview(Value):
 
     notes: tuple[str, ...]
     problems: tuple[Problem, ...]
-    steps: tuple[Step, ...]
-    lines: tuple[str, ...]
+    steps: tuple[Planned, ...]
 
 
 async def preview(options: Options, world: World) -> Preview:
@@ -79,11 +87,23 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
         have = {key: thing for key, thing in (await kernel.look()).items() if realm.holds(thing)}
     rules_want, rules_have = await _rules(inputs)
-    steps = diff({**wanted.objects, **rules_want}, {**have, **rules_have}, prune=listing is not None)
-    lines = tuple(explain(step, {**have, **rules_have}.get(step.object.key)) for step in steps)
+    have = {**have, **rules_have}
+    steps = diff({**wanted.objects, **rules_want}, have, prune=listing is not None)
+    served = {thing.key: lease for name, lease in roster.believed.items() for thing in wanted.part(name)}
+    refused = [lease for lease in roster.leases if lease.id not in wanted.parts]
     source = "the store" if listing is not None else "memory: the store does not answer"
     return Preview(
-        notes=(why, note, f"leases from {source}"), problems=tuple(problems), steps=tuple(steps), lines=lines
+        notes=(why, note, f"leases from {source}"),
+        problems=tuple(problems),
+        steps=tuple(
+            Planned(
+                do="put" if isinstance(step, Put) else "delete",
+                kind=str(step.object.key[0]),
+                text=explain(step, have.get(step.object.key)),
+                why=reason(step, served=served, refused=refused),
+            )
+            for step in steps
+        ),
     )
 
 

@@ -4,6 +4,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
+from tests.support import builders
+from weft.desired.backends import vxlan
 from weft.model.net import Mac
 from weft.model.objects import (
     Address,
@@ -17,7 +19,7 @@ from weft.model.objects import (
     VxlanLink,
 )
 from weft.plan.diff import Delete, Put
-from weft.plan.explain import describe, explain
+from weft.plan.explain import describe, explain, reason
 
 MAC = Mac.parse("0e:42:00:00:00:01")
 NET = ip_network("10.5.2.0/24")
@@ -99,3 +101,45 @@ ELSEWHERE = Route(dst=NET, via=ip_address("172.31.0.13"), dev="eth0")
 )
 def test_a_step_says_what_is_there_now(step, present, text):
     assert explain(step, present) == text
+
+
+LEASE = builders.lease(2, vxlan)
+CHAINS = {
+    "nat": Chain(name="FLANNEL-POSTRTG", rules=(), table="nat"),
+    "filter": Chain(name="FLANNEL-FWD", rules=(), table="filter"),
+    "nft": Chain(name="postrtg", rules=(), hook="type nat hook postrouting priority srcnat"),
+    "forward": Chain(name="forward", rules=(), hook="type filter hook forward priority 0"),
+}
+BACKEND = "the configuration's Backend, with our lease and uplink"
+ADDRESS = Address(dev="flannel.1", ip=ip_address("10.5.1.0"), prefixlen=32)
+RULES = RuleSet(kind="iptables", family=4, chains=(CHAINS["nat"], CHAINS["filter"]))
+
+
+@pytest.mark.parametrize(
+    "step, why",
+    [
+        (Put(ROUTE), f"lease 10.5.2.0-24 of node {builders.public_v4(2)}"),
+        (Put(LINK), BACKEND),
+        (Put(ADDRESS), BACKEND),
+        (Put(Route(dst=NET, blackhole=True, priority=7)), "--ip-blackhole-route"),
+        (Put(RULES), "--ip-masq, --iptables-forward-rules"),
+        (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["nft"],))), "--ip-masq"),
+        (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["forward"],))), "--iptables-forward-rules"),
+        (Put(Sysctl(name="net/ipv4/ip_forward", value="1")), "pods here need this machine to forward"),
+        (
+            Put(Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value="0")),
+            "a VTEP takes no addresses from router advertisements",
+        ),
+        (Put(NodeLink(name="cni0")), "pods here hang on it"),
+        (Delete(ROUTE), "no lease that is served asks for it"),
+        (
+            Delete(Route(dst=ip_network("10.5.3.0/24"), dev="eth0")),
+            f"lease 10.5.3.0-24 of node {builders.public_v4(3)} is ignored",
+        ),
+        (Delete(LINK), "the configuration's Backend and our lease do not ask for it"),
+        (Delete(Sysctl(name="net/ipv4/ip_forward", value="1")), "no setting asks for it"),
+        (Delete(RULES), "none of --ip-masq, --iptables-forward-rules and EnableNFTables asks for it"),
+    ],
+)
+def test_a_step_says_why(step, why):
+    assert reason(step, served={ROUTE.key: LEASE}, refused=[builders.lease(3, vxlan)]) == why
