@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.bent import bent_bytes, bent_json, mostly
+from tests.support.reach import reached, reaches
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire.etcd import (
@@ -146,18 +148,24 @@ def test_what_no_node_could_use_is_rejected(text):
         parse_id(text)
 
 
-@given(st.text(alphabet="0123456789.-&abcdef:x/ \n", max_size=60) | st.text(max_size=40))
+NETS4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(lambda pair: IPv4Network(pair, strict=False))
+NETS6 = st.tuples(st.integers(0, 2**128 - 1), st.integers(1, 127)).map(lambda pair: IPv6Network(pair, strict=False))
+IDS = st.builds(lease_id, NETS4, NETS6 | st.none()) | st.builds(lease_id, st.none(), NETS6)
+ODD_KEYS = st.text(alphabet="0123456789.-&abcdef:x/ \n", max_size=60) | st.text(max_size=40)
+
+
+@reaches(subnets_v4=0.05, subnets_v6=0.08, refused=0.15)
+@given(mostly(bent_bytes(IDS.map(str.encode)).map(lambda key: key.decode(errors="backslashreplace")), ODD_KEYS))
 def test_any_key_is_subnets_or_a_peer_error(text):
     try:
         subnets = parse_id(text)
     except PeerError:
+        reached("refused")
         return
+    for net in filter(None, subnets):
+        reached(f"subnets_v{net.version}")
     assert subnets != (None, None)
     assert parse_id(lease_id(*subnets)) == subnets
-
-
-NETS4 = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(lambda pair: IPv4Network(pair, strict=False))
-NETS6 = st.tuples(st.integers(0, 2**128 - 1), st.integers(1, 127)).map(lambda pair: IPv6Network(pair, strict=False))
 
 
 @given(NETS4, NETS6 | st.none())
@@ -316,20 +324,29 @@ def test_value_round_trips(attrs):
     assert json.loads(value).keys() >= {"PublicIP", "PublicIPv6"}
 
 
-HOSTILE = st.binary(max_size=200) | st.builds(
+JUNK = st.binary(max_size=200) | st.builds(
     lambda name, field: json.dumps({name: field}).encode(),
     st.sampled_from(["PublicIP", "publicip", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data", "x"]),
     JSON,
 )
+WRITTEN = ATTRS.map(encode_attrs)
+BENT_VALUES = bent_json(WRITTEN.map(json.loads), JSON).map(lambda value: json.dumps(value).encode())
 
 
-@given(st.text(max_size=30) | st.just("10.5.1.0-24"), HOSTILE, st.integers(0, 2**63 - 1))
+@reaches(lease=0.12, value_refused=0.08, key_refused=0.05)
+@given(
+    mostly(IDS, ODD_KEYS),
+    mostly(st.one_of(WRITTEN, BENT_VALUES, bent_bytes(WRITTEN)), JUNK),
+    st.integers(0, 2**63 - 1),
+)
 def test_any_entry_is_a_lease_or_a_peer_error(name, value, created):
     try:
         lease = decode_lease(name, value, created)
     except PeerError as error:
+        reached("key_refused" if "the key" in error.problems[0].seen else "value_refused")
         assert len(str(error)) < 600  # noqa: PT017 one bad entry must not flood the log
     else:
+        reached("lease")
         assert lease.id == name
         assert lease.subnets
 
@@ -360,14 +377,22 @@ def test_quick_reading_of_ipv4_agrees_with_the_library(number):
     assert read == (address if number else None)
 
 
-@given(st.from_regex(r"\A[0-9. +_x]{5,16}\Z"))
+@reaches(address=0.1, refused=0.2)
+@given(
+    mostly(
+        bent_bytes(st.ip_addresses(v=4).map(lambda ip: str(ip).encode())).map(lambda raw: raw.decode("latin-1")),
+        st.from_regex(r"\A[0-9. +_x]{5,16}\Z"),
+    )
+)
 def test_quick_reading_of_ipv4_accepts_nothing_more(text):
     try:
         address = ip_address(text)
     except ValueError:
+        reached("refused")
         with pytest.raises(PeerError):
             decode_attrs(json.dumps({"PublicIP": text}).encode())
     else:
+        reached("address")
         assert decode_attrs(json.dumps({"PublicIP": text}).encode()).public_ip == (address if int(address) else None)
 
 
