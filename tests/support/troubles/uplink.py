@@ -17,6 +17,12 @@ _ADDRESSED: Final = (
 )
 
 
+_NO_NEIGHBOURS: Final = (
+    "ip neigh flush nud permanent dev flannel.1;"
+    " bridge fdb show dev flannel.1 | while read mac rest; do bridge fdb del $mac dev flannel.1; done"
+)
+
+
 def _addressed(world: World, dev: str = "eth0") -> None:
     world.one.netns.run(_ADDRESSED.format(dev=dev))
 
@@ -134,9 +140,7 @@ TROUBLES: Final = {
     "VTEP down": Trouble(lasts=once("ip link set flannel.1 down", only="vxlan")),
     "VTEP's MAC changed": Trouble(lasts=once("ip link set flannel.1 address 02:99:99:99:99:99", only="vxlan")),
     "routes flushed": Trouble(lasts=once("ip route flush proto 165; ip -6 route flush proto 165")),
-    "neighbours and FDB flushed": Trouble(
-        lasts=once("ip neigh flush nud permanent dev flannel.1; ip link set flannel.1 type vxlan", only="vxlan")
-    ),
+    "neighbours and FDB flushed": Trouble(lasts=once(_NO_NEIGHBOURS, only="vxlan")),
     "bridge of the pods down": Trouble(lasts=once("ip link set cni0 down"), flows=False),
     "a link with hundreds of names": Trouble(lasts=many_names),
 }
