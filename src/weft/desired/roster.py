@@ -142,10 +142,11 @@ class Roster:
         for lease_id in set(gone) & self._entries.keys():
             self._drop(lease_id)
         for lease in put:
-            entry = self._entries.get(lease.id)
             if lease.id in self._own_ids:
                 continue
-            if entry is None or entry.lease != lease or self._until.pop(lease.id, None) is not None:
+            entry = self._entries.get(lease.id)
+            proven = self._until.pop(lease.id, None) is not None
+            if proven or entry is None or entry.lease != lease:
                 self._learn(lease, lease.created)
 
     def note_unproven(self, leases: Iterable[tuple[Lease, float]]) -> None:

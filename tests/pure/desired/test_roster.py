@@ -430,6 +430,27 @@ def test_what_a_store_has_lost_goes_for_good_when_another_claims_what_is_its(cla
     assert not peers.refused
 
 
+@pytest.mark.parametrize("came", ["event", "list"])
+@pytest.mark.parametrize(
+    "back",
+    [peer(2, created=1000), peer(2, data=data(builders.mac(22)), created=1000), peer(2, data=data(builders.mac(22)))],
+    ids=["as-a-new-key", "with-another-mac", "changed"],
+)
+def test_what_a_store_has_lost_is_proven_once_its_node_writes_it_again(back: Lease, came: str):
+    peers = roster()
+    peers.listed([peer(2), peer(3)])
+    peers.note_list([peer(3)], keep_until=100.0)
+    if came == "event":
+        peers.changed(put=[back])
+    else:
+        peers.listed([peer(3), back])
+    assert not peers.unproven
+    peers.expire(100.0)
+    assert peers.judge() == set()
+    assert peers.believed["10.5.2.0-24"] == back
+    assert peers.listed([peer(3)]) == {"10.5.2.0-24"}, "a list that lacks it proves that it is gone"
+
+
 def test_what_a_store_has_lost_goes_when_it_is_ours_now():
     peers = roster()
     peers.listed([peer(2), peer(3)])
