@@ -186,6 +186,14 @@ def test_everything_may_be_done_twice(netns: Netns) -> None:
     assert delete(netns, *rest) == []
 
 
+def test_an_address_that_went_with_ipv6_itself_has_been_deleted_well(netns: Netns) -> None:
+    """With an MTU below 1280 a link has no IPv6, and the kernel has words of its own for what is not there (ENXIO)."""
+    gone = Address(dev="flannel.1", ip=ip_address("fd01:1::"), prefixlen=128)
+    assert put(netns, VTEP, gone) == []
+    netns.run("ip link set flannel.1 mtu 1200")
+    assert delete(netns, gone) == []
+
+
 def test_a_step_that_fails_stops_no_other(netns: Netns) -> None:
     bad = Route(dst=ip_network("10.9.0.0/24"), via=ip_address("192.0.2.1"), dev="eth0")
     homeless = Neighbour(dev="nope0", ip=ip_address("10.1.1.1"), mac=MAC)

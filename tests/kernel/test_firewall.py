@@ -363,6 +363,43 @@ def test_upstreams_own_table_becomes_ours_in_one_change():
     in_namespace(work)
 
 
+@pytest.mark.parametrize(
+    "kind, program, before, meanwhile",
+    [
+        ("nft", "nft", "nft flush chain ip flannel-ipv4 postrtg", "nft delete table ip flannel-ipv4"),
+        (
+            "iptables",
+            "iptables-restore",
+            "iptables -t nat -A POSTROUTING -j FLANNEL-POSTRTG",
+            "iptables -t nat -F POSTROUTING",
+        ),
+    ],
+    ids=["nft", "iptables"],
+)
+def test_what_changes_between_look_and_change_is_looked_at_once_more(tmp_path, kind, program, before, meanwhile):
+    """The program refuses what rests on rules that are gone by then."""
+    marker = tmp_path / "done"
+    script = f"""#!/bin/sh
+        case "{program} $1" in
+            "nft -f" | "iptables-restore "*) mkdir {marker} 2>/dev/null && {meanwhile} ;;
+        esac
+        exec /usr/sbin/{program} "$@"
+    """
+    (tmp_path / program).write_text(script, "ascii")
+    (tmp_path / program).chmod(0o755)
+
+    async def work():
+        want = wanted(kind, 4)
+        assert await Firewall(Tools()).apply(Put(want)) is None
+        run(*before.split())
+        firewall = Firewall(Tools(search=f"{tmp_path}:{SEARCH_PATH}"))
+        assert await firewall.apply(Put(want)) is None
+        assert marker.exists()
+        assert await firewall.matches(want)
+
+    in_namespace(work)
+
+
 @pytest.mark.spec("flannel.md §8.3/5-binary-missing")
 def test_without_a_program_its_rules_fail_with_its_name_and_all_else_works(tmp_path):
     """Better than upstream: nft needs no iptables (Q-6), and a program that is installed later is found."""

@@ -115,3 +115,22 @@ async def test_rules_that_come_back_by_themselves_are_no_problem_any_more():
     await comes(lambda: keeper.problem() is None)
     task.cancel()
     await asyncio.wait((task,))
+
+
+async def test_what_is_not_wanted_any_more_goes_when_the_inputs_change():
+    """A family that the configuration gave up, say: its rules are of no use, and none of them is a repair."""
+    other = RuleSet(kind="nft", family=6, chains=RULES.chains)
+    firewall = FakeFirewall()
+    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
+    keeper.want(frozenset({RULES, other}))
+    await keeper.install()
+    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
+    await comes(lambda: not keeper._wake._dirty.inputs)
+    assert set(firewall.state) == {RULES.key, other.key}
+    keeper.want(frozenset({other}))
+    await comes(lambda: set(firewall.state) == {other.key})
+    keeper.want(frozenset({RULES}))
+    await comes(lambda: set(firewall.state) == {RULES.key})
+    assert not keeper.repairs
+    task.cancel()
+    await asyncio.wait((task,))
