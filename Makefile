@@ -20,7 +20,8 @@ lint: setup ## style, types and import contracts alone
 bench: setup ## measures against floors and peers of the same run, beside the figures to reach
 	@.venv/bin/python -m benchmarks
 
-soak: setup ## the tests that break things, for long
+soak: setup ## the tests that break things, for long; the pure ones with a newer Python
+	@scripts/other-pythons.sh
 	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests
 
 mutants: setup ## changes the source in 300 small ways and counts how many of them a test notices

@@ -1,6 +1,7 @@
 """net-conf: which texts are configurations, what they mean, and what is said about the others."""
 
 import json
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
@@ -248,7 +249,11 @@ def test_null_at_the_top_is_an_empty_object():
 @pytest.mark.parametrize(
     "text, place, seen",
     [
-        ('{"Network":\n "10.3.0.0/16",}', "line 2, column 16", "property name"),
+        (
+            '{"Network":\n "10.3.0.0/16",}',
+            "line 2, column 1[56]",
+            "property name|trailing comma",
+        ),  # by Python's version
         ("", "line 1, column 1", "Expecting value"),
         ('{} {"a": 1}', "line 1, column 4", "after the end of the object"),
         ("{}\n\nx", "line 3, column 1", "x after the end of the object"),
@@ -259,8 +264,8 @@ def test_what_is_not_json_is_named_by_line_and_column(text, place, seen):
     with pytest.raises(ConfigError) as caught:
         parse_netconf(text, "etcd: /w/config")
     [problem] = caught.value.problems
-    assert problem.where == f"etcd: /w/config: {place}"
-    assert seen in problem.seen
+    assert re.fullmatch(f"etcd: /w/config: {place}", problem.where)
+    assert re.search(seen, problem.seen)
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '"x"', "true", "NaN", "1" * 5000, "[" * 100_000, '{"a":' * 100_000])
