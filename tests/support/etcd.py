@@ -262,10 +262,16 @@ class Etcd:
 
     def fill(self, pairs: Iterable[tuple[str, str]], *, lease: int = 0) -> None:
         """Put many keys, a hundred in a transaction (plain servers only)."""
+        self._many({"requestPut": {"key": _base64(key), "value": _base64(v), "lease": str(lease)}} for key, v in pairs)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Delete many keys in the same way."""
+        self._many({"requestDeleteRange": {"key": _base64(key)}} for key in keys)
+
+    def _many(self, requests: Iterable[dict[str, Any]]) -> None:
         batch: list[dict[str, Any]] = []
-        for key, value in pairs:
-            put = {"key": _base64(key), "value": _base64(value), "lease": str(lease)}
-            batch.append({"requestPut": put})
+        for request in requests:
+            batch.append(request)
             if len(batch) == 100:
                 self._gateway("kv/txn", {"success": batch})
                 batch = []
