@@ -44,6 +44,8 @@ def test_a_turn_that_does_not_come_is_an_error_to_try_again(files: RootedFiles, 
     with locks.hold(holder), refused as caught, locks.hold(waiter, aside=Aside):
         pytest.fail("it was let in")
     assert caught.value.code == 11
+    assert "nothing was done" in caught.value.details
+    assert "stopped" in caught.value.details
     assert aside == ["left", "back"]
     with locks.hold(waiter) as turn:
         assert turn

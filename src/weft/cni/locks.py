@@ -54,6 +54,12 @@ class Turn:
             self._files.unlink(self._path)
 
 
+_THEN: Final = (
+    "nothing was done, so it may be called again; what keeps it waiting is weftd or a plugin: if one of them is stopped"
+    " or hangs, let it go on or end it, which ends its turn"
+)
+
+
 class ContainerLocks:
     """The locks of all containers, in the directory `files` is rooted at."""
 
@@ -101,9 +107,8 @@ class ContainerLocks:
                     self._take(locks, place, shared=shared)
                     return
         what = "a GC runs" if shared else "calls for containers run" if place == _NODE else "another call for it runs"
-        raise CniError(
-            cni.TRY_AGAIN, f"{what} that has not ended within {self._patience:g} s, and this one waits for it"
-        )
+        msg = f"{what} that has not ended within {self._patience:g} s, and this one waits for it"
+        raise CniError(cni.TRY_AGAIN, msg, _THEN)
 
     def _take(self, locks: ByteLocks, place: int, *, shared: bool) -> None:
         if place == _NODE and not shared and self._kept_away:
