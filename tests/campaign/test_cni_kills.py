@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from ipaddress import ip_interface
 from pathlib import Path
@@ -26,6 +27,7 @@ from weft.cni.install import install
 
 PODS = 5
 SOON = 5
+LOST, ALONE = "begun, and lost with the daemon", "not begun, and done without it"
 Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 
@@ -55,12 +57,7 @@ class Site(Node):
             if command == "ADD" and result is not None:
                 config["prevResult"] = result
             if plugin == "flannel":
-                config |= {
-                    "subnetFile": str(self.directory / "subnet.env"),
-                    "dataDir": str(self.directory / "flannel"),
-                    "ipam": {"dataDir": str(self.directory / "networks")},
-                    "delegate": {"bridge": bridge, "isDefaultGateway": True, "hairpinMode": True},
-                }
+                config |= self.flannel(bridge)
             child = self.start(command, plugin, config, pod=pod, path=path)
             if plugin == "flannel" and meanwhile is not None:
                 meanwhile(child)
@@ -70,6 +67,17 @@ class Site(Node):
                 return None
             result = said.json if command == "ADD" else True
         return result
+
+    def flannel(self, bridge: str = "cni0") -> dict[str, Any]:
+        """The network's first plugin."""
+        return {
+            "cniVersion": "1.0.0",
+            "name": "cbr0",
+            "subnetFile": str(self.directory / "subnet.env"),
+            "dataDir": str(self.directory / "flannel"),
+            "ipam": {"dataDir": str(self.directory / "networks")},
+            "delegate": {"bridge": bridge, "isDefaultGateway": True, "hairpinMode": True},
+        }
 
     def attach(self, pod: str) -> None:
         """ADD as it should be."""
@@ -246,6 +254,69 @@ def campaign(site: Site, rounds: int) -> None:
     assert not never, f"never hit: {never}"
 
 
+def storm(site: Site, command: str, paths: dict[str, str], chance: random.Random, hits: Counter[str]) -> dict[str, Any]:
+    """Have the daemon killed while so many pods come or go at once; what each was told, None if it failed.
+
+    A request fails only once the daemon has begun it, and is then told what to do. All others are done without it.
+    """
+    site.serve()
+    here = site.directory / "here"
+    here.write_text("")
+    with ThreadPoolExecutor(1) as killer:
+        config = site.flannel()
+        # Until all have been started, and a little more.
+        dies = killer.submit(lambda delay: (time.sleep(delay), site.end(9)), chance.uniform(0, 0.05))
+        children = {pod: site.start(command, "flannel", config, pod=pod, path=path) for pod, path in paths.items()}
+        told = {pod: finish(child) for pod, child in children.items()}
+        dies.result()
+    then = "call DEL, which removes" if command == "ADD" else "call it again"
+    for said in told.values():
+        if said.exit != 0:
+            assert said.json["code"] == 11, said.text
+            assert f"the connection to weftd was lost in the middle of {command}" in said.json["msg"], said.text
+            assert then in said.json["msg"]
+    lost = sum(said.exit != 0 for said in told.values())
+    alone = len(here.read_text().split())
+    hits[f"{command}: {LOST}"] += lost
+    hits[f"{command}: {ALONE}"] += alone
+    hits[f"{command}: done by the daemon"] += len(told) - lost - alone
+    return {pod: None if said.exit != 0 else said.json or True for pod, said in told.items()}
+
+
+def storms(site: Site, rounds: int) -> None:
+    """Pods that come and go at once while the daemon is killed, as by kubelets; then what runtimes do."""
+    seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
+    print(f"WEFT_SEED={seed}")
+    chance = random.Random(seed)
+    wrapper = site.directory / "python"
+    wrapper.write_text(wrapper.read_text().replace("\n", f"\necho here >>{site.directory}/here\n", 1))
+    hits: Counter[str] = Counter()
+    for number in range(10 * rounds):
+        if number >= rounds and all(hits[f"{command}: {what}"] for command in ("ADD", "DEL") for what in (LOST, ALONE)):
+            break
+        for pod, result in storm(site, "ADD", {pod: one.path for pod, one in site.free.items()}, chance, hits).items():
+            if result:
+                site.attached(pod, result)
+            else:
+                site.serve()
+                assert site.call("DEL", pod, site.free[pod].path), site.said
+        site.check_soon()
+        for pod, result in storm(
+            site, "DEL", {pod: one.path for pod, (one, _) in site.live.items()}, chance, hits
+        ).items():
+            if not result:
+                site.serve()
+                assert site.call("DEL", pod, site.live[pod][0].path), site.said
+            site.free[pod] = site.live.pop(pod)[0]
+        site.serve()
+        site.check_soon()
+    print("".join(f"{count:5} {name}\n" for name, count in sorted(hits.items())))
+    never = [
+        f"{command}: {what}" for command in ("ADD", "DEL") for what in (LOST, ALONE) if not hits[f"{command}: {what}"]
+    ]
+    assert not never, f"never hit: {never}"
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     assert build.build(), "musl-gcc is missing"
@@ -255,6 +326,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_whoever_is_killed_nothing_is_lost_and_nothing_left(site: Site):
     campaign(site, len(POINTS) + 6)
+
+
+def test_a_daemon_that_is_killed_fails_no_request_but_those_that_it_has_begun(site: Site):
+    storms(site, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_hundred_daemons_killed_while_pods_come_and_go(site: Site):
+    storms(site, 50)
 
 
 @pytest.mark.soak
