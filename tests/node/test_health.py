@@ -87,9 +87,10 @@ def test_open_connections_do_not_hold_up_the_end(cluster: Cluster):
     idle, half = (node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT))) for _ in range(2))
     with idle, half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+        assert node.get("/healthz")[0] == 200  # the half one was read before
         start = time.monotonic()
         assert node.stop() == 0
-        assert time.monotonic() - start < 4
+        assert 2.9 < time.monotonic() - start < 9, "what was begun has three seconds, and not the usual ten"
 
 
 @pytest.mark.spec("flannel.md §1.6/health-grace")
@@ -101,7 +102,7 @@ def test_a_request_that_was_begun_is_answered_after_the_signal_too(cluster: Clus
         begun.sendall(b"GET /healthz HTTP/1.1\r\nHos")
         assert node.get("/healthz")[0] == 200  # ours was read before
         node.signal(signal.SIGTERM)
-        node.says("SIGTERM: stopping")
+        eventually(lambda: node.netns.run("ss -Hltn") == "")
         begun.sendall(b"t: node\r\n\r\n")
         assert begun.recv(4096).startswith(b"HTTP/1.1 200 ")
     assert node.wait() == 0
