@@ -1,7 +1,7 @@
 """Makes TCP connections to endpoints, and resolves their names where nothing else has to wait.
 
 The C library resolves names, which may take half a minute and cannot be cut short. So it does that in threads of
-its own, one for each name at most, and no one waits for a thread: not other work, and not the end of the program.
+its own, one for each endpoint at most, and no one waits for a thread: not other work, and not the end of the program.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Reach:
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
-        self._asked: dict[str, asyncio.Future[_Answer]] = {}
+        self._asked: dict[tuple[str, int], asyncio.Future[_Answer]] = {}
 
     async def open(self, endpoint: Endpoint) -> socket.socket:
         """Connect to the first address of an endpoint that accepts.
@@ -71,12 +71,17 @@ class Reach:
 
     async def _resolve(self, endpoint: Endpoint) -> _Answer:
         """Ask for a name, or wait for the answer to an earlier question: one that came too late then helps now."""
-        asked = self._asked.get(endpoint.host)
+        question = (endpoint.host, endpoint.port)
+        asked = self._asked.get(question)
         if asked is None:
-            asked = self._asked[endpoint.host] = asyncio.get_running_loop().create_future()
-            threading.Thread(target=_ask, args=(endpoint, asked), name="weft-dns", daemon=True).start()
+            asked = asyncio.get_running_loop().create_future()
+            try:
+                threading.Thread(target=_ask, args=(endpoint, asked), name="weft-dns", daemon=True).start()
+            except RuntimeError as error:  # the limit of processes; nobody would ever answer
+                return OSError(str(error))
+            self._asked[question] = asked
         answer = await asyncio.shield(asked)
-        self._asked.pop(endpoint.host, None)
+        self._asked.pop(question, None)
         return answer
 
 
