@@ -36,30 +36,38 @@ class SubnetFile:
         self._content = content
         self._clock = clock
         self._fuse = Fuse()
+        self._writers = 0
         self._turn = threading.Lock()
         self._written = b""
         self._mark: tuple[int, ...] = ()  # of the file when `_written` was last read in it
 
     async def write(self) -> None:
         """Write it as it is to be by then, trying again until that works: without it no pod can start."""
-        while True:
-            try:
-                await asyncio.to_thread(self._write)
-            except OSError as error:
-                problem = _unwritable(self._path, error)
+        self._writers += 1
+        try:
+            while problem := await self._attempt():
                 if self.problem != problem:
-                    log.error("%s", problem)  # noqa: TRY400 - the problem says all there is
+                    log.error("%s", problem)
                 self.problem = problem
                 await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                self.problem = None
-                return
+            self.problem = None
+        finally:
+            self._writers -= 1
+
+    async def _attempt(self) -> Problem | None:
+        try:
+            await asyncio.to_thread(self._write)
+        except OSError as error:
+            return _unwritable(self._path, error)
+        return None
 
     async def keep(self) -> None:
         """Put back what others do to the file once it is written, for ever; less often when they go on with it."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             done = await asyncio.to_thread(self._done_by_others)
+            if self._writers:
+                continue  # what was found may be old by now, and whoever writes says what is wrong
             if not done:
                 self.problem = None
             elif not self._fuse.wait(_KEY, self._clock()):
@@ -78,8 +86,9 @@ class SubnetFile:
 
     def _write(self) -> None:
         with self._turn:
-            self._written = self._content()
-            write_atomically(self._path, self._written, _MODE, sync=True)
+            content = self._content()
+            write_atomically(self._path, content, _MODE, sync=True)
+            self._written = content
             self._mark = ()  # the next look reads it: somebody may be quicker than a mark made here
 
     def _done_by_others(self) -> str:

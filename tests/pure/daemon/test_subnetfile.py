@@ -1,6 +1,7 @@
 """A program that keeps changing subnet.env gets its way less and less contested, and the node says so."""
 
 import asyncio
+import errno
 import logging
 from pathlib import Path
 
@@ -36,3 +37,37 @@ async def test_a_program_that_keeps_changing_the_file_is_fought_less_and_less_an
     assert caplog.text.count("putting it back less often") == 1
     task.cancel()
     await asyncio.wait((task,))
+
+
+async def test_a_file_that_cannot_be_written_is_a_problem_until_it_is_and_said_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(subnetfile, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(subnetfile, "_RETRY_SECONDS", 0.02)
+    content, full, tries = b"before", False, 0
+
+    def write(*arguments, **named) -> None:
+        nonlocal tries
+        tries += 1
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        really(*arguments, **named)
+
+    really = subnetfile.write_atomically
+    monkeypatch.setattr(subnetfile, "write_atomically", write)
+    path = tmp_path / "subnet.env"
+    file = SubnetFile(path, lambda: content, clock=lambda: 0.0)
+    await file.write()
+    keeper = asyncio.create_task(file.keep())
+
+    content, full = b"after", True
+    writer = asyncio.create_task(file.write())
+    await comes(lambda: file.problem)
+    seen = []
+    await comes(lambda: seen.append(file.problem) or tries > 5)
+    assert all(seen), "ready while the file says what was"
+    assert caplog.text.count("cannot be written") == 1
+    full = False
+    await comes(lambda: path.read_bytes() == b"after" and file.problem is None)
+    await writer
+    assert "put back" not in caplog.text
+    keeper.cancel()
+    await asyncio.wait((keeper,))
