@@ -293,6 +293,14 @@ class TestContainers:
             assert locks.inside(inner)
             assert len(files.list("/turns")) == 1
 
+    @pytest.mark.parametrize("name", ["f" * 40, "8" + "0" * 15, "-1", "none", "1_0"])
+    def test_a_sweep_survives_names_that_are_no_tokens(self, files: RootedFiles, name: str):
+        locks = ContainerLocks(files)
+        files.write_new(f"/turns/{name}", b"stray")
+        files.write_new("/turns/1234", b"left")
+        locks.sweep()
+        assert "1234" not in files.list("/turns")
+
     def test_a_process_that_dies_gives_its_lock_back(self, files: RootedFiles):
         locks = ContainerLocks(files)
         read, write = os.pipe()

@@ -138,7 +138,7 @@ class ContainerLocks:
         """Remove what a crash has left: tokens of turns that nobody holds."""
         for name in self._files.list(_TOKENS):
             with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
-                locks.take(int(name, 16))
+                locks.take(_offset_in(name))
                 try:
                     self._files.unlink(f"{_TOKENS}/{name}")
                 except IsADirectoryError:
@@ -173,3 +173,11 @@ def _offset(container: str) -> int:
 
 def _token_path(offset: int) -> str:
     return f"{_TOKENS}/{offset:x}"
+
+
+def _offset_in(name: str) -> int:
+    """The byte whose token has this file name. Raises `ValueError` if it is no token's."""
+    offset = int(name, 16)
+    if not 0 <= offset <= _NODE:
+        raise ValueError(f"no token: {name}")
+    return offset
