@@ -34,11 +34,13 @@ _UNPROVEN: Final = 1 << 63  # is added to the revisions of leases that the store
 
 
 class _Entry(Value, kw_only=False, frozen=False):
+    """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
+
     lease: Lease
     age: _Age
-    macs: tuple[Mac, ...]
-    bases: tuple[_Base, ...]  # of its subnets, and of addresses that no other's subnet may cover
-    keys: tuple[_Key, ...]  # what only one node can have: VTEPs' MACs, public addresses, and the bases
+    macs: tuple[Mac, ...] = ()
+    bases: tuple[_Base, ...] = ()  # of its subnets, and of addresses that no other's subnet may cover
+    keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, public addresses, and the bases
     waits: _Key | None = None  # the key for which it stands in line
 
 
@@ -200,6 +202,8 @@ class Roster:
         return None
 
     def _verdict(self, entry: _Entry) -> None:
+        if not entry.keys:
+            self._examine(entry)
         lease = entry.lease
         problem = self._judge.harm(lease, entry.macs)
         why = problem or self._older_claim(entry)
@@ -294,15 +298,17 @@ class Roster:
         """Have a lease judged; what it was before stands until then."""
         if lease.id in self._entries:
             self._forget(lease.id)
-        macs = macs_in(lease)
+        entry = self._entries[lease.id] = _Entry(lease, (revision, lease.id))
+        heappush(self._doubtful, entry.age)
+
+    def _examine(self, entry: _Entry) -> None:
+        lease = entry.lease
         public = tuple(ip for ip in (lease.attrs.public_ip, lease.attrs.public_ipv6) if ip is not None)
         bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
         bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
-        keys: tuple[_Key, ...] = (*macs, *(ip.packed for ip in public), *bases)
-        entry = _Entry(lease, (revision, lease.id), macs, bases, keys)
-        self._entries[lease.id] = entry
-        heappush(self._doubtful, entry.age)
+        entry.macs, entry.bases = macs_in(lease), bases
+        entry.keys = (*entry.macs, *(ip.packed for ip in public), *bases)
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""

@@ -57,13 +57,13 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
             continue
         mark = mark or mark_of(reply.header)
         decode(reply.kvs, len(prefix), entries, malformed)
+        await asyncio.sleep(0)
         if not reply.more:
             return Listing(
                 mark=mark, entries=tuple(entries), malformed=tuple(malformed), blocked=tuple(_blocked(malformed))
             )
         start = reply.kvs[-1].key + b"\0"
         limit = max(1, min(PAGE, _PAGE_BYTES * len(reply.kvs) // reply.ByteSize()))
-        await asyncio.sleep(0)
 
 
 def decode(kvs: Iterable[KeyValue], skip: int, entries: list[Entry], malformed: list[Malformed]) -> None:
