@@ -109,6 +109,22 @@ async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, c
         assert (await soon(waiting)).own.expires > own.expires
 
 
+@ONE_VERSION
+async def test_a_renewal_that_ends_without_an_answer_says_nothing_of_the_lease(server, make_store, monkeypatch):
+    """A proxy between us and etcd may end it so; it counted as the end of the lease. etcd itself always answers."""
+    store = make_store(server.url)
+    own = await store.acquire(netconf(), attrs())
+
+    async def ended(_: object) -> None:
+        await asyncio.sleep(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.cluster.etcd.link.Conversation.receive", ended)
+        with pytest.raises(Unavailable, match=r"STORE-001 .*without an answer"):
+            await store._key.renew(own.etcd_lease)
+    assert await store._key.renew(own.etcd_lease) == 86400
+
+
 @pytest.mark.spec("flannel.md §4.6/own-key-read-fails")
 async def test_a_first_look_that_fails_is_made_again(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)

@@ -153,11 +153,17 @@ class OwnKey:
         return (reply.kvs[0] if reply.kvs else None), mark_of(reply.header)
 
     async def renew(self, etcd_lease: int) -> int:
-        """Give an etcd lease its full time again; returns that in seconds, 0 when the lease is no more."""
+        """Give an etcd lease its full time again; returns that in seconds, 0 when the lease is no more.
+
+        Raises `Unavailable` also when etcd says nothing: a proxy, or a member that ends, closes a stream in order.
+        """
         async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._call) as stream:
             await stream.send(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
             reply = await stream.receive()
-            return 0 if reply is None else reply.TTL
+            if reply is None:
+                seen = "the stream of renewals ended without an answer"
+                raise Unavailable(Problem(code="STORE-001", where=self._client.where, seen=seen))
+            return reply.TTL
 
     def adopt(self, own: OwnLease, kv: KeyValue) -> OwnLease | None:
         """The own lease as `kv` shows it; None when another node wrote that.
