@@ -6,11 +6,12 @@ the text and knows nothing of this machine: whether the network fits the node is
 
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from weft.config.goflags import did_you_mean
 from weft.config.jsonfields import Fields, decode, shown
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Net
 from weft.model.value import Value
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
@@ -60,6 +61,17 @@ class NetConf(Value):
     options: BackendOptions
     warnings: tuple[str, ...] = ()
     unknown: tuple[Problem, ...] = ()
+
+    @property
+    def families(self) -> tuple[Literal[4, 6], ...]:
+        """The families that are on."""
+        pools: tuple[tuple[Literal[4, 6], object], ...] = ((4, self.v4), (6, self.v6))
+        return tuple(family for family, pool in pools if pool is not None)
+
+    @property
+    def networks(self) -> tuple[Net, ...]:
+        """The networks of those families."""
+        return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 
 
 # Types that flannel has and this build has not.

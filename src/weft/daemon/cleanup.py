@@ -167,8 +167,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
     tools = Tools()
     firewall = Firewall(tools)
     previous = _subnet_file(site.subnet_file)
-    known = (previous.network_v4, previous.network_v6)
-    networks = (*(net for net in known if net is not None), *ours.networks(site.state_dir))
+    networks = (*previous.networks, *ours.networks(site.state_dir))
     with Rtnl.open() as rtnl:
         found = await find(rtnl, firewall, site, networks)
         if dry_run:

@@ -130,16 +130,21 @@ class _Clock:
     """Reads the times of a file that was written at `written`, if it says when, at `moment`."""
 
     def __init__(self, written: Any, moment: Moment) -> None:
-        self._now, self.now = moment, moment.now
+        self._moment = moment
         self._written = (
             moment
             if written is None
             else Moment(unix=float(written["unix"]), now=float(written["now"]), boot=str(written["boot"]))
         )
 
+    @property
+    def now(self) -> float:
+        """The present boot's clock."""
+        return self._moment.now
+
     def read(self, unix: float) -> float:
         """A Unix time of the file by the present boot's clock; long ago when the wall clock cannot be right."""
-        written, now = self._written, self._now
+        written, now = self._written, self._moment
         if written.boot == now.boot and written is not now:
             return unix - written.unix + written.now
         if now.unix < written.unix or unix - now.unix > LEASE_TTL:

@@ -259,12 +259,11 @@ def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
 
     Addresses inside our own subnets are covered by those. Link-local ones come with every pod, and no lease is there.
     """
-    netconf, facts = inputs.netconf, inputs.facts
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
     return Ours(
-        networks=tuple(pool.network for pool in (netconf.v4, netconf.v6) if pool is not None),
+        networks=inputs.netconf.networks,
         subnets=subnets,
         addresses=frozenset(ip for ip in addresses if not (ip.is_link_local or any(ip in net for net in subnets))),
-        prefixes=tuple(net for net in facts.onlink if net.prefixlen),
+        prefixes=tuple(net for net in inputs.facts.onlink if net.prefixlen),
         macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
     )

@@ -93,8 +93,7 @@ class Node:
         snapshot = await kernel.snapshot()
         previous = host.previous_subnets(options)
         inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
-        former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
-        inputs = replace(inputs, former_networks=tuple(former))
+        inputs = replace(inputs, former_networks=previous.networks)
         backend = BACKENDS[netconf.backend]
         devices = frozenset(backend.devices(inputs).values())
         names = [f"instance/{self._directory.name}", *(f"device/{name}" for name in sorted(devices))]
@@ -145,7 +144,7 @@ class Node:
             await network.bring_up()
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
-            closing.pop_all()  # who follows it closes it
+            closing.pop_all()  # `_follow` closes it
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         network.start(parts, monitor, rule_monitor, sweep=sweep)
         upkeep.start(parts)
@@ -175,7 +174,7 @@ class Node:
         self._identity = own
         if own != known:
             file = identity.file(self._directory, own)
-            if not await file.attempt():  # before anybody hears of them, if that is possible
+            if not await file.attempt():  # before they are published, if that is possible
                 parts.start("identity", file.keep_trying)
         return start.make_inputs(self._options, netconf, facts, own)
 
@@ -196,11 +195,10 @@ class Node:
     async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor | None]:
         tools = Tools()
         firewall = Firewall(tools)
-        families = [family for family, pool in ((4, netconf.v4), (6, netconf.v6)) if pool is not None]
         if not netconf.nftables:
-            for problem in await host.bridge_filter(tools, families):
+            for problem in await host.bridge_filter(tools, netconf.families):
                 log.warning("%s", problem)
-        tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", families)
+        tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
         for problem in tooling.problems:
             log.error("%s", problem)
         for problem in tooling.warnings:

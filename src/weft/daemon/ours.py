@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -49,10 +50,6 @@ def networks(state_dir: Path) -> Iterator[Net]:
     """Give the networks of every instance that has a memory in this state directory."""
     for directory in sorted(state_dir.glob("*-*")):
         known = memory.load(directory, Moment(unix=0.0, now=0.0, boot=""), aside=False)
-        try:
-            netconf = None if known is None else parse_netconf(known.net_conf, str(directory))
-        except ConfigError:
-            continue
-        for pool in (netconf.v4, netconf.v6) if netconf is not None else ():
-            if pool is not None:
-                yield pool.network
+        if known is not None:
+            with suppress(ConfigError):
+                yield from parse_netconf(known.net_conf, str(directory)).networks

@@ -66,8 +66,7 @@ async def preview(options: Options, world: World) -> Preview:
         inputs = start.make_inputs(options, netconf, facts, own_macs)
         backend = BACKENDS[netconf.backend]
         previous = host.previous_subnets(options)
-        former = (net for net in (previous.network_v4, previous.network_v6) if net is not None)
-        inputs = replace(inputs, former_networks=tuple(former))
+        inputs = replace(inputs, former_networks=previous.networks)
         own, stale, note = _own(inputs, previous, listing, remembered)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
         roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
@@ -147,8 +146,7 @@ def _own(
 
 async def _rules(inputs: Inputs) -> tuple[Objects, Objects]:
     firewall = Firewall(Tools())
-    families = [family for family, pool in ((4, inputs.netconf.v4), (6, inputs.netconf.v6)) if pool is not None]
-    tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", families)
+    tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", inputs.netconf.families)
     inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
     want: dict[object, Object] = {thing.key: thing for thing in rule_sets(inputs)}
     return want, await firewall.present()  # type: ignore[return-value]

@@ -33,8 +33,7 @@ def shared(backend: Backend, inputs: Inputs) -> KernelState:
 
 def forwarded(inputs: Inputs) -> frozenset[int]:
     """The families of pods in which this machine was seen to forward."""
-    pools = ((4, inputs.netconf.v4), (6, inputs.netconf.v6))
-    return inputs.forwarding & {family for family, pool in pools if pool is not None}
+    return inputs.forwarding.intersection(inputs.netconf.families)
 
 
 def served(snapshot: Snapshot, inputs: Inputs) -> frozenset[int]:
@@ -51,8 +50,8 @@ class Wanted:
     The routes of the first 1,000 peers have scope global, as flannel's. Those of further peers are spread over the
     scopes that mean the same: the kernel keeps the gateways of one scope in a list and walks it for every route.
 
-    While a node moves to another subnet, its old lease and its new one want the same FDB entry: whoever was set last
-    has it, and the other's end does not take it along.
+    While a node moves to another subnet, its old lease and its new one want the same FDB entry: the part that
+    was set last has it, and the other's end does not take it along.
     """
 
     def __init__(self) -> None:

@@ -23,10 +23,9 @@ class Realm(Value):
     @classmethod
     def of(cls, backend: Backend, inputs: Inputs) -> Self:
         """What a daemon with these inputs keeps."""
-        pools = (inputs.netconf.v4, inputs.netconf.v6)
         return cls(
             devices=frozenset(backend.devices(inputs).values()),
-            networks=(*(pool.network for pool in pools if pool is not None), *inputs.former_networks),
+            networks=(*inputs.netconf.networks, *inputs.former_networks),
             node_links=inputs.node_links,
         )
 

@@ -106,12 +106,6 @@ def _key(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
     return node
 
 
-def _families(network: NetConf) -> tuple[spec.Family, ...]:
-    """Return the families that a network configuration switches on."""
-    pools: tuple[tuple[spec.Family, object], ...] = ((4, network.v4), (6, network.v6))
-    return tuple(family for family, pool in pools if pool is not None)
-
-
 class _Reader:
     """Walks the YAML nodes of one file and collects its problems."""
 
@@ -137,7 +131,7 @@ class _Reader:
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
         if checked is None:
             return spec.Lab(name=name or "weft", network="", families=(), nodes=nodes, pods=pods)
-        lab = spec.Lab(name=name or "weft", network=text, families=_families(checked), nodes=nodes, pods=pods)
+        lab = spec.Lab(name=name or "weft", network=text, families=checked.families, nodes=nodes, pods=pods)
         place = network or parts.get("nodes")
         self._add(place, _misfits(checked, lab, f"{self._at(place)} {'network' if network else 'nodes'}"))
         return lab

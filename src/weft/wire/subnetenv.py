@@ -59,6 +59,11 @@ class Previous(Value):
     subnet_v6: IPv6Network | None = None
     complaints: tuple[str, ...] = ()
 
+    @property
+    def networks(self) -> tuple[Net, ...]:
+        """The previous networks of either family."""
+        return tuple(net for net in (self.network_v4, self.network_v6) if net is not None)
+
 
 class Networks(Value):
     """The networks of one key's comma list, and what in the list was none."""
