@@ -210,7 +210,7 @@ class RootedFiles:
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
         """Hold an exclusive flock on a file, made if missing. Threads exclude each other.
 
-        `BlockingIOError` if somebody else holds it: at once, unless this is to `wait` some seconds for the end of that.
+        `BlockingIOError` if it is held already: at once, unless this is to `wait` some seconds for the end of that.
         """
         while True:
             fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)

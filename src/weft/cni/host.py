@@ -148,7 +148,7 @@ class StoreView(Value, kw_only=False, frozen=False):
     stamp: tuple[int, int, int] = (0, 0, 0)
     owners: dict[Ip, bytes] = field(default_factory=dict)
     addresses: dict[bytes, set[Ip]] = field(default_factory=dict)
-    # The addresses of living pods when the directory was read; None until somebody asks.
+    # The addresses of living pods when the directory was read; None until they are asked for.
     living: frozenset[Ip] | None = None
 
 

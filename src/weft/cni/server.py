@@ -120,7 +120,7 @@ class _Server:
             self._admit()
 
     async def stop(self) -> None:
-        """Take in who has come already, let what runs end, and end it if it does not."""
+        """Accept the clients that have come already, let what runs end, and end it if it does not."""
         self._endpoint.hide()
         end = time.monotonic() + _LAST_SECONDS
         while time.monotonic() < end:

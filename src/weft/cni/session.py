@@ -1,7 +1,7 @@
 """One request of one client, from its frame to its answer. Runs in a worker thread and may block.
 
-What a client gets stands and falls with the client: an ADD whose answer nobody has read is undone, and what a client
-cannot be told that it begins does not begin.
+Work lasts as long as its client: an ADD whose answer the client has not read is undone, and a request does not begin
+when the client cannot be told so.
 """
 
 import errno

@@ -28,7 +28,7 @@ _SOCKETS: Final = Path("/proc/net/unix")
 _ROOT: Final = "Run weftd as root, or give it another --state-dir"
 _ROOM: Final = "Without a lock there two daemons could serve one network. Make room, or give it another --state-dir"
 _HINTS: Final = {errno.EACCES: _ROOT, errno.EPERM: _ROOT, errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EROFS: _ROOM}
-# All of it at once: whoever is told one thing after the other starts the daemon as often.
+# One message names all that must differ, so that one new start is enough.
 _BESIDE: Final = (
     "Stop the other daemon. For a second network on this node give this one another --etcd-prefix and --subnet-file,"
     " and that network another VNI; for another network namespace on the same disk, another --state-dir"
@@ -85,7 +85,7 @@ def _locked(path: Path) -> int:
         lock = _opened(path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Somebody may have set it aside since: then this lock keeps nobody out.
+            # Another program may have set it aside since: then this lock keeps no daemon out.
             if os.path.samestat(os.fstat(lock), path.lstat()):
                 return lock
         except BlockingIOError as error:
@@ -175,7 +175,7 @@ def _refuse(name: str, *, hint: str = _BESIDE) -> None:
 def _holder(name: str) -> tuple[frozenset[int], int]:
     """The users who hold an abstract name, and the process that listens there, 0 if that is not known.
 
-    Anybody may hold a name, or have more connections wait for it than it takes: nothing here waits.
+    Any process may hold a name, or let more connections wait than it takes: nothing here waits.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # noqa: FBT003 - that is how socket has it

@@ -1,6 +1,6 @@
 """The log: one line per event on stderr, time in UTC, nothing a peer sent can break a line.
 
-Whoever logs never waits: a thread of its own writes what is in a queue of bounded size. While nobody takes the log, or
+Logging never waits: a thread of its own writes what is in a queue of bounded size. While nothing takes the log, or
 one place in the program says more than anyone can read, lines are dropped; how many is said when that is over.
 """
 
@@ -74,7 +74,7 @@ class Queue(logging.Handler):
                 self._put(self.format(record))
 
     def flush(self) -> None:
-        """Wait until all is written, but not long: perhaps nobody reads."""
+        """Wait until all is written, but not long: perhaps nothing reads."""
         with self._turn:
             self._turn.wait_for(lambda: not (self._lines or self._writing), _LAST_SECONDS)
 

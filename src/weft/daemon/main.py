@@ -81,7 +81,7 @@ async def _serve(options: Options, environ: Mapping[str, str]) -> int:
         loop.add_signal_handler(number, stop, number)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # any of them would end us in silence
         loop.add_signal_handler(number, log.info, _NOT_OURS, number.name)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it hands that down, and has ours reaped
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hands that down
     try:
         fault = await outcome(Node(options, world).run)
     except asyncio.CancelledError as error:

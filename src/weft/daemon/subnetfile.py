@@ -89,10 +89,10 @@ class SubnetFile:
             content = self._content()
             write_atomically(self._path, content, _MODE, sync=True)
             self._written = content
-            self._mark = ()  # the next look reads it: somebody may be quicker than a mark made here
+            self._mark = ()  # the next look reads it: another program may be quicker than a mark made here
 
     def _done_by_others(self) -> str:
-        """What somebody else did to the file since it was written; empty if nothing that matters."""
+        """What another program did to the file since it was written; empty if nothing that matters."""
         with self._turn:
             try:
                 found = os.lstat(self._path)

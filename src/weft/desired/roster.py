@@ -180,7 +180,7 @@ class Roster:
         return touched
 
     def _next(self) -> _Entry | None:
-        """Who is to be judged: the first in the line for a key that is free, or held by a younger one; then the rest.
+        """The lease to judge next: the first in the line for a key that is free or held by a younger one; then others.
 
         A verdict depends on older leases alone, and is overturned when an older one comes: so the order does not
         matter for the outcome. Oldest first, fewest are overturned.

@@ -27,7 +27,7 @@ ASIDE: Final = ".spoilt-"
 _SET_ASIDE: Final = re.compile(r"\.spoilt-([0-9]{1,9})$")
 _KEPT: Final = 8  # in one directory
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-# O_NONBLOCK: a fifo in the place of a file must not hang whoever opens it; for files it means nothing.
+# O_NONBLOCK: to open a fifo in the place of a file must not hang; for files it means nothing.
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 

@@ -1,4 +1,4 @@
-"""Whose a Unix socket is, asked of the kernel: no connection is made, so that nobody can keep us waiting (unix_diag).
+"""Asks the kernel which users hold a Unix socket (unix_diag): no connection is made, so no holder can keep us waiting.
 
 Knows the sockets of the calling thread's network namespace.
 """

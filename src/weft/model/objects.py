@@ -21,7 +21,7 @@ Key = tuple[str | int | bytes, ...]
 class VxlanLink(Value):
     """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port.
 
-    `parent` is the index of the uplink: whoever renames that changes nothing of ours. Its name is for people.
+    `parent` is the index of the uplink: a new name of it changes nothing of ours. Its name is for people.
     """
 
     name: str

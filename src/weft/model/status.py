@@ -9,7 +9,7 @@ from weft.model.value import Value, field
 class Status(Value, frozen=False):
     """The daemon's own account. `waiting` says why there is no lease that is ours for certain, None once there is.
 
-    `parts` are asked what is wrong with them now, when somebody asks: each is there from the time on that it can
+    `parts` are asked what is wrong with them now, when that is asked for: each is there from the time on that it can
     tell. `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
     that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was

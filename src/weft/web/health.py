@@ -1,8 +1,8 @@
 """`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back.
 
 Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010).
-The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once. Whoever reaches the
-port gets a few of the daemon's descriptors and no more: a connection too many ends the oldest.
+The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once. The
+clients of the port get a few of the daemon's descriptors and no more: a connection too many ends the oldest.
 """
 
 import asyncio

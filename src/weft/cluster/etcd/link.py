@@ -30,7 +30,7 @@ RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
 T = TypeVar("T")
 
-# Bytes of an answer that are received: whoever may write to the store could else fill this node's memory. etcd takes no
+# Bytes of an answer that are received: every writer of the store could else fill this node's memory. etcd takes no
 # value over 1.5 MiB unless told to, and a page of leases has 100 kB.
 LARGEST: Final = 4 << 20
 _NO_LINGER: Final = struct.pack("ii", 1, 0)  # struct linger, socket(7)
@@ -111,7 +111,7 @@ class Link:
         await _apart(_leave(stream, None))
 
     def drop(self) -> None:
-        """Close the connection at once, without a goodbye: whoever uses it sees it break."""
+        """Close the connection at once, without telling the other end first: what uses it sees it break."""
         self._channel.drop()
 
 

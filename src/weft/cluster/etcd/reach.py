@@ -1,7 +1,7 @@
 """Makes TCP connections to endpoints, and resolves their names where nothing else has to wait.
 
 The C library resolves names, which may take half a minute and cannot be cut short. So it does that in threads of
-its own, one for each endpoint at most, and no one waits for a thread: not other work, and not the end of the program.
+its own, one for each endpoint at most, and nothing waits for a thread: not other work, and not the end of the program.
 """
 
 import asyncio

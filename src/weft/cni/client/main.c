@@ -30,7 +30,7 @@ static void limit_wait(int connection, int direction, int seconds)
     setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);
 }
 
-/* Connects to the daemon; -1 with errno set when nobody answers there. A full backlog is waited for as long as for
+/* Connects to the daemon; -1 with errno set when nothing answers there. A full backlog is waited for as long as for
  * sending. */
 static int connect_daemon(const char *path)
 {
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     if (call.command && !strcmp(call.command, "VERSION"))
         return print_versions(call.plugin);
     /* Called by hand without CNI_COMMAND a plugin says what it is; it does not wait for a terminal. All input is there
-     * before the daemon is asked, which waits for no one. */
+     * before the daemon is asked, which waits for no client. */
     if (call.command && *call.command)
         call.problem = read_input(&call.input);
     connection = connect_daemon(path && *path ? path : WEFT_SOCKET);
