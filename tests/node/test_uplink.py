@@ -141,6 +141,10 @@ def test_a_subnet_file_that_could_not_be_written_costs_readiness_only_until_it_c
     node.ip("link set eth0 mtu 1400")
     eventually(lambda: not node.ready)
     node.ip("link set eth0 mtu 1300")
+    node.sees("ip link show flannel.1", "mtu 1250")  # the uplink is followed meanwhile
+    renumber(node)
+    eventually(lambda: [kv for kv in cluster.leases().values() if NEW in kv.value])
+    assert not node.ready
     node.subnet_file.rmdir()
     eventually(lambda: node.ready)
     eventually(lambda: node.env["FLANNEL_MTU"] == "1250")

@@ -9,6 +9,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -36,38 +37,41 @@ class SubnetFile:
         self._content = content
         self._clock = clock
         self._fuse = Fuse()
-        self._writers = 0
+        self._changed = asyncio.Event()
         self._turn = threading.Lock()
         self._written = b""
         self._mark: tuple[int, ...] = ()  # of the file when `_written` was last read in it
 
+    def renew(self) -> None:
+        """Have `keep` write it: what it says has changed. Nobody waits for that, a disk may be full for days."""
+        self._changed.set()
+
     async def write(self) -> None:
         """Write it as it is to be by then, trying again until that works: without it no pod can start."""
-        self._writers += 1
-        try:
-            while problem := await self._attempt():
+        while True:
+            try:
+                await asyncio.to_thread(self._write)
+            except OSError as error:
+                problem = _unwritable(self._path, error)
                 if self.problem != problem:
-                    log.error("%s", problem)
+                    log.error("%s", problem)  # noqa: TRY400 - the problem says all there is
                 self.problem = problem
                 await asyncio.sleep(_RETRY_SECONDS)
-            self.problem = None
-        finally:
-            self._writers -= 1
-
-    async def _attempt(self) -> Problem | None:
-        try:
-            await asyncio.to_thread(self._write)
-        except OSError as error:
-            return _unwritable(self._path, error)
-        return None
+            else:
+                self.problem = None
+                return
 
     async def keep(self) -> None:
-        """Put back what others do to the file once it is written, for ever; less often when they go on with it."""
+        """Keep the file right once it is written, for ever; contest it less often when others go on changing it."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._changed.wait()
+            if self._changed.is_set():
+                self._changed.clear()
+                await self.write()
+                continue
             done = await asyncio.to_thread(self._done_by_others)
-            if self._writers:
-                continue  # what was found may be old by now, and whoever writes says what is wrong
             if not done:
                 self.problem = None
             elif not self._fuse.wait(_KEY, self._clock()):

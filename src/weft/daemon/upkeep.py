@@ -55,7 +55,7 @@ class Upkeep:
         parts.start("uplink", self._follow_uplink, again=self._network.uplink_changed.set)
         parts.start("addresses", self._follow_addresses, again=self._network.addresses_changed.set)
         parts.start("lease's text", self._tell_peers, again=self._to_tell.set)
-        parts.start("subnet file", self._network.subnet_file.keep)
+        parts.start("subnet file", self._network.subnet_file.keep, again=self._network.subnet_file.renew)
         parts.start("memory", self._leasing.remember)
 
     def _attrs(self) -> LeaseAttrs:
@@ -80,7 +80,7 @@ class Upkeep:
                 "LEASE-004 our subnet is now %s, it was %s; running pods keep their addresses", lease.id, before
             )
             self._network.set_inputs(replace(inputs, v4=lease.v4, v6=lease.v6))
-            await self._network.subnet_file.write()
+            self._network.subnet_file.renew()
 
     async def _watch_expiry(self) -> None:
         """Be ready only as long as the lease is ours for certain."""
@@ -149,10 +149,10 @@ class Upkeep:
         changed = replace(inputs, facts=facts)
         BACKENDS[inputs.netconf.backend].check(changed)
         self._network.set_inputs(changed, snapshot.ips)
-        await self._network.subnet_file.write()
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
             self._leasing.reconnect()
         self._to_tell.set()
+        self._network.subnet_file.renew()
 
     async def _follow_addresses(self) -> None:
         """List the node's addresses anew when one came or went, on whatever link: no peer may take them."""

@@ -59,7 +59,7 @@ async def test_a_file_that_cannot_be_written_is_a_problem_until_it_is_and_said_o
     keeper = asyncio.create_task(file.keep())
 
     content, full = b"after", True
-    writer = asyncio.create_task(file.write())
+    file.renew()
     await comes(lambda: file.problem)
     seen = []
     await comes(lambda: seen.append(file.problem) or tries > 5)
@@ -67,7 +67,6 @@ async def test_a_file_that_cannot_be_written_is_a_problem_until_it_is_and_said_o
     assert caplog.text.count("cannot be written") == 1
     full = False
     await comes(lambda: path.read_bytes() == b"after" and file.problem is None)
-    await writer
     assert "put back" not in caplog.text
     keeper.cancel()
     await asyncio.wait((keeper,))
