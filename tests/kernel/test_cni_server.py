@@ -10,12 +10,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.cnidaemon import SECONDS, CniDaemon, wait_for
+from tests.support.cnidaemon import SECONDS, Client, CniDaemon, wait_for
 from tests.support.cniframes import (
     call,
     decode_done,
@@ -499,6 +499,25 @@ class TestLimits:
     def open_files(self, daemon: CniDaemon) -> int:
         return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
 
+    def host_local(self, name: str, tmp_path: Path) -> dict[str, object]:
+        ipam = {"type": "host-local", "dataDir": str(tmp_path / "nets"), "subnet": "10.9.0.0/24"}
+        return {"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam}
+
+    @contextmanager
+    def waiting(
+        self, daemon: CniDaemon, config: dict[str, object], tmp_path: Path, netns: Netns
+    ) -> Iterator[list[Client]]:
+        """Keep the lock of host-local's network `held`; yields 25 ADDs that wait for it."""
+        (tmp_path / "nets" / "held").mkdir(parents=True)
+        with (tmp_path / "nets" / "held" / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            adds = [
+                daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=netns.path).feed()
+                for number in range(25)
+            ]
+            wait_for(lambda: self.threads(daemon) > 20)
+            yield adds
+
     def test_a_gc_whose_delegate_hangs_gives_the_node_up(self, daemon: CniDaemon, tmp_path: Path):
         _program(tmp_path / "hangs", f"while ! test -e {tmp_path}/go; do sleep 0.1; done")
         config = {"do": "delegate-gone", "name": "hangs", "command": "GC", "word": "hung"}
@@ -519,19 +538,15 @@ class TestLimits:
         self, tmp_path: Path, bin_dir: Path, netns: Netns, make_netns: Callable[[], Netns]
     ):
         daemon = CniDaemon(tmp_path / "d", make_netns(), bin_dir, ours=True)
-        ipam = {"type": "host-local", "dataDir": str(tmp_path / "nets"), "subnet": "10.9.0.0/24"}
-        config = {"cniVersion": "1.0.0", "name": "held", "type": "host-local", "ipam": ipam}
-        (tmp_path / "nets" / "held").mkdir(parents=True)
-        with (tmp_path / "nets" / "held" / "lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            adds = [
-                daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=netns.path).feed()
-                for number in range(25)
-            ]
-            wait_for(lambda: self.threads(daemon) > 20)
+        config = self.host_local("held", tmp_path)
+        with self.waiting(daemon, config, tmp_path, netns) as adds:
             for number in range(5):
                 free = daemon.call(
-                    "ADD", {**config, "name": "free"}, plugin="host-local", container=f"f{number}", CNI_NETNS=netns.path
+                    "ADD",
+                    self.host_local("free", tmp_path),
+                    plugin="host-local",
+                    container=f"f{number}",
+                    CNI_NETNS=netns.path,
                 )
                 assert free["ips"]
             assert all(add.process.poll() is None for add in adds), "they wait meanwhile"
@@ -568,16 +583,7 @@ class TestLimits:
 
     def test_a_daemon_stops_although_a_lock_is_kept(self, tmp_path: Path, bin_dir: Path, make_netns: NewNetns):
         daemon, pod = CniDaemon(tmp_path / "d", make_netns(), bin_dir, ours=True), make_netns()
-        ipam = {"type": "host-local", "dataDir": str(tmp_path / "nets"), "subnet": "10.9.0.0/24"}
-        config = {"cniVersion": "1.0.0", "name": "held", "type": "host-local", "ipam": ipam}
-        (tmp_path / "nets" / "held").mkdir(parents=True)
-        with (tmp_path / "nets" / "held" / "lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            adds = [
-                daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=pod.path).feed()
-                for number in range(25)
-            ]
-            wait_for(lambda: self.threads(daemon) > 20)
+        with self.waiting(daemon, self.host_local("held", tmp_path), tmp_path, pod) as adds:
             assert daemon.stop() == 0
             assert {add.answer()["code"] for add in adds} == {11}
 

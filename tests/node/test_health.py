@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.weftd import HEALTH_PORT, VXLAN, Cluster, eventually
+from tests.support.weftd import HEALTH_PORT, VXLAN, Cluster, Daemon, eventually
 
 
 @pytest.mark.spec("flannel.md §1.7/healthz", "flannel.md §1.7/readyz", "flannel.md §1.5/5-health-server")
@@ -84,9 +84,8 @@ def test_a_health_port_in_use_ends_the_start(cluster: Cluster):
 def test_open_connections_do_not_hold_up_the_end(cluster: Cluster):
     cluster.configure()
     node = cluster.node(1).start()
-    idle, half = (node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT))) for _ in range(2))
-    with idle, half:
-        half.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+    idle = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
+    with idle, _half_request(node):
         assert node.get("/healthz")[0] == 200  # the half one was read before
         start = time.monotonic()
         assert node.stop() == 0
@@ -97,9 +96,7 @@ def test_open_connections_do_not_hold_up_the_end(cluster: Cluster):
 def test_a_request_that_was_begun_is_answered_after_the_signal_too(cluster: Cluster):
     cluster.configure()
     node = cluster.node(1).start()
-    made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
-    with made as begun:
-        begun.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+    with _half_request(node) as begun:
         assert node.get("/healthz")[0] == 200  # ours was read before
         node.signal(signal.SIGTERM)
         eventually(lambda: node.netns.run("ss -Hltn") == "")
@@ -113,9 +110,7 @@ def test_a_second_signal_kills_at_once(cluster: Cluster):
     """Shown on a daemon that gives a request its time to come whole."""
     cluster.configure()
     node = cluster.node(1).start()
-    made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
-    with made as half:
-        half.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+    with _half_request(node):
         assert node.get("/healthz")[0] == 200  # ours was read before
         node.signal(signal.SIGTERM)
         eventually(lambda: not _handles(node.pid, signal.SIGTERM))
@@ -160,6 +155,13 @@ def test_the_subnet_file_is_written_once_with_its_modes(cluster: Cluster):
     assert [path.name for path in node.subnet_file.parent.iterdir()] == ["subnet.env"]
 
 
+def _half_request(node: Daemon) -> socket.socket:
+    """A connection on which a request has begun: what is missing is `t: node` and an empty line."""
+    made: socket.socket = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
+    made.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+    return made
+
+
 def _handles(pid: int, number: signal.Signals) -> bool:
     """Tell whether a process has a handler for a signal (proc(5): SigCgt)."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -175,9 +177,7 @@ def test_idle_connections_take_a_few_descriptors_and_no_more(cluster: Cluster):
     before = len(list(descriptors.iterdir()))
     with ExitStack() as held:
         for _ in range(300):
-            made = node.netns.call(lambda: socket.create_connection(("127.0.0.1", HEALTH_PORT)))
-            held.enter_context(made)
-            made.sendall(b"GET /healthz HTTP/1.1\r\nHos")
+            held.enter_context(_half_request(node))
         assert node.get("/readyz") == (200, "flanneld is ready")
         assert len(list(descriptors.iterdir())) < before + 40
     assert not node.lines("ERROR|Traceback")
