@@ -150,6 +150,20 @@ def test_a_subnet_file_that_could_not_be_written_costs_readiness_only_until_it_c
     eventually(lambda: node.env["FLANNEL_MTU"] == "1250")
 
 
+def test_an_uplink_that_is_made_anew_while_the_start_waits_for_the_device_is_used(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1)
+    node.netns.run(f"ip link add other type vxlan id 1 dstport 8472 local {node.public_v4}")
+    node.spawn()
+    node.says("VTEP-002")
+    node.unplug()
+    node.replug()
+    node.says("IFACE-002 the uplink changed: ")
+    node.netns.run("ip link del other")
+    eventually(lambda: node.ready)
+    assert node.v4
+
+
 def test_the_uplink_is_watched_while_peers_cannot_be_told(own_cluster: Cluster):
     own_cluster.configure()
     node = own_cluster.node(1).start()

@@ -6,7 +6,8 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -198,8 +199,11 @@ class Network:
                 return Problem(code=NODE_LINK_CODE, where=f"link {name}", seen=seen, expected="up", hint=hint)
         return None
 
-    async def bring_up(self) -> None:
-        """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back."""
+    async def bring_up(self, look_again: Callable[[], Awaitable[None]]) -> None:
+        """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back.
+
+        While the kernel refuses the device, which may last for days, `look_again` finds out what the uplink is by then.
+        """
         self._loop.wake.take()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._loop.surely(Dirty(everything=True, inputs=True)))
@@ -211,7 +215,11 @@ class Network:
                 log.error("%s", problem)
             said = problem
             await asyncio.sleep(_RETRY_SECONDS)
-            await self._loop.surely(Dirty(keys=set(self._loop.own_failures())))
+            with suppress(OSError):  # lists that never held still: the next try follows soon
+                await look_again()
+            dirty = self._loop.wake.take()
+            dirty.keys.update(self._loop.own_failures())
+            await self._loop.surely(dirty)
         await self.subnet_file.write()
 
     def _device_problem(self) -> Problem | None:

@@ -141,7 +141,7 @@ class Node:
                 leasing.saw(network.peers.known)
             else:  # the store is away, or went between our lease and the list
                 await network.peers.settle()
-            await network.bring_up()
+            await network.bring_up(upkeep.look_again)
             start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
             self._ready(network)
             closing.pop_all()  # `_follow` closes it

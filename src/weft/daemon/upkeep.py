@@ -109,13 +109,14 @@ class Upkeep:
             await asyncio.sleep(_SETTLE_SECONDS)
             self._network.uplink_changed.clear()
             try:
-                await self._look_again()
+                await self.look_again()
             except OSError as error:  # the kernel's lists never held still, or its answers were lost
                 log.warning("IFACE-002 the uplink changed and cannot be looked at: %s; trying again", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._network.uplink_changed.set()
 
-    async def _look_again(self) -> None:
+    async def look_again(self) -> None:
+        """Find out what the uplink is now, and decide from that. `OSError` if the kernel cannot be asked."""
         snapshot = await self._kernel.snapshot()
         refused: Problem | None = None
         try:
