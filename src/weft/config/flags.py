@@ -13,7 +13,7 @@ from typing import Any, Final
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
 from weft.config.options import Options, Secret
-from weft.config.re2 import Pattern, compile_re2
+from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
 
@@ -147,7 +147,7 @@ def _with_scheme(endpoints: tuple[str, ...], scheme: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> Pattern:
     try:
-        return compile_re2(text)
+        return Pattern(text)
     except ValueError as error:
         raise ValueError(f"an RE2 pattern: {error}") from None
 

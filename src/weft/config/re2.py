@@ -26,7 +26,10 @@ _MATCHED: Final = _State("matched", frozenset())
 
 
 class Pattern:
-    """A pattern that was read, and what was learned of texts. Raises `ValueError` for one that is not RE2's."""
+    """A pattern that was read, and what was learned of texts.
+
+    Raises `ValueError`, which says what is wrong with the pattern and, where it is so, that RE2 lacks it.
+    """
 
     __slots__ = ("_parts", "_remembered", "_start", "_steps", "pattern")
 
@@ -133,8 +136,3 @@ def _stands(place: str, last: str, kind: str) -> bool:
         case "$":
             return kind in ("", "\n")
     return ((last == "w") is not (kind == "w")) is (place == "b")
-
-
-def compile_re2(text: str) -> Pattern:
-    """Read an RE2 pattern; `ValueError` says what is wrong with it and, where it is so, that RE2 lacks it."""
-    return Pattern(text)

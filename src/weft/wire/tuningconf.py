@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from weft.config.re2 import compile_re2
+from weft.config.re2 import Pattern
 from weft.model.net import Mac
 from weft.model.value import Value, fields_of, replace
 from weft.wire import cnijson, confkey
@@ -199,7 +199,7 @@ def check_allowed(names: Iterable[str], allow_list: str) -> None:
     lines = [line.removesuffix("\r") for line in allow_list.split("\n")]
     lines = [line for line in lines if line]
     try:
-        patterns = [compile_re2(line) for line in lines]
+        patterns = [Pattern(line) for line in lines]
     except ValueError as error:
         raise failure(f"{ALLOW_LIST}: {error}") from error
     for name in names:

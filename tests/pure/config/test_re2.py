@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
-from weft.config.re2 import compile_re2
+from weft.config.re2 import Pattern
 
 pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")
 
@@ -77,7 +77,7 @@ pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")
 def test_a_pattern_means_what_it_means_in_re2(pattern, text, matches):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compile_re2(pattern).search(text) is matches
+        assert Pattern(pattern).search(text) is matches
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_pattern_means_what_it_means_in_re2(pattern, text, matches):
 )
 def test_what_re2_lacks_is_refused_by_name(pattern, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
-        compile_re2(pattern)
+        Pattern(pattern)
 
 
 PIECES = st.sampled_from(
@@ -141,7 +141,7 @@ def test_any_text_is_a_pattern_or_a_value_error(pattern):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            compile_re2(pattern)
+            Pattern(pattern)
             reached("pattern")
         except ValueError:
             reached("refused")
@@ -165,7 +165,7 @@ def larger(smaller: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @reaches(matches=0.1, matches_not=0.1)
 @given(st.recursive(LEAVES, larger, max_leaves=8), st.lists(st.text("aAbB1-\n", max_size=6), min_size=1, max_size=5))
 def test_a_pattern_finds_what_pythons_finds(pattern: str, texts: list[str]):
-    ours, theirs = compile_re2(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    ours, theirs = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
     for text in texts * 2:  # the second time from what was learned
         found = ours.search(text)
         reached("matches" if found else "matches_not")
@@ -179,18 +179,18 @@ def test_no_pattern_takes_time_that_grows_with_the_ways_through_it(pattern):
     """Python's `re` takes years for each; the limit is for that alone."""
     before = time.process_time()
     for text in ("a" * 15, "a" * 200 + "\n", ":".join(["fd00"] * 8)):
-        compile_re2(pattern).search(text)
+        Pattern(pattern).search(text)
     assert time.process_time() - before < 10
 
 
 def test_what_is_learned_of_texts_is_bounded():
-    pattern = compile_re2("(?:[a-p]{0,20}[b-o]){0,20}!")
+    pattern = Pattern("(?:[a-p]{0,20}[b-o]){0,20}!")
     for number in range(3000):
         pattern.search(chr(97 + number % 16) * 3 + f"{number:x}" * 20)
     assert sum(1 + len(state.parts) for state in pattern._steps.values()) < 110_000
 
 
 def test_patterns_are_compared_by_what_was_written():
-    assert compile_re2("a") == compile_re2("a")
-    assert len({compile_re2("a"), compile_re2("a"), compile_re2("b")}) == 2
-    assert compile_re2("a") != "a"
+    assert Pattern("a") == Pattern("a")
+    assert len({Pattern("a"), Pattern("a"), Pattern("b")}) == 2
+    assert Pattern("a") != "a"
