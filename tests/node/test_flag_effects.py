@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.oldkernel import LEGACY
 from tests.support.weftd import DUAL, STORE, VXLAN, Cluster, eventually
-from weft.daemon.rights import KEPT
+from weft.daemon import rights
 from weft.wire.etcd import lease_id
 
 
@@ -91,7 +91,7 @@ def test_the_margin_of_renewal_is_counted_in_minutes(cluster: Cluster):
 def test_only_the_rights_that_are_used_are_kept(cluster: Cluster):
     cluster.configure()
     node = cluster.node(1).start("--ip-masq")
-    mask = sum(1 << number for number in KEPT)
+    mask = rights.kept()
     for status in Path(f"/proc/{node.pid}/task").glob("*/status"):
         held = dict(line.split(":", 1) for line in status.read_text().splitlines() if line.startswith("Cap"))
         of = {name: int(value, 16) for name, value in held.items()}

@@ -18,7 +18,8 @@ KEPT: Final = {
     12: "NET_ADMIN: devices, routes, rules, settings, in containers as well",
     13: "NET_RAW: asking by ARP whether an address is alive, and iptables",
 }
-_KEPT_BITS: Final = sum(1 << number for number in KEPT)
+_SYS_MODULE: Final = 16
+_BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge")
 _VERSION_3: Final = 0x20080522
 _HEADER: Final = struct.Struct("=Ii")  # struct __user_cap_header_struct: version, pid (0: this thread)
 _DATA: Final = struct.Struct("=IIIIII")  # two of struct __user_cap_data_struct: effective, permitted, inheritable
@@ -28,14 +29,24 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
 
 
+def kept(bridge_filter: Path = _BRIDGE_FILTER) -> int:
+    """Return the bits of the capabilities that the daemon needs.
+
+    They are those in `KEPT`; where br_netfilter is not loaded, also SYS_MODULE, with which `daemon.host` loads it.
+    """
+    bits = sum(1 << number for number in KEPT)
+    return bits if bridge_filter.exists() else bits | 1 << _SYS_MODULE
+
+
 def give_away() -> None:
-    """Keep the capabilities in `KEPT`, as far as they are there; what the kernel refuses to take stays as well."""
+    """Keep the capabilities in `kept`, as far as they are there; what the kernel refuses to take stays as well."""
+    bits = kept()
     libc = ctypes.CDLL(None, use_errno=True)
     last = 40  # CAP_CHECKPOINT_RESTORE, Linux 5.9
     with suppress(OSError, ValueError):
         last = int(_LAST.read_text())
     for number in range(last + 1):
-        if number not in KEPT:
+        if not bits >> number & 1:
             libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0))
@@ -43,5 +54,5 @@ def give_away() -> None:
     if libc.capget(header, held):
         return
     effective, permitted, *_ = _DATA.unpack(held.raw)  # of those above 31 none is kept
-    kept = _DATA.pack(effective & _KEPT_BITS, permitted & _KEPT_BITS, 0, 0, 0, 0)
-    libc.capset(header, kept)
+    left = _DATA.pack(effective & bits, permitted & bits, 0, 0, 0, 0)
+    libc.capset(header, left)
