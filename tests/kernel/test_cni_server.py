@@ -528,11 +528,9 @@ class TestLimits:
         assert all(other.answer().get("plugin") == "bridge" for other in others)
         assert self.threads(daemon) <= before + 9
         (tmp_path / "go").touch()
-        answer = gcs[0].answer()
-        assert answer["code"] == 11
-        assert "the plugin 'hangs' has not ended within 8 s" in answer["msg"]
-        for gc in gcs[1:]:
-            gc.kill()
+        answers = [gc.answer() for gc in gcs]  # whichever of them came first
+        given_up = [answer["msg"] for answer in answers if answer.get("code") == 11]
+        assert any("the plugin 'hangs' has not ended within 8 s" in words for words in given_up)
 
     def test_a_lock_that_another_program_keeps_bars_those_that_need_it_alone(
         self, tmp_path: Path, bin_dir: Path, netns: Netns, make_netns: Callable[[], Netns]

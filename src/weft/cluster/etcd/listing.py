@@ -45,7 +45,7 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
     malformed: list[Malformed] = []
     start, end = prefix, prefix_end(prefix)
     mark: Mark | None = None
-    limit = _FIRST_PAGE
+    limit = min(_FIRST_PAGE, PAGE)
     while True:
         request = RangeRequest(key=start, range_end=end, limit=limit, revision=0 if mark is None else mark.revision)
         try:
