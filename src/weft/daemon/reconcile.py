@@ -165,19 +165,21 @@ class Reconciler:
         mended: list[repairs.Repair] = []
         removals: list[Step] = []
         acting: asyncio.Task[None] | None = None
-        for keys in self._decide(dirty, decided):
-            steps = diff(self._wanted.objects, self._picture.objects, keys=keys, prune=self.complete)
-            self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
-            if self._started:
-                steps = self._allowed(steps, decided)
-                mended += [(self._code(step), step) for step in steps if step.object.key not in decided]
-            removals += [step for step in steps if isinstance(step, Delete)]
+        try:
+            for keys in self._decide(dirty, decided):
+                steps = diff(self._wanted.objects, self._picture.objects, keys=keys, prune=self.complete)
+                self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
+                if self._started:
+                    steps = self._allowed(steps, decided)
+                    mended += [(self._code(step), step) for step in steps if step.object.key not in decided]
+                removals += [step for step in steps if isinstance(step, Delete)]
+                if acting is not None:
+                    await acting
+                acting = asyncio.create_task(self._act([step for step in steps if isinstance(step, Put)]))
+                await asyncio.sleep(0)
+        finally:  # also where deciding fails: what is on its way to the kernel is this round's
             if acting is not None:
                 await acting
-            acting = asyncio.create_task(self._act([step for step in steps if isinstance(step, Put)]))
-            await asyncio.sleep(0)
-        if acting is not None:
-            await acting
         await self._act(removals)
         repairs.say_some(log.warning, self._ignored)
         self._ignored.clear()

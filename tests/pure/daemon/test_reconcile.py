@@ -426,3 +426,27 @@ async def test_a_sweep_comes_in_time_however_busy_the_node_is():
         sweeps += (await wake.next(at_most=0.05)).sweep
         await asyncio.sleep(0.01)
     assert 3 <= sweeps <= (clock() - start) / 0.05 + 1
+
+
+async def test_a_round_that_fails_leaves_no_work_under_way(monkeypatch):
+    node = Node(peers=200)  # more than a slice
+    decide = node.loop._decide_peer
+
+    def planted(lease_id: str) -> set[Key]:
+        if lease_id == max(node.loop.roster.believed):
+            raise ZeroDivisionError
+        return decide(lease_id)
+
+    async def slow(steps: Sequence[Step]) -> list[Failure]:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return await FakeKernel.apply(node.kernel, steps)
+
+    monkeypatch.setattr(node.loop, "_decide_peer", planted)
+    monkeypatch.setattr(node.kernel, "apply", slow)
+    with pytest.raises(ZeroDivisionError):
+        await node.loop.round(ALL)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    monkeypatch.undo()
+    await node.loop.round(ALL)
+    assert node.kernel.state == node.loop.wanted
