@@ -19,6 +19,7 @@ from tests.support.cninode import Node, finish
 from tests.support.netns import Netns
 from weft.cni import masq
 from weft.cni.host import TEMPORARY
+from weft.kernel.statefiles import ASIDE
 
 NETWORK: Final = "cbr0"
 ENV: Final = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/28\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
@@ -216,7 +217,7 @@ def _records(node: ChainNode, live: Mapping[str, Pod]) -> Iterator[str]:
     for subject in SUBJECTS:
         for name in _names(node.see(STATE, "cni", subject)):
             path = node.see(STATE, "cni", subject, name)
-            if name.startswith(TEMPORARY):
+            if name.startswith(TEMPORARY) or ASIDE in name:
                 continue
             try:
                 owner = json.loads(path.read_text())["container"]

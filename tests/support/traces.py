@@ -69,9 +69,10 @@ def _routes(machine: Machine) -> Iterator[str]:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """The files but for locks and host-local's memory of where to go on: those belong to a network, not to a pod."""
+    """The files that belong to a pod: no locks, nor where host-local goes on, nor where install has put plugins."""
     for directory in _DIRECTORIES:
         for path, _, files in os.walk(root / directory):
             for file in files:
-                if not file.startswith("last_reserved_ip.") and not file.endswith(("lock", "locks")):
+                lasting = file.startswith(("last_reserved_ip.", "cni-directories.")) or file.endswith(("lock", "locks"))
+                if not lasting:
                     yield str((Path(path) / file).relative_to(root))

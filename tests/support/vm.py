@@ -262,7 +262,7 @@ def _copy_modules(tree: Path, kernel: Path) -> None:
 def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     """What changes with every run: weft, its tests, and what to do."""
     for name in ("src/weft", "tests"):
-        ignore = shutil.ignore_patterns("*.cpio", "bin", "client")
+        ignore = shutil.ignore_patterns("*.cpio", "client")
         shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
     init = tree / "init"
     init.write_text(_INIT.replace("@modules@", " ".join(_MODULES)).replace("@checks@", " ".join(modules)))

@@ -525,3 +525,12 @@ def test_one_lease_of_another_length_does_not_make_thousands_dear():
         return time.process_time() - start
 
     assert seconds(narrow) < 5 * seconds()
+
+
+def test_leases_of_other_lengths_clash_only_where_they_share_addresses():
+    wide = replace(peer(4), id="wide", v4=IPv4Network("10.5.8.0/22"), created=1)
+    inside = replace(peer(5), id="inside", v4=IPv4Network("10.5.9.0/24"), created=2)
+    beside = replace(peer(6), id="beside", v4=IPv4Network("10.5.12.0/24"), created=3)
+    roster = Roster(Ours(networks=(IPv4Network("10.5.0.0/16"),)))
+    roster.listed([wide, inside, beside])
+    assert roster.believed.keys() == {"wide", "beside"}

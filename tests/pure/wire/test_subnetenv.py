@@ -127,6 +127,12 @@ def test_an_address_is_reduced_to_its_network():
     assert parse("FLANNEL_SUBNET=10.5.72.1/24").subnet_v4 == IPv4Network("10.5.72.0/24")
 
 
+def test_previous_networks_are_those_of_either_family():
+    both = parse("FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_IPV6_NETWORK=fd05::/48\n")
+    assert both.networks == (IPv4Network("10.5.0.0/16"), IPv6Network("fd05::/48"))
+    assert parse("FLANNEL_NETWORK=10.5.0.0/16\n").networks == (IPv4Network("10.5.0.0/16"),)
+
+
 @pytest.mark.spec("flannel.md §3.3/missing")
 @pytest.mark.parametrize("text", ["", "\n\n", "FLANNEL_MTU=1450\n", "FLANNEL_SUBNET=\n"])
 def test_a_missing_key_is_none_without_complaint(text):
