@@ -4,8 +4,8 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final
 
 from tests.support.brokenworld import Trouble, World
@@ -46,33 +46,22 @@ def loses_its_data(world: World) -> Iterator[None]:
         etcd.fill([(key, value) for key, value in keys if not key.endswith("/config") and key not in own])
 
 
-@contextmanager
-def behind_a_hole(world: World) -> Iterator[None]:
-    """Packets from the first node to the store vanish."""
-    switch = world.cluster.underlay.switch
-    switch.run(
-        f"nft add table inet hole && nft 'add chain inet hole i {{ type filter hook input priority 0; }}'"
-        f" && nft add rule inet hole i ip saddr {public_v4(1)} tcp dport {world.cluster.etcd.port} drop"
-    )
-    try:
-        yield
-    finally:
-        switch.run("nft delete table inet hole")
+def packets(verdict: str) -> Callable[[World], AbstractContextManager[None]]:
+    """What becomes of the packets from the first node to the store."""
 
+    @contextmanager
+    def lasts(world: World) -> Iterator[None]:
+        switch = world.cluster.underlay.switch
+        switch.run(
+            f"nft add table inet hole && nft 'add chain inet hole i {{ type filter hook input priority 0; }}'"
+            f" && nft add rule inet hole i ip saddr {public_v4(1)} tcp dport {world.cluster.etcd.port} {verdict}"
+        )
+        try:
+            yield
+        finally:
+            switch.run("nft delete table inet hole")
 
-@contextmanager
-def resets(world: World) -> Iterator[None]:
-    """What answers at the endpoint takes each connection and resets it."""
-    switch = world.cluster.underlay.switch
-    switch.run(
-        f"nft add table inet hole && nft 'add chain inet hole i {{ type filter hook input priority 0; }}'"
-        f" && nft add rule inet hole i ip saddr {public_v4(1)} tcp dport {world.cluster.etcd.port}"
-        " ct state established reject with tcp reset"
-    )
-    try:
-        yield
-    finally:
-        switch.run("nft delete table inet hole")
+    return lasts
 
 
 @contextmanager
@@ -148,8 +137,8 @@ TROUBLES: Final = {
     "store hangs": Trouble(lasts=hangs, says="STORE-001"),
     "store away": Trouble(lasts=away, says="STORE-001"),
     "store loses its data": Trouble(lasts=loses_its_data),
-    "store behind a hole": Trouble(lasts=behind_a_hole, says="STORE-001"),
-    "store resets connections": Trouble(lasts=resets, says="STORE-001"),
+    "store behind a hole": Trouble(lasts=packets("drop"), says="STORE-001"),
+    "store resets connections": Trouble(lasts=packets("ct state established reject with tcp reset"), says="STORE-001"),
     "malformed keys": Trouble(lasts=malformed, says="ADDR-002"),
     "clashing leases": Trouble(lasts=clashing, says="ADDR-002"),
     "silent name server": Trouble(lasts=silent_names),
