@@ -1,14 +1,18 @@
 """Names in a network namespace's abstract sockets: whoever holds one keeps a second daemon away."""
 
+import errno
 import socket
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import NoReturn
 
 import pytest
 
 from tests.support.netns import Netns
-from tests.support.squatter import squatting
+from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
 from weft.daemon import instance
 from weft.model.errors import ConfigError
 
@@ -68,11 +72,41 @@ def test_a_daemon_that_is_asked_often_is_still_one(claim: Callable[..., None], n
             each.close()
 
 
-def test_a_name_that_another_user_holds_is_said_and_waited_for_by_nobody(
-    claim: Callable[..., None], netns: Netns, caplog: pytest.LogCaptureFixture
+def test_a_kernel_that_does_not_tell_who_holds_a_name_lets_no_second_daemon_in(
+    claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with squatting(netns, f"weft/{DEVICE}"):
+    def unknown(_: str) -> NoReturn:
+        raise OSError(errno.ENOENT, "no unix_diag")
+
+    monkeypatch.setattr(instance, "holders", unknown)
+    claim(DEVICE)
+    assert netns.call(lambda: instance.is_claimed(DEVICE))
+    waiting = netns.call(lambda: fill(DEVICE))
+    try:
+        assert netns.call(lambda: instance.is_claimed(DEVICE))
+        assert not netns.call(lambda: instance.is_claimed(OTHER))
+    finally:
+        for each in waiting:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    "wrap, user",
+    [(USER, 65534), (ROOT, 0), (ROOT_IN_A_USER_NAMESPACE, 0)],
+    ids=["a user", "root without capabilities", "root with all of a user namespace"],
+)
+def test_a_name_that_a_process_without_rights_holds_keeps_no_daemon_away(
+    claim: Callable[..., None], netns: Netns, caplog: pytest.LogCaptureFixture, wrap: Sequence[str], user: int
+) -> None:
+    with squatting(netns, f"weft/{DEVICE}", wrap=wrap):
         claim(DEVICE, OTHER)
-        assert "the name device/flannel.1 is held by user 65534" in caplog.text
+        assert f"the name device/flannel.1 is held by user {user}" in caplog.text
         assert not netns.call(lambda: instance.is_claimed(DEVICE))
         assert netns.call(lambda: instance.is_claimed(OTHER))
+
+
+def test_in_a_user_namespace_its_roots_names_count() -> None:
+    """Nobody can show CAP_NET_ADMIN on a socket there."""
+    program = f"from weft.daemon import instance as i; held = i.claim(['{DEVICE}']); print(i.is_claimed('{DEVICE}'))"
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"

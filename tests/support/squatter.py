@@ -1,19 +1,26 @@
-"""A user without rights who holds abstract names, with as many connections waiting on each as there can be."""
+"""Users without rights who hold abstract names, with as many connections waiting on each as there can be."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from subprocess import PIPE
 from typing import Final
 
 from tests.support.netns import Netns
 
-_USER: Final = ("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--pdeathsig", "KILL")
+_LESS: Final = ("setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--pdeathsig", "KILL")
+USER: Final = (*_LESS, "--reuid=65534")
+# A container in the host's network, with the root of the machine; then with all rights in a user namespace of its own.
+ROOT: Final = _LESS
+ROOT_IN_A_USER_NAMESPACE: Final = (*_LESS, "unshare", "--user", "--keep-caps")
 _PROGRAM: Final = """
-import socket, sys
+import contextlib, socket, sys
 held, waiting = [], []
 for name in sys.argv[1:]:
     held.append(socket.socket(socket.AF_UNIX))
+    for buffer in (socket.SO_RCVBUF, 33):  # SO_RCVBUFFORCE: by this a daemon shows its rights
+        with contextlib.suppress(PermissionError):
+            held[-1].setsockopt(socket.SOL_SOCKET, buffer, 0x3FFFFFFF)
     held[-1].bind("\\0" + name)
     held[-1].listen(0)
     while True:
@@ -27,9 +34,9 @@ sys.stdin.read()
 
 
 @contextmanager
-def squatting(netns: Netns, *names: str) -> Iterator[None]:
-    """Hold `names` in a namespace for as long as the block lasts."""
-    with netns.popen([*_USER, sys.executable, "-c", _PROGRAM, *names], stdin=PIPE, stdout=PIPE) as process:
+def squatting(netns: Netns, *names: str, wrap: Sequence[str] = USER) -> Iterator[None]:
+    """Hold `names` in a namespace for as long as the block lasts; `wrap` is a command that gives rights away."""
+    with netns.popen([*wrap, sys.executable, "-c", _PROGRAM, *names], stdin=PIPE, stdout=PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"held\n"

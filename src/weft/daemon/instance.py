@@ -3,6 +3,12 @@
 Two daemons may live on one machine when they serve different networks. They may not share a state directory
 (an flock decides), nor a device in one network namespace (a name in that namespace's abstract sockets says
 who has it, and is gone with the process).
+
+Any process in that namespace may take such a name first, a container's root without capabilities as well. So the
+socket itself shows that a daemon made it: only CAP_NET_ADMIN makes a receive buffer larger than net.core.rmem_max, the
+kernel tells everybody how large it is, and none of that depends on a process that answers, or on a number that means
+something in our pid namespace. The capabilities of the process would not do: after unshare(CLONE_NEWUSER) it has all,
+in a user namespace of its own.
 """
 
 import errno
@@ -18,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.kernel import statefiles
-from weft.kernel.unixsockets import owners
+from weft.kernel.unixsockets import Holder, holders
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
@@ -33,6 +39,8 @@ _BESIDE: Final = (
     "Stop the other daemon. For a second network on this node give this one another --etcd-prefix and --subnet-file,"
     " and that network another VNI; for another network namespace on the same disk, another --state-dir"
 )
+_SO_RCVBUFFORCE: Final = 33
+_SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel doubles it, and nothing uses it
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
@@ -113,13 +121,14 @@ def _opened(path: Path) -> int:
 def claim(names: Iterable[str]) -> list[socket.socket]:
     """Claim names (`device/flannel.1`, `instance/…`) in this network namespace; the sockets hold the claims.
 
-    Raises `ConfigError` with INST-001 when a daemon of root's holds one. A holder that is not root cannot be
-    a daemon: it is named in the log and ignored.
+    Raises `ConfigError` with INST-001 when a daemon holds one. Another process that does is named in the log and
+    ignored.
     """
     with ExitStack() as undo:
         held = []
         for name in names:
             claimed = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            _seal(claimed)  # first: a name without it is no daemon's
             try:
                 claimed.bind(f"\0{_PREFIX}{name}")
                 claimed.listen(1)
@@ -135,7 +144,7 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
 
 
 def is_claimed(name: str) -> bool:
-    """Tell whether a daemon of root's claims `name` in this network namespace now."""
+    """Tell whether a daemon claims `name` in this network namespace now."""
     try:
         _refuse(name)
     except ConfigError:
@@ -152,12 +161,14 @@ def refuse_beside_others() -> None:
 
 
 def _refuse(name: str, *, hint: str = _BESIDE) -> None:
-    uids, pid = _holder(f"{_PREFIX}{name}")
-    if not uids:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        least = _SEAL if _seal(probe) else 0
+        found, pid = _look(probe, f"{_PREFIX}{name}")
+    if not found:
         return  # the holder ended between our two calls
     process = f" (pid {pid})" if pid else ""
-    if 0 not in uids:
-        users = ", ".join(map(str, sorted(uids)))
+    if not any(holder.uid == 0 and holder.room >= least for holder in found):
+        users = ", ".join(map(str, sorted({holder.uid for holder in found})))
         log.warning(
             "the name %s is held by user %s%s, which is no daemon; it keeps no second daemon away", name, users, process
         )
@@ -172,18 +183,31 @@ def _refuse(name: str, *, hint: str = _BESIDE) -> None:
     )
 
 
-def _holder(name: str) -> tuple[frozenset[int], int]:
-    """The users who hold an abstract name, and the process that listens there, 0 if that is not known.
+def _seal(made: socket.socket) -> bool:
+    """Show on a socket that a daemon made it; False where no process can, in a user namespace."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SEAL)
+    except PermissionError:
+        return False
+    return True
+
+
+def _look(probe: socket.socket, name: str) -> tuple[list[Holder], int]:
+    """The holders of an abstract name, and the process that listens there, 0 if that is not known.
 
     Any process may hold a name, or let more connections wait than it takes: nothing here waits.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # noqa: FBT003 - that is how socket has it
-        try:
-            probe.connect(f"\0{name}")
-        except OSError:
-            with suppress(OSError):
-                return owners(name), 0
-            return frozenset(), 0
+    there, pid, uid = True, 0, 0
+    probe.setblocking(False)  # noqa: FBT003 - that is how socket has it
+    try:
+        probe.connect(f"\0{name}")
         pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return frozenset({uid}), pid
+    except ConnectionRefusedError:
+        there = False
+    except OSError:  # as many wait as can
+        pass
+    try:
+        return holders(name), pid
+    except OSError:
+        # A kernel without unix_diag. What it does not tell is taken for a daemon's: two of them are worse than none.
+        return [Holder(uid, _SEAL)] if there else [], pid

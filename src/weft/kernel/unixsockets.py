@@ -1,12 +1,13 @@
-"""Asks the kernel which users hold a Unix socket (unix_diag): no connection is made, so no holder can keep us waiting.
+"""Asks the kernel who holds a Unix socket (unix_diag): no connection is made, so no holder can keep us waiting.
 
 Knows the sockets of the calling thread's network namespace.
 """
 
+import errno
 import socket
 from contextlib import closing
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.kernel.attributes import Attributes, parse
 from weft.kernel.netlink import NetlinkSocket
@@ -14,26 +15,38 @@ from weft.kernel.netlink import NetlinkSocket
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _UDIAG_SHOW_NAME: Final = 0x1
+_UDIAG_SHOW_MEMINFO: Final = 0x20
 _UDIAG_SHOW_UID: Final = 0x40  # Linux 5.3
 _UNIX_DIAG_NAME: Final = 0
+_UNIX_DIAG_MEMINFO: Final = 5
 _UNIX_DIAG_UID: Final = 7
 _ALL_STATES: Final = 0xFFFFFFFF
 _REQUEST: Final = Struct("=BBHIIIII")  # struct unix_diag_req: family, protocol, states, inode, show, cookie
 _ANSWER: Final = Struct("=BBBBIII")  # struct unix_diag_msg: family, type, state, inode, cookie
 
+_MEMINFO: Final = Struct("=II")  # SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF (linux/sock_diag.h), and others behind them
+_SHOWN: Final = _UDIAG_SHOW_NAME | _UDIAG_SHOW_UID | _UDIAG_SHOW_MEMINFO
 
-def owners(name: str) -> frozenset[int]:
-    """The users who have a socket with this abstract name (without its NUL), by number; `OSError` if not known.
 
-    A socket belongs to the user of the process that made it, whoever was given it since.
-    """
+class Holder(NamedTuple):
+    """A socket that has a name: the user who made it, whoever was given it since, and its receive buffer in bytes."""
+
+    uid: int
+    room: int
+
+
+def holders(name: str) -> list[Holder]:
+    """The sockets that have this abstract name (without its NUL); `OSError` if the kernel does not tell."""
     wanted = b"\0" + name.encode()
-    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _UDIAG_SHOW_NAME | _UDIAG_SHOW_UID, 0, 0)
+    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOWN, 0, 0)
     with closing(NetlinkSocket.open(_NETLINK_SOCK_DIAG)) as diag:
-        answers = diag.dump(_SOCK_DIAG_BY_FAMILY, request)
-    uids = (_owner(parse(answer, _ANSWER.size), wanted) for answer in answers)
-    return frozenset(uid for uid in uids if uid is not None)
+        found = (parse(answer, _ANSWER.size) for answer in diag.dump(_SOCK_DIAG_BY_FAMILY, request))
+        return [_holder(each) for each in found if each.get(_UNIX_DIAG_NAME) == wanted]
 
 
-def _owner(attributes: Attributes, wanted: bytes) -> int | None:
-    return attributes.number(_UNIX_DIAG_UID) if attributes.get(_UNIX_DIAG_NAME) == wanted else None
+def _holder(told: Attributes) -> Holder:
+    uid = told.number(_UNIX_DIAG_UID)
+    if uid is None:
+        raise OSError(errno.EOPNOTSUPP, "the kernel does not tell the users of Unix sockets")
+    _, room = _MEMINFO.unpack_from(told[_UNIX_DIAG_MEMINFO])
+    return Holder(uid, room)
