@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from grpclib.protocol import EventsProcessor
 
 from tests.support.store import attrs, netconf, nothing, soon, until, value
 from weft.cluster.etcd.values import Held
@@ -107,3 +108,17 @@ async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no
                 assert not waiting.done()
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_whatever_the_library_raises_when_a_connection_is_dropped_it_is_dropped(
+    server, make_store, monkeypatch, prefix
+):
+    """It takes its own objects apart, and meets what is left of them."""
+    store = make_store(server.url)
+    async with contextlib.aclosing(store.watch()) as events:
+        assert isinstance(await soon(anext(events)), Listed)
+        with monkeypatch.context() as patched:
+            patched.setattr(EventsProcessor, "close", lambda *_: object()._transport)
+            store.close()
+        server.put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
+        await until(events, lambda event: "10.3.99.0-24" in str(event))

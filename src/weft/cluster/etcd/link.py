@@ -165,7 +165,11 @@ class _Channel(Channel):
             # end has agreed: for a minute or more when that is gone.
             with suppress(OSError):  # it is closed already
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        self.close()
+        try:
+            self.close()
+        except Exception as error:  # of whatever kind: it may have taken its own objects apart
+            log.debug("the library says: %r", error, exc_info=True)
+            self._protocol = None  # it would close that once more when it is collected
         if self._transport is not None:
             with suppress(AttributeError):  # Python 3.11's TLS transport has none of its parts left once it is closed
                 self._transport.abort()
