@@ -53,6 +53,7 @@ async def test_own_lease_is_no_event(server, make_store, prefix):
     async with watching(store) as events:
         listed = await soon(anext(events))
         assert [each.id for each in listed.leases] == ["10.3.99.0-24"]
+        assert listed.own == (own.lease,)
         await store.publish(own, attrs(mac="02:00:00:00:00:01"))
         await nothing_more(events)
 

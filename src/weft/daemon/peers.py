@@ -116,10 +116,10 @@ class Peers:
             say_some(log.info, [f"peer {name} went" for name in went])
 
     def _list(self, event: Listed) -> None:
-        spoilt = [entry.id for entry in event.malformed]
+        no_peers = [*(entry.id for entry in event.malformed), *(lease.id for lease in event.own)]
         lost = self._is_other_history(event)
         before = len(self._roster.unproven)
-        self._roster.note_list(event.leases, keep_until=self._now() + LEASE_TTL if lost else None, spoilt=spoilt)
+        self._roster.note_list(event.leases, keep_until=self._now() + LEASE_TTL if lost else None, no_peers=no_peers)
         self._mark = event.mark
         if lost:
             log.warning(
@@ -143,8 +143,9 @@ class Peers:
         if not mark.precedes(event.mark):
             return True
         made = self._roster.made
-        listed = {lease.id: lease.created for lease in event.leases}
-        return (event.mark.revision == mark.revision and not made.keys() <= listed.keys()) or any(
+        listed = {lease.id: lease.created for lease in (*event.leases, *event.own)}
+        missing = made.keys() - listed.keys() - {entry.id for entry in event.malformed}
+        return (event.mark.revision == mark.revision and bool(missing)) or any(
             listed[name] <= mark.revision and listed[name] != revision
             for name, revision in made.items()
             if name in listed

@@ -121,20 +121,21 @@ class Roster:
         return self.judge()
 
     def note_list(
-        self, leases: Iterable[Lease], *, keep_until: float | None = None, spoilt: Iterable[str] = ()
+        self, leases: Iterable[Lease], *, keep_until: float | None = None, no_peers: Iterable[str] = ()
     ) -> None:
         """Take a complete list without judging.
 
         With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, but
-        for those that were refused, or until they are to go anyway. `spoilt` are there and cannot be read.
+        for those that were refused, or until they are to go anyway. `no_peers` are there as well:
+        ours, and what cannot be read.
         """
         new = {lease.id: lease for lease in leases}
         absent = self._entries.keys() - new.keys()
         kept = set()
         if keep_until is not None:
-            kept = absent - set(spoilt) - self._refused.keys()
+            kept = absent - set(no_peers) - self._refused.keys()
         else:
-            absent -= self._until.keys() - set(spoilt)
+            absent -= self._until.keys() - set(no_peers)
         self.note(put=new.values(), gone=absent - kept)
         if keep_until is not None:
             self.note_unproven((self._entries[lease_id].lease, keep_until) for lease_id in kept - self._until.keys())

@@ -24,9 +24,13 @@ class Malformed(Value):
 
 
 class Listed(Value):
-    """Everything that the store holds at `mark`: what is not in it is gone, if that continues what we know."""
+    """Everything that the store holds at `mark`: what is not in it is gone, if that continues what we know.
+
+    `leases` are those of others, `own` is this node's, which may have been another's before.
+    """
 
     leases: tuple[Lease, ...]
+    own: tuple[Lease, ...] = ()
     malformed: tuple[Malformed, ...] = ()
     mark: Mark | None = None
 

@@ -117,6 +117,21 @@ async def test_absence_proves_nothing_in_another_history(
     assert network.peers.known(Memory(net_conf="")).unproven == ({two.id: 86400.0} if stays else {})
 
 
+@pytest.mark.parametrize(
+    "what",
+    [{"own": (builders.lease(2, vxlan),)}, {"malformed": (Malformed(id=builders.lease(2, vxlan).id, reason=""),)}],
+)
+@pytest.mark.parametrize("revision", [20, 19], ids=["the same history", "another history"])
+async def test_a_key_that_is_no_peers_any_more_is_not_missing(network: Network, caplog, what, revision: int):
+    """A dead peer's that we took over; or one that this version cannot read, after an upgrade."""
+    two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
+    await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
+    await network.peers.take(Listed(leases=(three,), mark=Mark(revision=revision, cluster=1, term=2), **what))
+    assert network.loop.roster.believed.keys() == {three.id}
+    assert network.peers.known(Memory(net_conf="")).unproven == {}
+    assert ("STORE-003" in caplog.text) is (revision < 20)
+
+
 async def test_changes_move_the_mark_on_and_spoilt_leases_are_not_served(network: Network, caplog):
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))

@@ -406,7 +406,7 @@ def test_judging_in_slices_takes_no_more_than_it_was_asked_for(monkeypatch):
 def test_what_a_store_has_lost_is_served_until_its_time_is_over():
     peers = roster()
     peers.listed([peer(2), peer(3), peer(4), peer(5, public_ip=builders.public_v4(2))])
-    peers.note_list([peer(3)], keep_until=100.0, spoilt=["10.5.4.0-24"])
+    peers.note_list([peer(3)], keep_until=100.0, no_peers=["10.5.4.0-24"])
     assert peers.judge() == {"10.5.4.0-24"}, "what is there and cannot be read is not lost"
     assert peers.believed.keys() == {"10.5.2.0-24", "10.5.3.0-24"}
     assert peers.refusals == 0

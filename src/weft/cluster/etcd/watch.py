@@ -133,10 +133,12 @@ class Watcher:
         await follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take)
 
     def _listed(self, listing: Listing) -> None:
-        leases = tuple(entry.lease for entry in listing.entries if not self._is_own(entry))
+        leases, own = list[Lease](), list[Lease]()
+        for entry in listing.entries:
+            (own if self._is_own(entry) else leases).append(entry.lease)
         self._mark, self._lost = listing.mark, False
         self._shown = {lease.id for lease in leases} | {entry.id for entry in listing.malformed}
-        self._mail.listed(Listed(leases=leases, malformed=listing.malformed, mark=listing.mark))
+        self._mail.listed(Listed(leases=tuple(leases), own=tuple(own), malformed=listing.malformed, mark=listing.mark))
 
     def _take(self, answer: WatchResponse) -> None:
         assert self._mark is not None  # noqa: S101 listed before
