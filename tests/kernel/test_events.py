@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from ipaddress import IPv4Address, ip_address, ip_network
+from typing import NoReturn
 
 import pytest
 
@@ -475,6 +476,29 @@ async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callab
         async for notices in watched.monitor:
             assert notices == [Seen(PEER[3].key, None)]
             break
+
+
+async def test_after_a_fault_it_begins_with_the_links_as_they_are_by_then(watched: Watched, monkeypatch) -> None:
+    """The notices that were read when the fault came are lost: a new name among them."""
+
+    def faulty(_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    watched.netns.run("ip link set flannel.1 name gone0")
+    with monkeypatch.context() as patched:
+        patched.setattr(watched.monitor._reader, "read", faulty)
+        with pytest.raises(ZeroDivisionError):
+            await anext(aiter(watched.monitor))
+    thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
+    seen: list[Notice] = []
+    async with asyncio.timeout(20):
+        async for notices in watched.monitor:
+            if not seen:
+                assert Resync() in notices
+                watched.netns.run("ip addr add 10.7.7.7/32 dev gone0")
+            seen += notices
+            if Seen(thing.key, thing) in seen:
+                break
 
 
 @pytest.fixture

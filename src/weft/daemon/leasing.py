@@ -165,6 +165,7 @@ class Leasing:
 
     async def remember(self) -> None:
         """Write to disk what is to be remembered, some seconds after it changed; at once when cancelled."""
+        self._changed.set()  # a fault may have kept an earlier run of this from writing
         try:
             while True:
                 await self._changed.wait()

@@ -252,8 +252,7 @@ class Network:
             parts.start("rules", lambda: keeper.run(rules, sweep=sweep), again=keeper.look_again)
         parts.start("routes", self._loop.run, again=self._loop.look_again)
         parts.start("peers", self.peers.run)
-        lost = Resync("notices may have been lost")
-        parts.start("notices", lambda: self.listen(monitor), again=lambda: self.notice(lost))
+        parts.start("notices", lambda: self.listen(monitor))  # a monitor begins with all there is to look at again
 
     async def listen(self, monitor: Monitor) -> None:
         """Take notices until cancelled."""

@@ -49,6 +49,9 @@ _RETRY_SECONDS: Final = 1.0
 class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
+    Iterate over it anew, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
+    are by then: what was read may have been lost, or taken in by half.
+
     `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When all that
     was waiting concerned nobody, `rest` seconds are let pass before the next look: while a pod comes or goes that is a
     dozen times, and its request needs the processor.
@@ -72,6 +75,7 @@ class Monitor:
         self._rest = rest
         self._drained = True  # by the last read
         self._astray = False  # the links have changed, and could not be listed since
+        self._begun = False
         sock.setblocking(False)  # noqa: FBT003  that is how socket has it
         if sock.getsockname()[0] == 0:
             # Without a port it would get nothing, and binding it later would take it out of the groups.
@@ -109,6 +113,9 @@ class Monitor:
         self._socket.close()
 
     async def __aiter__(self) -> AsyncIterator[list[Notice]]:
+        if self._begun:
+            yield self._start_over("notices may have been lost")
+        self._begun = True
         while True:
             if self._astray:
                 await asyncio.sleep(_RETRY_SECONDS)

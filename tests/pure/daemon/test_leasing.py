@@ -67,6 +67,28 @@ async def test_a_stop_writes_what_was_seen_last(leasing, tmp_path):
     assert memory.load(tmp_path, MOMENT) == Memory(net_conf="{}", own=OWN, leases=tuple(PEERS))
 
 
+async def test_what_a_fault_kept_from_the_disk_is_written_when_its_part_is_started_again(
+    leasing, tmp_path, monkeypatch
+):
+    faults = [ZeroDivisionError("a fault of ours")]
+
+    def known(before: Memory) -> Memory:
+        if faults:
+            raise faults.pop()
+        return replace(before, leases=tuple(PEERS))
+
+    monkeypatch.setattr("weft.daemon.leasing._SAVE_SECONDS", 0)
+    leasing.saw(known)
+    with pytest.raises(ZeroDivisionError):
+        await leasing.remember()
+    task = asyncio.create_task(leasing.remember())
+    async with asyncio.timeout(20):
+        while memory.load(tmp_path, MOMENT).leases != tuple(PEERS):  # noqa: ASYNC110 - a file gives no sign
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_disk_that_takes_nothing_costs_no_lease(leasing, tmp_path, caplog):
     (tmp_path / "cluster.jsonl").mkdir()
     await leasing.acquire(OWN.lease.attrs, (None, None))
