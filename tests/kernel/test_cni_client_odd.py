@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -113,6 +114,21 @@ class TestOddInput:
             done = run(sanitized, b"{}", **SANITIZED, **env)
         check_sane(done)
         error(done)
+
+    def test_a_daemon_that_speaks_waits_for_no_delegate(self, sanitized: Path, tmp_path: Path):
+        (tmp_path / "hangs").write_text("#!/bin/sh\nexec sleep 60\n")
+        (tmp_path / "hangs").chmod(0o755)
+        heard: list[bytes] = []
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"hangs", b"") + done_frame(b"7", b"enough", b""))(connection)
+            heard.append(connection.recv(1))
+
+        with server(tmp_path / "sock", serve) as env:
+            done = run(sanitized, b"{}", **SANITIZED, **env, PATH="/usr/bin:/bin", CNI_PATH=str(tmp_path))
+        check_sane(done)
+        assert (done.returncode, done.stdout) == (7, b"enough")
+        assert heard == [b""]
 
 
 def streams(program: Path, directory: Path, rounds: int, *, seed: int | None = None) -> None:

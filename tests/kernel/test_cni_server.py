@@ -5,12 +5,13 @@ import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -527,10 +528,22 @@ class TestLimits:
         others = [daemon.start("ADD", {"word": "passes"}, container=f"other{number}").feed() for number in range(9)]
         assert all(other.answer().get("plugin") == "bridge" for other in others)
         assert self.threads(daemon) <= before + 9
+        wait_for(lambda: any(gc.process.poll() is not None for gc in gcs))  # whichever of them came first
         (tmp_path / "go").touch()
-        answers = [gc.answer() for gc in gcs]  # whichever of them came first
+        answers = [gc.answer() for gc in gcs]
         given_up = [answer["msg"] for answer in answers if answer.get("code") == 11]
         assert any("the plugin 'hangs' has not ended within 8 s" in words for words in given_up)
+
+    @pytest.mark.parametrize("body", ["exec sleep 60", "exec >&- 2>&-; exec sleep 60"])
+    def test_a_delegate_that_is_given_up_is_ended(self, daemon: CniDaemon, tmp_path: Path, body: str):
+        with _hangs(tmp_path, body) as process:
+            config = {"do": "delegate-gone", "name": "hangs", "command": "GC"}
+            gc = daemon.start("GC", config, container="", CNI_PATH=str(tmp_path)).feed()
+            assert not _has_ended(process())
+            answer = gc.answer()
+            assert answer["code"] == 11
+            assert "the plugin 'hangs' has not ended within 8 s and is not waited for any more" in answer["msg"]
+            assert _has_ended(process())
 
     def test_a_lock_that_another_program_keeps_bars_those_that_need_it_alone(
         self, tmp_path: Path, bin_dir: Path, netns: Netns, make_netns: Callable[[], Netns]
@@ -617,6 +630,28 @@ def _program(path: Path, body: str) -> Path:
     return path
 
 
+@contextmanager
+def _hangs(directory: Path, body: str) -> Iterator[Callable[[], int]]:
+    """Make a program `hangs`; yields what waits until it runs and returns its process id. It is ended at last."""
+    started = directory / "started"
+    _program(directory / "hangs", f"echo $$ >{started}.new; mv {started}.new {started}; {body}")
+
+    def process() -> int:
+        wait_for(started.exists)
+        return int(started.read_text())
+
+    try:
+        yield process
+    finally:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int(started.read_text()), signal.SIGKILL)
+
+
+def _has_ended(process: int) -> bool:
+    """Tell whether a process of the client has ended, and been waited for."""
+    return not Path(f"/proc/{process}").exists()
+
+
 class TestDelegates:
     @pytest.mark.spec("flannel.md §10.4/run-delegate")
     def test_a_delegate_has_the_callers_environment_with_changes(self, daemon: CniDaemon, tmp_path: Path):
@@ -651,6 +686,20 @@ class TestDelegates:
         _program(tmp_path / "theirs", "kill -9 $$")
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         assert daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 128 + 9
+
+    def test_what_a_delegate_leaves_behind_is_heard_to_its_end(self, daemon: CniDaemon, tmp_path: Path):
+        """As the reference does: a result may come from a process that outlives the one that was started."""
+        go, pid = tmp_path / "go", tmp_path / "pid"
+        wait = f"while ! test -e {go}; do sleep 0.02; done"
+        _program(tmp_path / "theirs", f"({wait}; echo late) 2>&- & echo $$ >{pid}.new; mv {pid}.new {pid}")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        client = daemon.start("ADD", config, container="late", CNI_PATH=str(tmp_path)).feed()
+        wait_for(pid.exists)
+        stat = Path(f"/proc/{pid.read_text().strip()}/stat")
+        wait_for(lambda: stat.read_text().rpartition(") ")[2].startswith("Z"))
+        assert not select.select([client.process.stdout], [], [], 0.2)[0]
+        go.touch()
+        assert client.answer()["ran"] == [0, "late\n", ""]
 
     @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory", "", "a\0b", "x" * 64, "\ud800"])
     def test_what_is_no_file_of_that_name_is_missing(self, daemon: CniDaemon, tmp_path: Path, name: str):
@@ -749,6 +798,21 @@ class TestEndings:
         assert answer["code"] == 11
         assert "the connection to weftd was lost in the middle of ADD" in answer["msg"]
         assert "call DEL" in answer["msg"]
+
+    @pytest.mark.parametrize("body", ["exec sleep 60", "exec >&- 2>&-; exec sleep 60"])
+    def test_a_daemon_that_dies_takes_the_delegates_of_its_requests_along(
+        self, own_daemon: CniDaemon, tmp_path: Path, body: str
+    ):
+        """The runtime calls DEL then, which must not meet an ADD that goes on."""
+        with _hangs(tmp_path, body) as process:
+            config = {"do": "delegate", "name": "hangs", "command": "ADD"}
+            client = own_daemon.start("ADD", config, container="dies", CNI_PATH=str(tmp_path)).feed()
+            assert not _has_ended(process())
+            own_daemon.process.kill()
+            answer = client.answer()
+            assert answer["code"] == 11
+            assert "the connection to weftd was lost in the middle of ADD" in answer["msg"]
+            assert _has_ended(process())
 
     def test_a_daemon_that_stops_lets_requests_end(self, tmp_path: Path, bin_dir: Path, netns: Netns):
         daemon = CniDaemon(tmp_path / "d", netns, bin_dir)

@@ -7,14 +7,14 @@ import errno
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from struct import pack, unpack_from
 from subprocess import CompletedProcess
-from threading import Event, Thread
+from threading import Event
 from typing import Final
 
 from tests.support.cniclient import check_sane, error, read_frame
@@ -76,7 +76,7 @@ def delegates(directory: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What a daemon says, all at once, and the CNI_PATH of the client that it says it to."""
+    """What a daemon says, and the CNI_PATH of the client that it says it to. It waits for the answer of each order."""
 
     data: bytes
     path: str
@@ -166,10 +166,11 @@ def _mutate(chance: Random, data: bytearray) -> None:
 class _Meaning:
     """What a stream means: the orders that must be carried out, then an answer, or None for error 11.
 
-    An order is a delegate's name and stdin, or that of a directory alone.
+    An order is a delegate's name and stdin, or that of a directory alone. `ends` says where each ends in the stream.
     """
 
     orders: list[tuple[bytes, ...]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     answer: Done | None = None
 
 
@@ -191,6 +192,7 @@ def meaning(data: bytes) -> _Meaning:
         if not begun or not _is_order(kind, fields):
             break
         read.orders.append(tuple(fields[:2]))
+        read.ends.append(at)
     return read
 
 
@@ -231,57 +233,48 @@ class Judge:
 
     def __init__(self) -> None:
         self._stream = Stream(data=b"", path="")
-        self._heard = b""
+        self._expected = meaning(b"")
+        self._heard: list[Frame] = []
+        self._rest = b""
         self._over = Event()
 
     def next(self, stream: Stream) -> None:
         """Have the next client be told this."""
-        self._stream, self._heard = stream, b""
+        self._stream, self._expected, self._heard = stream, meaning(stream.data), []
+        self._rest = b""
         self._over.clear()
 
     def serve(self, connection: socket.socket) -> None:
         """Read the request, say everything, and hear what comes back."""
         read_frame(connection)
-
-        def say() -> None:
-            with suppress(OSError):  # it may have heard enough
-                connection.sendall(self._stream.data)
-                connection.shutdown(socket.SHUT_WR)
-
-        # The client may answer an order, at length, before it reads the next one: both directions at once.
-        speaker = Thread(target=say)
-        speaker.start()
-        with suppress(ConnectionResetError):
-            while data := connection.recv(1 << 20):
-                self._heard += data
-        speaker.join()
+        said = 0
+        with suppress(ConnectionError):  # it may have heard enough
+            for end in self._expected.ends:
+                connection.sendall(self._stream.data[said:end])
+                said = end
+                self._heard.append(read_frame(connection))
+            connection.sendall(self._stream.data[said:])
+            connection.shutdown(socket.SHUT_WR)
+            self._rest = connection.recv(1)
         self._over.set()
 
     def judge(self, done: "CompletedProcess[bytes]") -> None:
         """Compare what the client did with the model."""
         check_sane(done)
-        expected = meaning(self._stream.data)
+        expected = self._expected
         if expected.answer is None:
             error(done)
             return
         assert (done.returncode, done.stdout) == (expected.answer.exit, expected.answer.stdout)
         assert done.stderr == expected.answer.stderr
         assert self._over.wait(10)
-        for order, frame in zip(expected.orders, _heard(self._heard), strict=True):
+        assert self._rest == b""
+        for order, frame in zip(expected.orders, self._heard, strict=True):
             if len(order) == 1:
                 # These calls have no container.
                 assert frames.decode_opened(frame) == errno.ENOENT
             else:
                 _check_ran(*order, frames.decode_ran(frame))
-
-
-def _heard(data: bytes) -> Iterator[Frame]:
-    while data:
-        size = frames.HEADER_SIZE + unpack_from(">I", data)[0]
-        frame = frames.Reader().feed(data[:size])
-        assert frame is not None
-        yield frame
-        data = data[size:]
 
 
 def _check_ran(name: bytes, stdin: bytes, ran: Ran) -> None:

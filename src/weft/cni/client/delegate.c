@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,9 @@ enum {
     EXIT_NO_EXEC = 126,
     EXIT_SIGNAL = 128,
 };
+
+/* What is watched while a delegate runs: its streams, its end, and the connection to the daemon. */
+enum { INPUT, OUTPUT, LOG, CHILD, DAEMON, WATCHED };
 
 extern char **environ;
 
@@ -166,28 +170,38 @@ static int feed(int fd, struct span *input)
     return input->size > 0;
 }
 
-/* Moves bytes until both outputs have ended. A delegate that closes them and lives on is waited for by the caller. */
-static void converse(struct pollfd streams[3], struct span input, struct sink *out, struct sink *log)
+/* Moves bytes until the delegate and both of its outputs have ended; -1 as soon as the daemon says anything: it waits for
+ * a delegate in silence, so what it says, its end included, is that it waits no more. */
+static int converse(struct pollfd watched[WATCHED], struct span input, struct sink *out, struct sink *log)
 {
-    while (streams[1].fd >= 0 || streams[2].fd >= 0) {
-        int alive[3] = {1, 1, 1};
-        if (poll(streams, 3, -1) < 0)
+    int silent = 1;
+
+    while (watched[OUTPUT].fd >= 0 || watched[LOG].fd >= 0 || watched[CHILD].fd >= 0) {
+        int alive[] = {1, 1, 1, 1};
+        if (poll(watched, WATCHED, -1) < 0)
             continue;
-        if (streams[0].revents)
-            alive[0] = feed(streams[0].fd, &input);
-        if (streams[1].revents)
-            alive[1] = drain(streams[1].fd, out);
-        if (streams[2].revents)
-            alive[2] = drain(streams[2].fd, log);
-        for (int i = 0; i < 3; i++) {
+        silent = !watched[DAEMON].revents;
+        if (!silent)
+            break;
+        if (watched[INPUT].revents)
+            alive[INPUT] = feed(watched[INPUT].fd, &input);
+        if (watched[OUTPUT].revents)
+            alive[OUTPUT] = drain(watched[OUTPUT].fd, out);
+        if (watched[LOG].revents)
+            alive[LOG] = drain(watched[LOG].fd, log);
+        if (watched[CHILD].revents)
+            alive[CHILD] = 0;
+        for (int i = INPUT; i <= CHILD; i++) {
             if (alive[i])
                 continue;
-            close(streams[i].fd);
-            streams[i].fd = -1;
+            close(watched[i].fd);
+            watched[i].fd = -1;
         }
     }
-    if (streams[0].fd >= 0)
-        close(streams[0].fd);
+    for (int i = INPUT; i <= CHILD; i++)
+        if (watched[i].fd >= 0)
+            close(watched[i].fd);
+    return silent ? 0 : -1;
 }
 
 static void complain(struct sink *log, const char *path, const char *what)
@@ -195,10 +209,17 @@ static void complain(struct sink *log, const char *path, const char *what)
     log->size = (size_t)snprintf((char *)log->data, log->limit, "weft: %.512s: %s\n", path, what);
 }
 
-/* Runs `path`; returns the exit status that is reported. */
-static int execute(char *path, char *name, struct span input, struct sink *out, struct sink *log)
+/* A descriptor that can be read once `child` has ended; -1 from a kernel before 5.3. */
+static int watch(pid_t child)
 {
-    int pipes[3][2], error, status;
+    return (int)syscall(SYS_pidfd_open, child, 0);
+}
+
+/* Runs `path`; returns the exit status that is reported, or -1 if the daemon waits for none: then nothing of it goes on
+ * beside what the runtime calls next. */
+static int execute(int connection, char *path, char *name, struct span input, struct sink *out, struct sink *log)
+{
+    int pipes[3][2], error, given_up, status;
     pid_t child;
 
     for (int i = 0; i < 3; i++)
@@ -208,20 +229,30 @@ static int execute(char *path, char *name, struct span input, struct sink *out, 
     close(pipes[0][0]);
     close(pipes[1][1]);
     close(pipes[2][1]);
-    struct pollfd streams[3] = {{pipes[0][1], POLLOUT, 0}, {pipes[1][0], POLLIN, 0}, {pipes[2][0], POLLIN, 0}};
-    for (int i = 0; i < 3; i++)
-        set_nonblocking(streams[i].fd);
+    struct pollfd watched[WATCHED] = {
+        [INPUT] = {pipes[0][1], POLLOUT, 0},
+        [OUTPUT] = {pipes[1][0], POLLIN, 0},
+        [LOG] = {pipes[2][0], POLLIN, 0},
+        [CHILD] = {error ? -1 : watch(child), POLLIN, 0},
+        [DAEMON] = {error ? -1 : connection, POLLIN, 0},
+    };
+    for (int i = INPUT; i <= LOG; i++)
+        set_nonblocking(watched[i].fd);
     if (!input.size) {
-        close(streams[0].fd);
-        streams[0].fd = -1;
+        close(watched[INPUT].fd);
+        watched[INPUT].fd = -1;
     }
-    converse(streams, input, out, log);
+    given_up = converse(watched, input, out, log);
     if (error) {
         complain(log, path, strerror(error));
         return EXIT_NO_EXEC;
     }
+    if (given_up)
+        kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
+    if (given_up)
+        return -1;
     if (out->lost) {
         out->size = 0;
         complain(log, path, "printed more than fits into an answer");
@@ -240,8 +271,12 @@ int run_delegate(int connection, const struct frame *run)
         return -1;
     if (make_environment(run->fields + 2, run->count - 2) < 0)
         return -1;
-    if (find(path, name) == 0)
-        snprintf(status, sizeof status, "%d", execute(path, name, run->fields[1], &out, &log));
+    if (find(path, name) == 0) {
+        int ended = execute(connection, path, name, run->fields[1], &out, &log);
+        if (ended < 0)
+            return 0;
+        snprintf(status, sizeof status, "%d", ended);
+    }
     struct span answer[] = {text(status), {out.data, out.size}, {log.data, log.size}};
     return frame_send(connection, RAN, answer, 3, NULL);
 }

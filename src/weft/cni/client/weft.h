@@ -81,7 +81,8 @@ void collect(struct descriptors *out, const char *plugin, const char *netns);
 /* netns.c: open what an `open` frame names and answer it with `opened`; 0, or -1 with errno set. */
 int send_settings(int connection, const struct frame *asked);
 
-/* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. */
+/* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. When the daemon says something
+ * or hangs up meanwhile, the delegate is killed and nothing is answered. */
 int run_delegate(int connection, const struct frame *run);
 
 /* fallback.c: become the Python plugin, with `input` as its stdin unless that is NULL; returns (with 1, an error having
