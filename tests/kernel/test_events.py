@@ -231,6 +231,25 @@ def test_a_pod_is_cut_when_its_host_end_goes_and_not_by_del(watched: Watched) ->
     assert watched.after("ip link del w1") == [PodCut(key)]
 
 
+def test_a_pod_is_cut_when_its_host_end_leaves_its_bridge_and_not_by_del(watched: Watched) -> None:
+    keys = [str(number) * 32 for number in range(4)]
+    watched.netns.run(
+        "ip link add cni0 type bridge; ip link set cni0 up alias weft:bridge; ip link add br1 type bridge"
+    )
+    for number, key in enumerate(keys):
+        # As an ADD and a DEL do it: what comes last is done to one that others call theirs.
+        made = f"ip link add v{number} type veth peer name w{number}; ip link set v{number} alias weft:pod:{key}"
+        assert watched.after(f"{made}; ip link set v{number} master cni0; ip link set v{number} up") == []
+    assert watched.after("ip link set v0 alias weft:retired; ip link set v0 nomaster; ip link del v0") == []
+    assert watched.after("ip link set v1 down; ip link set v1 up; ip link set v1 mtu 1400") == []
+    assert set(watched.after("ip link set v1 nomaster")) == {PodCut(keys[1], "cni0")}
+    assert watched.after("ip link set v1 down; ip link set v1 up") == [], "it is said once"
+    assert watched.after("ip link set v1 master br1") == []
+    told = watched.after("ip link del cni0")
+    assert {notice for notice in told if isinstance(notice, PodCut)} == {PodCut(key, "cni0") for key in keys[2:]}
+    assert set(watched.after("ip link del br1")) == {PodCut(keys[1], "br1")}, "whoever made the bridge"
+
+
 def test_addresses_of_other_links_are_said_but_for_link_local_ones(watched: Watched) -> None:
     ips = ip_address("10.9.0.1"), ip_address("fd09::1")
     commands = {

@@ -93,6 +93,7 @@ def test_bridges_of_others_and_those_that_are_gone_are_nobodys_to_put_up(site: S
     site.node.says("ROUTE-001")
     site.node.sees("ip -o link show dev other0", "state DOWN")
     eventually(lambda: site.node.ready)
+    assert site.runtime.call("DEL", "c1", site.pod) is None
     assert attach(site.runtime, "c2")
     site.node.ip("link set cni0 down")
     eventually(lambda: site.node.lines("BRIDGE-006: put back link cni0 up"))
@@ -107,6 +108,45 @@ def test_a_pod_whose_host_end_somebody_deletes_is_named_once(site: Site):
     site.node.says(said)
     assert site.node.ready, "one pod's loss is not the node's"
     assert len(site.node.lines("CHECK-001")) == 1
+
+
+def test_a_pod_whose_host_end_somebody_takes_off_its_bridge_is_named_once(site: Site):
+    attach(site.runtime, "c2")
+    [veth] = [link["ifname"] for link in site.node.netns.json("ip -j link show master cni0")][:1]
+    site.node.ip(f"link set {veth} nomaster")
+    said = (
+        f"CHECK-001 network=cbr0 container=c1 interface=eth0: host end {veth} is on no bridge; expected a port of cni0"
+    )
+    site.node.says(said)
+    assert site.node.ready, "one pod's loss is not the node's"
+    site.node.ip(f"link set {veth} master cni0")
+    assert site.serves(), "put back, it has what it had"
+    assert len(site.node.lines("CHECK-001")) == 1
+
+
+def test_a_bridge_that_is_deleted_is_said_until_its_pods_are_gone(site: Site):
+    pods = attach(site.runtime, "c2") | {"c1": site.pod}
+    site.node.ip("link del cni0")
+    site.node.says("BRIDGE-006 link cni0: another program deleted it with 2 pods on it")
+    for name in pods:
+        site.node.says(f"CHECK-001 network=cbr0 container={name} interface=eth0: host end veth")
+    seen, body = site.node.get("/readyz?verbose")
+    assert (seen, "[-]bridges failed: BRIDGE-006 link cni0" in body) == (503, True)
+    assert "BRIDGE-006" in site.runtime.call("STATUS")["msg"]
+    for name, pod in pods.items():
+        assert not site.node.ready
+        assert site.runtime.call("DEL", name, pod) is None
+    eventually(lambda: site.node.ready)
+    assert len(site.node.lines("BRIDGE-006")) == 1
+    assert len(site.node.lines("CHECK-001")) == 2
+
+
+def test_a_deleted_bridge_that_another_pod_brings_back_is_whole(site: Site):
+    site.node.ip("link del cni0")
+    eventually(lambda: not site.node.ready)
+    attach(site.runtime, "c2")
+    eventually(lambda: site.node.ready)
+    assert len(site.node.lines("CHECK-001")) == 1, "the pod of the old one has no network all the same"
 
 
 def test_links_that_del_removes_are_no_news(site: Site):

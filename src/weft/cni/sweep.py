@@ -15,6 +15,7 @@ from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
+from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
@@ -51,6 +52,16 @@ def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterato
 def judge(host: Host, attachment: Attachment) -> Verdict:
     """Say what our records prove of an attachment."""
     return _judge(host, attachment, _records(host, attachment))
+
+
+def unplugged(host: Host, attachment: Attachment) -> str:
+    """Return the name of the attachment's host end if it is there, and no port; else nothing."""
+    known = record.look_up(host, record.LINKS, attachment)
+    links = record.parse(known) if known is not None else None
+    end = _host_end(host, attachment, links.veth, links.index) if links is not None else None
+    # A DEL that runs has given it another alias.
+    loose = end is not None and not end.master and end.alias == record.alias_of(attachment)
+    return end.name if end is not None and loose else ""
 
 
 def free(host: Host, attachment: Attachment) -> str:
@@ -131,16 +142,20 @@ def _records(host: Host, attachment: Attachment) -> Records:
 
 def _judge(host: Host, attachment: Attachment, records: Records) -> Verdict:
     def has_host_end(name: str, index: int) -> bool:
-        """The link is known by index, and by name or alias: people rename links, and numbers may come again."""
-        alias = record.alias_of(attachment)
-        link = host.rtnl.link(index)
-        if link is not None and (link.name == name or link.alias in (alias, RETIRED)):
-            return True
-        named = host.rtnl.link(name)
-        return named is not None and named.alias == alias
+        return _host_end(host, attachment, name, index) is not None
 
     traces = [_trace(subject, known) for subject, known in records.items()]
     return leaks.judge(traces, boot=host.boot_id, netns=host.namespace[1], has_host_end=has_host_end)
+
+
+def _host_end(host: Host, attachment: Attachment, name: str, index: int) -> LinkInfo | None:
+    """Find it by index, and by name or alias: people rename links, and numbers may come again."""
+    alias = record.alias_of(attachment)
+    link = host.rtnl.link(index)
+    if link is not None and (link.name == name or link.alias in (alias, RETIRED)):
+        return link
+    named = host.rtnl.link(name)
+    return named if named is not None and named.alias == alias else None
 
 
 def _trace(subject: str, known: Object) -> Trace:

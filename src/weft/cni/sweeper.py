@@ -7,7 +7,7 @@ pause after each, so that requests never wait for more.
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
@@ -15,7 +15,7 @@ from weft.cni import portmapforms, record, sweep
 from weft.cni.host import ClientGone
 from weft.cni.openat import open_root
 from weft.cni.opened import Node, OpenedHost
-from weft.desired.leaks import State
+from weft.desired.leaks import Cut, State
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 
@@ -57,20 +57,36 @@ def _nobody(*_: object) -> NoReturn:
     raise ClientGone("nobody is there to run programs, or to open anything")
 
 
-def cut(node: Node, keys: Iterable[str]) -> list[Problem]:
-    """Say of attachments by their keys what is wrong with those whose host end is gone, and which no request is for."""
-    problems = []
+def cut(node: Node, bridges: Mapping[str, str]) -> list[Cut]:
+    """Say which attachments, given by their keys, are cut off, and no request is for.
+
+    `bridges` names for each the bridge that it was taken off; nothing if its host end was deleted.
+    """
+    found = []
     with node_host(node) as host:
-        for key in keys:
+        deleted = {bridge for bridge in {*bridges.values()} - {""} if host.rtnl.link(bridge) is None}
+        for key, bridge in bridges.items():
             attachment = record.of_key(host, record.LINKS, key)
             if attachment is None:
                 continue
             with host.claim(attachment.container_id) as claimed:
-                verdict = sweep.judge(host, attachment) if claimed else None
-            if verdict is not None and verdict.state is State.LEAKED:
-                hint = "If its container lives, it has no network: delete the pod, its successor gets one"
-                problems.append(Problem(code="CHECK-001", where=_words(attachment), seen=verdict.proof, hint=hint))
-    return problems
+                problem = _cut_off(host, attachment, bridge) if claimed else None
+            if problem is not None:
+                found.append(Cut(key=key, problem=problem, bridge=bridge if bridge in deleted else ""))
+    return found
+
+
+def _cut_off(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:
+    verdict = sweep.judge(host, attachment)
+    hint = "If its container lives, it has no network: delete the pod, its successor gets one"
+    where = _words(attachment)
+    if verdict.state is State.LEAKED:
+        return Problem(code="CHECK-001", where=where, seen=verdict.proof, hint=hint)
+    loose = sweep.unplugged(host, attachment) if bridge else ""
+    if not loose:
+        return None
+    seen = f"host end {loose} is on no bridge"
+    return Problem(code="CHECK-001", where=where, seen=seen, expected=f"a port of {bridge}", hint=hint)
 
 
 def _words(attachment: Attachment) -> str:

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from weft.daemon import repairs
+from weft.desired.leaks import Cut
 from weft.model.errors import Problem
+from weft.model.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -15,27 +18,48 @@ _GRACE_SECONDS: Final = 5.0
 
 
 class CutPods:
-    """Attachments whose host end was deleted, by their keys."""
+    """Attachments whose host end was deleted, or taken off its bridge.
+
+    `problem` is the bridge that is gone while pods that were on it live; they are looked at until that has an end.
+    """
 
     def __init__(self) -> None:
-        self._keys: set[str] = set()
+        # By the attachments' keys, the bridges that they were taken off.
+        self._new: dict[str, str] = {}
+        self._without_bridge: dict[str, str] = {}
         self._event = asyncio.Event()
 
-    def add(self, key: str) -> None:
-        """Have it looked at."""
-        self._keys.add(key)
+    def add(self, key: str, bridge: str) -> None:
+        """Have it looked at. `bridge` is empty if the host end was deleted."""
+        self._new[key] = bridge
         self._event.set()
 
-    async def tell(self, look: Callable[[frozenset[str]], Awaitable[list[Problem]]]) -> None:
+    @property
+    def problem(self) -> Problem | None:
+        """The bridge that was deleted while pods were on it that live."""
+        for name, pods in sorted(Counter(self._without_bridge.values()).items()):
+            return Problem(
+                code=repairs.NODE_LINK_CODE,
+                where=f"link {name}",
+                seen=f"another program deleted it with {counted(pods, 'pod')} on it, which reach nothing now",
+                hint="Delete these pods: their successors get a network, and the first of them makes the bridge again",
+            )
+        return None
+
+    async def tell(self, look: Callable[[Mapping[str, str]], Awaitable[list[Cut]]]) -> None:
         """Log, for ever, what `look` finds of those that were cut."""
         while True:
             await self._event.wait()
             await asyncio.sleep(_GRACE_SECONDS)
-            keys, self._keys = frozenset(self._keys), set()
-            self._event.clear()
+            new, self._new = self._new, {}
             try:
-                problems = await look(keys)
+                cut = await look(self._without_bridge | new)
             except OSError as error:
                 log.warning("pods that lost their links cannot be looked at: %s", error)
-                continue
-            repairs.say_some(log.warning, [str(problem) for problem in problems])
+                cut = []
+            before, self._without_bridge = self.problem, {each.key: each.bridge for each in cut if each.bridge}
+            if self.problem and not before:
+                log.warning("%s", self.problem)
+            repairs.say_some(log.warning, [str(each.problem) for each in cut if each.key in new])
+            if not (self._new or self._without_bridge):
+                self._event.clear()

@@ -147,8 +147,8 @@ class Network:
                 self._node_link_is(key, name, thing)
             case Seen(key=key, thing=thing):
                 self._loop.seen(key, thing)
-            case PodCut(key=key):
-                self._cut_pods.add(key)
+            case PodCut(key=key, bridge=bridge):
+                self._cut_pods.add(key, bridge)
             case Lost():
                 self._loop.wake.everything()
             case UplinkChanged():
@@ -190,14 +190,14 @@ class Network:
         return None
 
     def _node_link_problem(self) -> Problem | None:
-        """What keeps a link down that pods of this node share."""
+        """What keeps a link down that pods of this node share, or which of them is gone."""
         for name in sorted(self.inputs.node_links):
             key = NodeLink(name=name).key
             if not self._loop.is_as_wanted(key):
                 seen = self._loop.tally.failing.get(key, "another program set it down")
                 hint = "Trying again; until then no pod on it reaches anything. Find who does: `ip monitor link`"
                 return Problem(code=NODE_LINK_CODE, where=f"link {name}", seen=seen, expected="up", hint=hint)
-        return None
+        return self._cut_pods.problem
 
     async def bring_up(self, look_again: Callable[[], Awaitable[None]]) -> None:
         """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back.

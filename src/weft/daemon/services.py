@@ -86,7 +86,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(cut_pods.tell(lambda keys: asyncio.to_thread(cut, node, keys)))
+        tasks.create_task(cut_pods.tell(lambda bridges: asyncio.to_thread(cut, node, bridges)))
         await serve(endpoint, node, run=run)
 
 

@@ -1,8 +1,9 @@
-"""When an attachment is leaked: on proof only (decisions.md §9). What follows from it is done elsewhere."""
+"""When an attachment is leaked, or cut off: on proof only (decisions.md §9). What follows from it is done elsewhere."""
 
 from collections.abc import Callable, Collection
 from enum import Enum
 
+from weft.model.errors import Problem
 from weft.model.value import Value
 
 
@@ -12,6 +13,17 @@ class State(Enum):
     ATTACHED = "attached"
     LEAKED = "leaked"
     UNKNOWN = "unknown"
+
+
+class Cut(Value):
+    """An attachment that was cut off on the host while its container lives, and what is to be said of it.
+
+    `key` is its own, as in its alias. `bridge` is the name of the bridge that it was on, if that is gone as a whole.
+    """
+
+    key: str
+    problem: Problem
+    bridge: str = ""
 
 
 class Trace(Value):

@@ -1,5 +1,6 @@
 """Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure."""
 
+import sys
 from struct import Struct
 from typing import Final, TypedDict, Unpack
 
@@ -112,6 +113,11 @@ def index_and_name(body: bytes) -> tuple[int, str]:
     """Read no more than this of RTM_NEWLINK or RTM_DELLINK. Raises `Malformed`."""
     _, _, index, _, _ = fixed(_IFINFOMSG, body)
     return index, c_string(find(body, IFLA_IFNAME, _IFINFOMSG.size) or b"")
+
+
+def master(body: bytes) -> int:
+    """Read the index of a link's master alone, 0 if it has none. Raises `Malformed`."""
+    return int.from_bytes(find(body, IFLA_MASTER, _IFINFOMSG.size) or b"", sys.byteorder)
 
 
 def list_links() -> tuple[int, bytes]:

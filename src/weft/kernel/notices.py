@@ -58,12 +58,13 @@ class AddressMoved(Value, kw_only=False):
 
 
 class PodCut(Value, kw_only=False):
-    """The host's end of a pod's links was deleted, and not by DEL, which gives it another alias first.
+    """The host's end of a pod's links was deleted, or is no port any more of what `bridge` names.
 
-    `key` is the attachment's, as in its alias.
+    Not by DEL, which gives it another alias first. `key` is the attachment's, as in its alias.
     """
 
     key: str
+    bridge: str = ""
 
 
 class Resync(Value, kw_only=False):
@@ -120,7 +121,10 @@ class Reader:
             return
         index, name = link.index_and_name(message.body)
         if not self._concerns(index, name, message.body):
+            bridge = self._bridge_left(index, message.body) if _POD in message.body else ""
             self._links[index], self._names[index] = message.body, name
+            if bridge:
+                yield PodCut(_pod_key(message.body), bridge)
             return
         before = self._link(index)
         now = link.parse_link(message.body)
@@ -145,7 +149,7 @@ class Reader:
         self._links.pop(index, None)
         self._names.pop(index, None)
         if _POD in message.body:
-            yield PodCut(link.parse_link(message.body).alias.removeprefix(POD_ALIAS))
+            yield PodCut(_pod_key(message.body))
         if not concerns:
             return
         gone = link.parse_link(message.body)
@@ -218,6 +222,13 @@ class Reader:
             or (isinstance(before, LinkInfo) and codec.decode_node_link(before) is not None)
         )
 
+    def _bridge_left(self, index: int, body: bytes) -> str:
+        """Return the name of the bridge whose port a link was until this message; empty if it was none, or still is."""
+        before = self._links.get(index)
+        if before is None or link.master(body):
+            return ""
+        return self._names.get(before.master if isinstance(before, LinkInfo) else link.master(before), "")
+
     def _link(self, index: int) -> LinkInfo | None:
         known = self._links.get(index)
         if isinstance(known, bytes):
@@ -247,6 +258,10 @@ def _node_links(links: Iterable[LinkInfo]) -> Objects:
 def _changes(before: Objects, after: Objects) -> list[Notice]:
     gone = [Seen(key, None) for key in before if key not in after]
     return [*gone, *(Seen(key, thing) for key, thing in after.items() if before.get(key) != thing)]
+
+
+def _pod_key(body: bytes) -> str:
+    return link.parse_link(body).alias.removeprefix(POD_ALIAS)
 
 
 def _of_a_port(message: Reply) -> bool:
