@@ -249,6 +249,21 @@ async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefi
         )
 
 
+async def test_a_key_with_more_in_it_than_is_ever_received_is_not_ours(own_server, make_store, prefix):
+    own_server.stop()
+    own_server.start("--max-request-bytes", str(16 << 20))
+    store = make_store(own_server.url, timing=replace(QUICK, call=10, pong=10))
+    own = await store.acquire(netconf(), attrs())
+    async with keeping(store, own) as events:
+        await soon(anext(events))
+        own_server.fill([(f"{prefix}/subnets/{own.lease.id}", "x" * (5 << 20))])
+        event = await soon(anext(events))
+        assert isinstance(event, TakenOver)
+        assert "nobody that can be read" in event.reason
+    again = await store.acquire(netconf(), attrs())
+    assert again.lease.id != own.lease.id, "it is somebody's, so it is not free"
+
+
 async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypatch):
     """Neither a longer one nor one behind it: of a cluster's changes, a node looks at those of its own key alone."""
     store = make_store(server.url, timing=replace(QUICK, call=10, pong=10))

@@ -224,6 +224,48 @@ async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_
     assert sum(len(entry.id) + len(entry.reason) for entry in listing.malformed) < 20_000
 
 
+async def test_values_that_are_never_received_cost_only_themselves(own_server, make_store, prefix):
+    """An etcd that takes requests of any size has values that no answer of ours has room for, first and last of all."""
+    own_server.stop()
+    own_server.start("--max-request-bytes", str(16 << 20))
+    huge = "x" * (5 << 20)
+    small = [f"10.3.{number}.0-24" for number in range(1, 60)]
+    own_server.fill((f"{prefix}/subnets/{name}", value("1.1.1.1")) for name in small)
+    for name in ("!", "10.3.20.0-24", "10.3.21.0-24", "~"):
+        own_server.fill([(f"{prefix}/subnets/{name}", huge)])
+    store = make_store(own_server.url, timing=Timing())
+    async with watching(store) as events:
+        listed = await soon(anext(events))
+        assert [entry.id for entry in listed.malformed] == ["!", "10.3.20.0-24", "10.3.21.0-24", "~"]
+        assert "lease 10.3.20.0-24: the value has more than 4194304 bytes" in listed.malformed[1].reason
+        assert {lease.id for lease in listed.leases} == {*small} - {"10.3.20.0-24", "10.3.21.0-24"}
+        own_server.fill([(f"{prefix}/subnets/10.3.30.0-24", huge)])
+        again = (await until(events, is_listed))[-1]
+        assert {lease.id for lease in listed.leases} - {lease.id for lease in again.leases} == {"10.3.30.0-24"}
+        own_server.put(f"{prefix}/subnets/10.3.60.0-24", value("1.1.1.2"))
+        await until(events, puts("10.3.60.0-24"))
+
+
+async def test_a_key_that_takes_the_place_of_a_value_that_is_never_received_is_not_taken_for_it(
+    own_server, make_store, prefix
+):
+    own_server.stop()
+    own_server.start("--max-request-bytes", str(16 << 20))
+    own_server.fill([(f"{prefix}/subnets/10.3.1.0-24", "x" * (5 << 20))])
+    store = make_store(own_server.url, timing=Timing())
+    ask = store._client.call
+
+    async def late(method, request, **options):
+        if request.keys_only:
+            own_server.put(f"{prefix}/subnets/10.3.0.0-24", value("1.1.1.1"))  # sorts before it
+        return await ask(method, request, **options)
+
+    store._client.call = late
+    listing = await store.list()
+    assert [lease.id for lease in listing.leases] == ["10.3.0.0-24"]
+    assert [entry.id for entry in listing.malformed] == ["10.3.1.0-24"]
+
+
 # --- what happens in trouble
 
 

@@ -118,10 +118,15 @@ def decode_lease(lease_id: str, value: bytes, created: int) -> Lease:
     return Lease(id=lease_id, v4=v4, v6=v6, attrs=decode_attrs(value, lease_id), created=created)
 
 
+def too_long(where: str, size: str) -> PeerError:
+    """What is said of a value that no lease can need."""
+    return _unusable(where, f"the value has {size}", f"a lease, in {_LONGEST_VALUE} bytes at most")
+
+
 def _fields(value: bytes, where: str) -> dict[str, Any]:
     """The value's fields under their proper names."""
     if len(value) > _LONGEST_VALUE:
-        raise _unusable(where, f"the value has {len(value)} bytes", f"a lease, in {_LONGEST_VALUE} bytes at most")
+        raise too_long(where, f"{len(value)} bytes")
     if value.count(b"[") + value.count(b"{") > _MOST_NESTED:
         raise _unusable(where, "the value is not a lease: it is nested too deeply", "backend data of an object or two")
     try:

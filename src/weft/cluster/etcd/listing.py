@@ -6,13 +6,14 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cluster.etcd.client import Client, CompactedError
+from weft.cluster.etcd.link import LARGEST
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
 from weft.cluster.etcd.values import Entry, Listing
 from weft.model.cluster import Malformed, Mark
 from weft.model.errors import PeerError
 from weft.model.net import Net
-from weft.wire.etcd import decode_lease, parse_id, short_id
+from weft.wire.etcd import decode_lease, parse_id, short_id, too_long
 
 # A page is decoded at a stretch, so its size bounds how long the event loop waits: about 5 ms.
 PAGE: Final = 500
@@ -51,19 +52,26 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
         try:
             reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
         except TooLargeError:
-            if limit == 1:
-                raise
-            limit = max(1, limit // _SMALLER)
-            continue
-        mark = mark or mark_of(reply.header)
-        decode(reply.kvs, len(prefix), entries, malformed)
+            if limit > 1:
+                limit = max(1, limit // _SMALLER)
+                continue
+            # One value alone is too large: etcd takes such when it is told to. Its key can still be listed.
+            request.keys_only = True
+            reply = await client.call(lambda link: link.kv.Range, request)
+            if mark is None:  # another key may be the first by now: look at this revision
+                mark = mark_of(reply.header)
+                continue
+            malformed += (_too_large(kv, len(prefix)) for kv in reply.kvs)
+        else:
+            mark = mark or mark_of(reply.header)
+            decode(reply.kvs, len(prefix), entries, malformed)
+            limit = max(1, min(PAGE, _PAGE_BYTES * len(reply.kvs) // reply.ByteSize()))
         await asyncio.sleep(0)
         if not reply.more:
             return Listing(
                 mark=mark, entries=tuple(entries), malformed=tuple(malformed), blocked=tuple(_blocked(malformed))
             )
         start = reply.kvs[-1].key + b"\0"
-        limit = max(1, min(PAGE, _PAGE_BYTES * len(reply.kvs) // reply.ByteSize()))
 
 
 def decode(kvs: Iterable[KeyValue], skip: int, entries: list[Entry], malformed: list[Malformed]) -> None:
@@ -83,6 +91,11 @@ def entry_of(kv: KeyValue, skip: int) -> Entry | Malformed:
         return Entry(decode_lease(name, kv.value, kv.create_revision), kv.lease, kv.mod_revision)
     except PeerError as error:
         return Malformed(id=name, reason=str(error))
+
+
+def _too_large(kv: KeyValue, skip: int) -> Malformed:
+    name = id_of(kv, skip)
+    return Malformed(id=name, reason=str(too_long(name, f"more than {LARGEST} bytes")))
 
 
 def id_of(kv: KeyValue, skip: int) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.judge import is_bare, overlaps, present, unchanged, who
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
+from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import (
     Compare,
     DeleteRangeRequest,
@@ -147,9 +148,16 @@ class OwnKey:
         return await self.publish(own, self._attrs)
 
     async def read(self, own: OwnLease) -> tuple[KeyValue | None, Mark]:
-        """The own key as it is now, None when it is gone, and when that was."""
+        """The own key as it is now, None when it is gone, and when that was.
+
+        Without its value if that is too large to be received: then it is not ours.
+        """
         request = RangeRequest(key=self.key(own.lease.id))
-        reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+        try:
+            reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+        except TooLargeError:
+            request.keys_only = True
+            reply = await self._client.call(lambda link: link.kv.Range, request)
         return (reply.kvs[0] if reply.kvs else None), mark_of(reply.header)
 
     async def renew(self, etcd_lease: int) -> int:
