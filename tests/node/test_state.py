@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.hungdisk import hung
 from tests.support.spoiling import WAYS, spoil
 from tests.support.traffic import reaches
 from tests.support.weftd import Cluster, Daemon, eventually
@@ -109,6 +110,23 @@ def test_a_disk_that_became_read_only_costs_no_start(cluster: Cluster):
 def modes(directory: Path) -> dict[str, int]:
     found = {".": directory, **{str(path.relative_to(directory)): path for path in directory.rglob("*")}}
     return {name: stat.S_IMODE(path.lstat().st_mode) for name, path in found.items()}
+
+
+@pytest.mark.parametrize("what", ["cluster.jsonl", "subnet.env"])
+def test_a_disk_that_hangs_holds_up_neither_the_network_nor_a_stop(cluster: Cluster, what):
+    cluster.configure()
+    node = cluster.node(1).start()
+    with hung(node.subnet_file.parent if what == "subnet.env" else instance_files(node)[0].parent) as hangs:
+        if what == "subnet.env":
+            node.subnet_file.unlink()
+        cluster.peer(50)
+        assert hangs(20), "the file is written"
+        cluster.peer(51)
+        node.sees("ip route", "10.5.51.0/24")
+        node.ip("route del 10.5.50.0/24")
+        node.sees("ip route", "10.5.50.0/24")
+        assert node.stop() == 0
+    assert ("STATE-002" in node.log) is (what == "cluster.jsonl"), "what was seen last is lost"
 
 
 def test_nothing_that_a_daemon_without_umask_makes_is_open_to_others(cluster: Cluster):

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from weft.daemon.beside import beside
 from weft.kernel import statefiles
 from weft.model.errors import Problem
 
@@ -58,7 +59,7 @@ class Latest:
 
     async def write(self) -> None:
         """Write it beside the event loop, to which encoding and fsync are long. Raises `OSError`."""
-        await asyncio.to_thread(self.write_now)
+        await beside(self.write_now)
 
     def write_now(self) -> None:
         """Write it before this returns. Raises `OSError`."""
@@ -69,12 +70,6 @@ class Latest:
         """Write it if that is possible; tells whether it was. Why not is said once (STATE-002), and when it works."""
         with self._saying():
             await self.write()
-        return not self._problem
-
-    def attempt_now(self) -> bool:
-        """Do what `attempt` does before this returns."""
-        with self._saying():
-            self.write_now()
         return not self._problem
 
     async def keep_trying(self) -> None:

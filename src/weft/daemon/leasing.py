@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 # The picture of the cluster is written this long after a change, so that a burst is one write.
 _SAVE_SECONDS: Final = 5.0
+_LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 
 
 class Leasing:
@@ -164,7 +165,10 @@ class Leasing:
         self._changed.set()
 
     async def remember(self) -> None:
-        """Write to disk what is to be remembered, some seconds after it changed; at once when cancelled."""
+        """Write to disk what is to be remembered, some seconds after it changed; at once when cancelled.
+
+        That ends in time on a disk that hangs, too: then what was seen last is lost.
+        """
         self._changed.set()  # a fault may have kept an earlier run of this from writing
         try:
             while True:
@@ -175,7 +179,15 @@ class Leasing:
         finally:
             if self._changed.is_set():
                 self._gather()
-            self._file.attempt_now()  # whether or not a write was under way: it may not have begun
+            last = asyncio.create_task(self._file.attempt())  # one that was under way may not have begun
+            # Not by asyncio.timeout: in a task that is cancelled already, Python 3.11's gives no TimeoutError.
+            await asyncio.wait((last,), timeout=_LAST_SECONDS)
+            if last.done():
+                last.result()
+            else:
+                last.cancel()
+                why = f"the disk has not taken it in {_LAST_SECONDS:g} s; a restart does not know what was seen last"
+                log.warning("STATE-002 %s: %s", self._file.path, why)
 
     async def _took(self, own: OwnLease) -> None:
         self.own, self.confirmed = own, True

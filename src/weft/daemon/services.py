@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
+from weft.daemon.beside import beside
 from weft.daemon.cutpods import CutPods
 from weft.daemon.supervise import Supervisor
 from weft.model.errors import Problem, Unavailable
@@ -86,7 +87,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(cut_pods.tell(lambda bridges: asyncio.to_thread(cut, node, bridges)))
+        tasks.create_task(cut_pods.tell(lambda bridges: beside(lambda: cut(node, bridges))))
         await serve(endpoint, node, run=run)
 
 

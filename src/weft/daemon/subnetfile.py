@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from weft.daemon.beside import beside
 from weft.daemon.files import write_atomically
 from weft.model.errors import Problem
 from weft.plan.fuse import Fuse
@@ -50,7 +51,7 @@ class SubnetFile:
         """Write it as it is to be by then, trying again until that works: without it no pod can start."""
         while True:
             try:
-                await asyncio.to_thread(self._write)
+                await beside(self._write)
             except OSError as error:
                 problem = _unwritable(self._path, error)
                 if self.problem != problem:
@@ -71,7 +72,7 @@ class SubnetFile:
                 self._changed.clear()
                 await self.write()
                 continue
-            done = await asyncio.to_thread(self._done_by_others)
+            done = await beside(self._done_by_others)
             if not done:
                 self.problem = None
             elif not self._fuse.wait(_KEY, self._clock()):
