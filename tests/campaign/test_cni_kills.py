@@ -4,136 +4,29 @@ Who dies is the daemon, the plugin in its own process, or the client while the d
 another one each time; set WEFT_SEED to repeat a run.
 """
 
-import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from ipaddress import ip_interface
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cnikills import CLIENT, DAEMON, LOCAL, POINTS, VICTIMS, Point
-from tests.support.cninode import SECONDS, Node, finish
+from tests.support.cnikills import ALONE, BEGINS, BEGUN, CLIENT, DAEMON, LOCAL, POINTS, VICTIMS, Point, noted
+from tests.support.cninode import SECONDS, Said, finish
+from tests.support.cnisite import SOON, Site
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install import install
 
-PODS = 5
-SOON = 5
-LOST, ALONE = "begun, and lost with the daemon", "not begun, and done without it"
-Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
-ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
-
-
-class Site(Node):
-    """A node with pods that come and go, and what a runtime knows of them."""
-
-    def __init__(self, directory: Path, bin_dir: Path) -> None:
-        super().__init__(directory, bin_dir)
-        self.free = {f"pod{number}": Netns() for number in range(PODS)}
-        self.live: dict[str, tuple[Netns, str]] = {}
-        self.said = ""
-        (directory / "subnet.env").write_text(ENV)
-
-    def close(self) -> None:
-        super().close()
-        for netns in (*self.free.values(), *(netns for netns, _ in self.live.values())):
-            netns.close()
-
-    def call(
-        self, command: str, pod: str, path: str, *, bridge: str = "cni0", meanwhile: Meanwhile | None = None
-    ) -> Any:
-        """Run the conflist: the result of ADD, True for DEL; None if it failed. `meanwhile` gets flannel's process."""
-        result: Any = None
-        for plugin in ("flannel", "portmap") if command == "ADD" else ("portmap", "flannel"):
-            config: dict[str, Any] = {"cniVersion": "1.0.0", "name": "cbr0"}
-            if command == "ADD" and result is not None:
-                config["prevResult"] = result
-            if plugin == "flannel":
-                config |= self.flannel(bridge)
-            child = self.start(command, plugin, config, pod=pod, path=path)
-            if plugin == "flannel" and meanwhile is not None:
-                meanwhile(child)
-            said = finish(child)
-            self.said = said.text
-            if said.exit != 0:
-                return None
-            result = said.json if command == "ADD" else True
-        return result
-
-    def flannel(self, bridge: str = "cni0") -> dict[str, Any]:
-        """The network's first plugin."""
-        return {
-            "cniVersion": "1.0.0",
-            "name": "cbr0",
-            "subnetFile": str(self.directory / "subnet.env"),
-            "dataDir": str(self.directory / "flannel"),
-            "ipam": {"dataDir": str(self.directory / "networks")},
-            "delegate": {"bridge": bridge, "isDefaultGateway": True, "hairpinMode": True},
-        }
-
-    def attach(self, pod: str) -> None:
-        """ADD as it should be."""
-        result = self.call("ADD", pod, self.free[pod].path)
-        assert result, self.said
-        self.attached(pod, result)
-
-    def attached(self, pod: str, result: Any) -> None:
-        """Note what a runtime knows after an ADD that succeeded."""
-        address = str(ip_interface(result["ips"][0]["address"]).ip)
-        assert address not in {ip for _, ip in self.live.values()}, f"{address} given twice"
-        self.live[pod] = self.free.pop(pod), address
-
-    def detach(self, pod: str) -> None:
-        """DEL as it should be."""
-        assert self.call("DEL", pod, self.live[pod][0].path), self.said
-        self.free[pod] = self.live.pop(pod)[0]
-
-    def renew(self, pod: str) -> None:
-        """Have a pod's namespace go, and another one come in its place."""
-        self.free[pod].close()
-        self.free[pod] = Netns()
-
-    def check(self) -> None:
-        """Everything that is there belongs to a live attachment, and everything of those is there."""
-        pods = sorted(self.live)
-        addresses = {ip: f"{pod}\r\neth0".encode() for pod, (_, ip) in self.live.items()}
-        reserved = {path.name: path.read_bytes() for path in (self.directory / "networks" / "cbr0").glob("10.*")}
-        assert reserved == addresses
-        assert sorted(path.name for path in (self.directory / "flannel").glob("pod*")) == pods
-        state = self.directory / "state" / "cni"
-        records = [json.loads(path.read_text()) for path in state.glob("attachments/*.json")]
-        assert sorted(record["container"] for record in records) == pods
-        assert len(list(state.glob("flannel/*.json"))) == len(pods)
-        for pod, (netns, ip) in self.live.items():
-            link = netns.rtnl.link("eth0")
-            assert link is not None, pod
-            assert ip in {str(address.ip) for address in netns.rtnl.addresses(link.index)}
-        # Besides them nothing: no end of a pair on the host, no link in a pod that is detached.
-        names = sorted(record["veth"] for record in records)
-        assert sorted(link.name for link in self.host.rtnl.links() if link.kind == "veth") == names
-        for netns in self.free.values():
-            assert [link.name for link in netns.rtnl.links()] == ["lo"]
-
-    def check_soon(self) -> None:
-        """As `check`, but what is done after the answer gets its time."""
-        end = time.monotonic() + SOON
-        while True:
-            try:
-                self.check()
-            except AssertionError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
+LOST_ONES, LONE_ONES = "begun, and lost with the daemon", "not begun, and done without it"
 
 
 class Runtime:
@@ -165,7 +58,8 @@ class Runtime:
         site.serve()
         site.check_soon()
         if site.live:
-            assert site.host.run(f"ping -c1 -W2 {site.live[self.chance.choice(sorted(site.live))][1]}")
+            pod = self.chance.choice(sorted(site.live))
+            assert site.answers(pod), f"{pod} cannot be reached"
 
     def _choose(self, command: str) -> str:
         site = self.site
@@ -254,33 +148,68 @@ def campaign(site: Site, rounds: int) -> None:
     assert not never, f"never hit: {never}"
 
 
-def storm(site: Site, command: str, paths: dict[str, str], chance: random.Random, hits: Counter[str]) -> dict[str, Any]:
-    """Have the daemon killed while so many pods come or go at once; what each was told, None if it failed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What became of the requests of many pods: what their clients said, and what was noted where the work is done.
 
-    A request fails only once the daemon has begun it, and is then told what to do. All others are done without it.
+    `begins` are those whose clients the daemon was about to tell that it begins, `begun` those that it had told, and
+    `alone` those that were done without it.
     """
+
+    command: str
+    said: dict[str, Said]
+    begins: set[str]
+    begun: set[str]
+    alone: set[str]
+
+    @property
+    def lost(self) -> set[str]:
+        """The pods whose request failed."""
+        return {pod for pod, said in self.said.items() if said.exit != 0}
+
+    def violations(self) -> list[str]:
+        """A request fails only once the daemon has begun it, and is told what to do; others are done without it."""
+        then = "call DEL, which removes" if self.command == "ADD" else "call it again"
+        words = f"the connection to weftd was lost in the middle of {self.command}"
+        found = [f"{pod}: begun by the daemon, and done without it too" for pod in sorted(self.begun & self.alone)]
+        for pod, said in self.said.items():
+            if pod not in self.lost:
+                found += [f"{pod}: done by nothing"] * (pod not in self.begun | self.alone)
+                continue
+            if not said.json or said.json.get("code") != 11 or words not in said.text or then not in said.text:
+                found.append(f"{pod}: not told what to do: {said.text}")
+            if pod not in self.begins:
+                found.append(f"{pod}: failed, and was not begun")
+        return found
+
+
+def storm(site: Site, command: str, paths: dict[str, str], *, dies_after: float | None) -> Account:
+    """Have many pods come or go at once, and the daemon killed some seconds after the last was started."""
     site.serve()
-    here = site.directory / "here"
-    here.write_text("")
+    (site.directory / "begun").unlink(missing_ok=True)
     with ThreadPoolExecutor(1) as killer:
         config = site.flannel()
         # Until all have been started, and a little more.
-        dies = killer.submit(lambda delay: (time.sleep(delay), site.end(9)), chance.uniform(0, 0.05))
+        if dies_after is not None:
+            dies = killer.submit(lambda: (time.sleep(dies_after), site.end(9)))
         children = {pod: site.start(command, "flannel", config, pod=pod, path=path) for pod, path in paths.items()}
-        told = {pod: finish(child) for pod, child in children.items()}
-        dies.result()
-    then = "call DEL, which removes" if command == "ADD" else "call it again"
-    for said in told.values():
-        if said.exit != 0:
-            assert said.json["code"] == 11, said.text
-            assert f"the connection to weftd was lost in the middle of {command}" in said.json["msg"], said.text
-            assert then in said.json["msg"]
-    lost = sum(said.exit != 0 for said in told.values())
-    alone = len(here.read_text().split())
-    hits[f"{command}: {LOST}"] += lost
-    hits[f"{command}: {ALONE}"] += alone
-    hits[f"{command}: done by the daemon"] += len(told) - lost - alone
-    return {pod: None if said.exit != 0 else said.json or True for pod, said in told.items()}
+        said = {pod: finish(child) for pod, child in children.items()}
+        if dies_after is not None:
+            dies.result()
+    begins, begun, alone = (noted(site.directory, what, command) for what in (BEGINS, BEGUN, ALONE))
+    return Account(command=command, said=said, begins=begins, begun=begun, alone=alone)
+
+
+def survived(
+    site: Site, command: str, paths: dict[str, str], chance: random.Random, hits: Counter[str]
+) -> dict[str, Any]:
+    """Have a storm; what each pod was told, None if its request failed."""
+    account = storm(site, command, paths, dies_after=chance.uniform(0, 0.05))
+    assert not account.violations()
+    hits[f"{command}: {LOST_ONES}"] += len(account.lost)
+    hits[f"{command}: {LONE_ONES}"] += len(account.alone)
+    hits[f"{command}: done by the daemon"] += len(account.begun - account.lost)
+    return {pod: None if pod in account.lost else said.json or True for pod, said in account.said.items()}
 
 
 def storms(site: Site, rounds: int) -> None:
@@ -288,20 +217,22 @@ def storms(site: Site, rounds: int) -> None:
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")
     chance = random.Random(seed)
-    wrapper = site.directory / "python"
-    wrapper.write_text(wrapper.read_text().replace("\n", f"\necho here >>{site.directory}/here\n", 1))
     hits: Counter[str] = Counter()
     for number in range(10 * rounds):
-        if number >= rounds and all(hits[f"{command}: {what}"] for command in ("ADD", "DEL") for what in (LOST, ALONE)):
+        if number >= rounds and all(
+            hits[f"{command}: {what}"] for command in ("ADD", "DEL") for what in (LOST_ONES, LONE_ONES)
+        ):
             break
-        for pod, result in storm(site, "ADD", {pod: one.path for pod, one in site.free.items()}, chance, hits).items():
+        for pod, result in survived(
+            site, "ADD", {pod: one.path for pod, one in site.free.items()}, chance, hits
+        ).items():
             if result:
                 site.attached(pod, result)
             else:
                 site.serve()
                 assert site.call("DEL", pod, site.free[pod].path), site.said
         site.check_soon()
-        for pod, result in storm(
+        for pod, result in survived(
             site, "DEL", {pod: one.path for pod, (one, _) in site.live.items()}, chance, hits
         ).items():
             if not result:
@@ -312,7 +243,10 @@ def storms(site: Site, rounds: int) -> None:
         site.check_soon()
     print("".join(f"{count:5} {name}\n" for name, count in sorted(hits.items())))
     never = [
-        f"{command}: {what}" for command in ("ADD", "DEL") for what in (LOST, ALONE) if not hits[f"{command}: {what}"]
+        f"{command}: {what}"
+        for command in ("ADD", "DEL")
+        for what in (LOST_ONES, LONE_ONES)
+        if not hits[f"{command}: {what}"]
     ]
     assert not never, f"never hit: {never}"
 
@@ -342,3 +276,109 @@ def test_a_hundred_daemons_killed_while_pods_come_and_go(site: Site):
 @pytest.mark.timeout(3600)
 def test_three_hundred_kills(site: Site):
     campaign(site, 300)
+
+
+# --- each checker catches what it is for
+
+
+def _one(site: Site, pattern: str) -> Path:
+    return next(site.directory.glob(pattern))
+
+
+def _record_of_another(site: Site) -> None:
+    path = _one(site, "state/cni/attachments/*.json")
+    path.with_name(f"{'0' * 32}.json").write_text(path.read_text().replace("pod0", "pod2").replace("pod1", "pod2"))
+
+
+def _holder_of_another(site: Site) -> None:
+    path = _one(site, "state/cni/flannel/*.json")
+    path.with_name(f"{'0' * 32}.json").write_text(path.read_text().replace("pod0", "pod2").replace("pod1", "pod2"))
+
+
+# Of two live pods, pod0 and pod1, and pod2, which was detached.
+PLANTS: tuple[tuple[str, Callable[[Site], Any]], ...] = (
+    (": left", lambda site: (site.directory / "networks/cbr0/10.244.7.9").write_bytes(b"pod2\r\neth0")),
+    (": b'pod2", lambda site: _one(site, "networks/cbr0/10.244.7.2").write_bytes(b"pod2\r\neth0")),
+    ("reservation 10.244.7.2: lost", lambda site: _one(site, "networks/cbr0/10.244.7.2").unlink()),
+    ("configuration pod2: left", lambda site: (site.directory / "flannel/pod2").write_text("{}")),
+    ("configuration pod0: lost", lambda site: (site.directory / "flannel/pod0").unlink()),
+    ("record pod2: left", _record_of_another),
+    ("holder pod2: left", _holder_of_another),
+    ("host end veth0: left", lambda site: site.host.run("ip link add veth0 type veth peer name veth1")),
+    ("link weft0 of pod2: left", lambda site: site.free["pod2"].run("ip link add weft0 type bridge")),
+    ("address of pod1: lost", lambda site: site.live["pod1"][0].run("ip addr flush dev eth0")),
+    ("host end veth", lambda site: site.live["pod0"][0].run("ip link del eth0")),
+    ("address of pod0: lost", lambda _: None),  # with its link
+    ("record pod1: lost", lambda site: [path.unlink() for path in site.directory.glob("state/cni/attachments/*.json")]),
+    ("holder pod1: lost", lambda site: [path.unlink() for path in site.directory.glob("state/cni/flannel/*.json")]),
+)
+
+
+def test_what_is_lost_or_left_is_seen(site: Site):
+    for pod in ("pod0", "pod1", "pod2"):
+        site.attach(pod)
+    site.detach("pod2")
+    site.check_soon()
+    assert site.answers("pod0")
+    site.live["pod0"][0].run("ip link set eth0 down")
+    assert not site.answers("pod0")
+    site.live["pod0"][0].run("ip link set eth0 up")
+    for says, plant in PLANTS:
+        plant(site)
+        assert any(says in line for line in site.violations()), says
+    with pytest.raises(AssertionError, match="given twice"):
+        site.attached("pod2", {"ips": [{"address": f"{site.live['pod0'][1]}/26"}]})
+
+
+def test_points_that_are_never_reached_are_seen(site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(globals(), "POINTS", (Point(command="ADD", name="nowhere", at="nothing"),))
+    with pytest.raises(AssertionError, match=r"never hit: .*nowhere"):
+        campaign(site, 1)
+
+
+def replaced(site: Site, plugin: str, script: str) -> None:
+    """Have a script in place of a plugin, with its `$input`; the plugin itself is moved into a directory `real`."""
+    path = site.bin_dir / plugin
+    (site.bin_dir / "real").mkdir(exist_ok=True)
+    if not (site.bin_dir / "real" / plugin).exists():
+        shutil.move(path, site.bin_dir / "real" / plugin)
+    path.write_text(f"#!/bin/sh\ninput=$(cat)\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_del_that_fails_or_does_nothing_is_seen(site: Site):
+    for pod in ("pod0", "pod1"):
+        site.attach(pod)
+    replaced(site, "flannel", "exit 0")
+    site.detach("pod0")
+    with pytest.raises(AssertionError, match=r"reservation .*: left"):
+        site.check_soon()
+    replaced(site, "flannel", "echo refused >&2; exit 1")
+    with pytest.raises(AssertionError, match="refused"):
+        Runtime(site, random.Random(1))._after_del("pod1", None)
+    del site.live["pod1"]
+
+
+UNTRUE = "the connection to weftd was lost in the middle of ADD: call DEL, which removes"
+LIES = (
+    ("not told what to do", """echo '{"code": 7, "msg": "no"}'; exit 1"""),
+    ("failed, and was not begun", f"""echo '{{"code": 11, "msg": "{UNTRUE}"}}'; exit 1"""),
+    ("done by nothing", "echo '{}'"),
+    (
+        "begun by the daemon, and done without it too",
+        'echo "$input" | {bin}/real/flannel; echo "$input" | {python} -I -m weft.cni flannel >&2',
+    ),
+)
+
+
+@pytest.mark.parametrize("says, script", LIES, ids=[says for says, _ in LIES])
+def test_a_client_that_does_not_do_as_it_says_is_seen(site: Site, says: str, script: str):
+    """The daemon and the plugins note themselves what they do: no client is believed."""
+    paths = {"pod0": site.free["pod0"].path}
+    assert storm(site, "ADD", paths, dies_after=None).violations() == []
+    assert storm(site, "DEL", paths, dies_after=None).violations() == []
+    replaced(
+        site, "flannel", script.replace("{bin}", str(site.bin_dir)).replace("{python}", f"{site.directory}/python")
+    )
+    [found] = storm(site, "ADD", paths, dies_after=None).violations()[:1]
+    assert found == f"pod0: {says}" or found.startswith(f"pod0: {says}: ")

@@ -6,7 +6,8 @@ Product code knows nothing of this. As a program:
     python -m tests.support.cnikills local DIRECTORY PLUGIN    one call, as `python -m weft.cni PLUGIN`
 
 DIRECTORY/trap names a point and who dies there; it is sprung once, which DIRECTORY/sprung says. With a number of
-seconds in DIRECTORY/sweep the daemon sweeps for leaks that often, else never.
+seconds in DIRECTORY/sweep the daemon sweeps for leaks that often, else never. In DIRECTORY/begun the daemon notes which
+requests it begins, before and after it has told their clients so (`Begun`).
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from weft.kernel.nfnetlink import NfSocket
 
 DAEMON, LOCAL, CLIENT = "daemon", "local", "client"
 VICTIMS: Final = (DAEMON, LOCAL, CLIENT)
+# Notes about a request: its client is about to be told that it begins, has been told, does it without the daemon.
+BEGINS, BEGUN, ALONE = "begins", "begun", "alone"
 Arguments = tuple[Any, ...]
 
 
@@ -215,6 +218,19 @@ def watched_run(trap: Trap, run: Callable[[Request, Host], Done]) -> Callable[[R
     return watched
 
 
+def note(directory: Path, what: str, env: Mapping[str, str]) -> None:
+    """Write down what has become of a request, in one piece."""
+    with (directory / "begun").open("a") as notes:
+        notes.write(f"{what} {env.get('CNI_COMMAND')} {env.get('CNI_CONTAINERID')}\n")
+
+
+def noted(directory: Path, what: str, command: str) -> set[str]:
+    """Return the containers whose request is noted so."""
+    path = directory / "begun"
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return {pod for *head, pod in lines if head == [what, command]}
+
+
 async def daemon(directory: Path, trap: Trap) -> None:
     """Serve as weftd does."""
     from weft.cni.endpoint import Endpoint
@@ -223,10 +239,19 @@ async def daemon(directory: Path, trap: Trap) -> None:
     from weft.cni.sweeper import Sweeper
 
     serve_one, reply, delete = session.Session.serve, session.Session._reply, retire.Retirement._delete
+    begin = session.Session._begin
 
     def watched_serve(self: session.Session) -> None:
         with trap.serving(self._connection):
             serve_one(self)
+
+    def watched_begin(self: session.Session) -> bool:
+        """Whatever dies in between: a request that its client takes for begun is noted as BEGINS at the least."""
+        note(directory, BEGINS, self.request.env)
+        begun = begin(self)
+        if begun:
+            note(directory, BEGUN, self.request.env)
+        return begun
 
     def watched_reply(self: session.Session, done: Done) -> bool:
         sent = reply(self, done)
@@ -239,6 +264,7 @@ async def daemon(directory: Path, trap: Trap) -> None:
         delete(self, group)
 
     session.Session.serve = watched_serve  # type: ignore[method-assign]
+    session.Session._begin = watched_begin  # type: ignore[method-assign]
     session.Session._reply = watched_reply  # type: ignore[method-assign]
     retire.Retirement._delete = watched_delete  # type: ignore[method-assign]
     retirement = retire.Retirement()
@@ -254,7 +280,7 @@ async def daemon(directory: Path, trap: Trap) -> None:
     retirement.close()
 
 
-def in_process(trap: Trap, plugin: str) -> int:
+def in_process(directory: Path, trap: Trap, plugin: str) -> int:
     """Do what the client becomes when no daemon answers."""
     from weft.cni.__main__ import main
 
@@ -267,6 +293,7 @@ def in_process(trap: Trap, plugin: str) -> int:
 
     plugins.run = watched_run(trap, plugins.run)
     afterwards.leave = watched_leave
+    note(directory, ALONE, os.environ)
     status = main(plugin)
     if plugin == "flannel":
         trap.reached(os.environ["CNI_COMMAND"], "result sent")
@@ -278,4 +305,4 @@ if __name__ == "__main__":
     if sys.argv[1] == DAEMON:
         asyncio.run(daemon(here, Trap(here)))
     else:
-        sys.exit(in_process(Trap(here), sys.argv[3]))
+        sys.exit(in_process(here, Trap(here), sys.argv[3]))
