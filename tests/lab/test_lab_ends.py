@@ -1,5 +1,6 @@
 """However a lab ends, nothing of it stays; and the machine's own network never changes."""
 
+import asyncio
 import json
 import os
 import re
@@ -8,11 +9,14 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.lab import WEFT, lab, new_name, weft, write_file
+from weft.lab import node
 from weft.lab.places import Place
+from weft.model.errors import Unavailable
 
 PLACES = Path("/run/weft-lab")
 # What the kernel counts by itself, in the machine's own namespace as in any other.
@@ -179,6 +183,28 @@ def test_a_namespace_that_took_the_place_of_the_labs_own_stays():
             assert path.stat().st_ino == before
 
 
+def test_a_lab_of_an_older_version_ends_when_it_is_asked():
+    """Of its supervisor they wrote down the number alone."""
+    with lab("--nodes", "1", "--pods", "0") as running:
+        pid = supervisor(running.name)
+        (PLACES / running.name / "pid").write_text(f"{pid}\n")
+        assert [running.name, "up", str(pid)] in [line.split() for line in weft("lab", "list").stdout.splitlines()]
+        weft("lab", "down", running.name)
+        assert not (PLACES / running.name).exists()
+        gone(pid)
+
+
+def test_a_node_whose_proc_is_not_mounted_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(node, "_SETTLE_SECONDS", 0.2)
+    for command, says in (("exec sleep 1000", "was not mounted within 0.2 s"), ("exit 1", "could not be mounted")):
+        with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE) as init:
+            try:
+                with pytest.raises(Unavailable, match=f"HOST-002 node1: its own /proc {says}"):
+                    asyncio.run(node.settled(SimpleNamespace(init=init, spec=SimpleNamespace(name="node1"))))
+            finally:
+                init.kill()
+
+
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_number_of_a_stale_file_is_no_process_to_end(changed):
     """A lab that is about to start, and beside its lock the number that a process of another kind has by now."""
@@ -193,7 +219,8 @@ def test_a_number_of_a_stale_file_is_no_process_to_end(changed):
             (PLACES / name / "pid").write_text(f"{stranger.pid}{started}\n")
             ran = weft("lab", "down", name, check=False)
             assert ran.returncode == 1
-            assert f"LAB-002 {name}: it is just being started, or its file 'pid' was changed" in ran.stderr
+            assert f"LAB-002 {name}: it does not end when it is asked" in ran.stderr
+            assert f"does not prove that process {stranger.pid} is its supervisor" in ran.stderr
             assert stranger.poll() is None
         finally:
             stranger.kill()

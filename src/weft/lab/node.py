@@ -25,6 +25,7 @@ from weft.model.value import Value
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
 _LEASE: Final = "subnet.env"
+_SETTLE_SECONDS: Final = 30.0
 
 
 class RunningNode(Value, frozen=False):
@@ -98,11 +99,23 @@ async def make(inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[
 
 
 async def settled(node: RunningNode) -> None:
-    """Wait until the node has a /proc of its own. `Unavailable` if that cannot be."""
+    """Wait until the node has a /proc of its own. `Unavailable` if that cannot be, or takes too long."""
     assert node.init.stdout is not None  # noqa: S101 - it is a pipe
-    if not await asyncio.to_thread(node.init.stdout.readline):
-        seen, expected = "its own /proc could not be mounted", "a machine that lets us mount one"
-        raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
+    output, loop, said = node.init.stdout.fileno(), asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(output, said.set)
+    try:
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            await said.wait()
+    except TimeoutError:
+        seen = f"its own /proc was not mounted within {_SETTLE_SECONDS:g} s"
+    else:
+        if os.read(output, 1):
+            return
+        seen = "its own /proc could not be mounted"
+    finally:
+        loop.remove_reader(output)
+    expected = "a machine that lets us mount one"
+    raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
 
 
 async def start_daemon(node: RunningNode, processes: Processes, families: tuple[Family, ...]) -> None:

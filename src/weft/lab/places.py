@@ -61,17 +61,17 @@ class Place(Value, kw_only=False):
             process = os.pidfd_open(pid)
         except (OSError, ValueError, OverflowError):
             return None
-        if system.start_time(pid) == started:
+        if started and system.start_time(pid) == started:
             return process
         os.close(process)
         return None
 
     def _supervisor(self) -> tuple[int, int]:
         try:
-            pid, started = map(int, (self.path / "pid").read_text().split())
+            pid, _, started = (self.path / "pid").read_text().strip().partition(" ")
+            return int(pid), int(started or 0)  # older versions wrote the number alone
         except (OSError, ValueError):  # not written yet, or not by a supervisor
             return 0, 0
-        return pid, started
 
     def claim(self) -> int | None:
         """Take the lab's lock and return its descriptor, or None if somebody holds it. The directory is made."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
 _PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and then forced
+_LOOK_AGAIN: Final = 0.02
 
 
 def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
@@ -99,14 +101,12 @@ def _end(place: Place) -> None:
     if not place.alive:
         return
     process = place.open_supervisor()
+    asked = _ask_to_end(place)
     if process is None:
-        if not place.alive:
-            return
-        seen = "it is just being started, or its file 'pid' was changed"
-        raise Unavailable(_problem(place.name, seen, hint="Try again in a second.", code="LAB-002"))
+        if not _freed(place, _PATIENCE if asked else 0.0):
+            raise Unavailable(_nameless(place))
+        return
     try:
-        with suppress(OSError):
-            Call(place.socket, protocol.Down()).close()
         if not _ended(process):
             signal.pidfd_send_signal(process, signal.SIGKILL)
             _ended(process)
@@ -114,8 +114,37 @@ def _end(place: Place) -> None:
         os.close(process)
 
 
+def _ask_to_end(place: Place) -> bool:
+    try:
+        Call(place.socket, protocol.Down()).close()
+    except OSError:
+        return False
+    return True
+
+
 def _ended(process: int) -> bool:
     return bool(select.select([process], [], [], _PATIENCE)[0])
+
+
+def _freed(place: Place, patience: float) -> bool:
+    """Wait for the lab's end by its lock: of a lab whose supervisor's process cannot be told, as of older versions."""
+    end = time.monotonic() + patience
+    while place.alive:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_LOOK_AGAIN)
+    return True
+
+
+def _nameless(place: Place) -> Problem:
+    """Return what is wrong with a lab that does not end when it is asked, and whose process is not known."""
+    if not place.pid:
+        seen, hint = "it is just being started, or its file 'pid' was changed", "Try again in a second."
+    else:
+        proves = f"its file 'pid' does not prove that process {place.pid} is its supervisor"
+        seen = f"it does not end when it is asked, and {proves}"
+        hint = f"If 'ps {place.pid}' shows that it is: 'kill -9 {place.pid}', then 'weft lab clean {place.name}'."
+    return _problem(place.name, seen, hint=hint, code="LAB-002")
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
