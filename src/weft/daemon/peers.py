@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _SLICE: Final = 256  # judged at a stretch: about 5 ms
 _EXPIRY_SECONDS: Final = 60.0
+_SAY_SECONDS: Final = 0.1
 _NAMED: Final = 100  # of those that are refused together
 
 
@@ -39,6 +40,7 @@ class Peers:
         self._mark: Mark | None = None
         self._doubt = asyncio.Event()
         self._announced: set[str] = set()  # the ids of those whose coming was said, or counted at the start
+        self._unsaid: set[str] = set()  # the ids of those whose service has changed since
 
     def recall(self, memory: Memory) -> None:
         """Take what was known before, which the store's first list corrects; `settle` judges it if there is none."""
@@ -100,20 +102,31 @@ class Peers:
                 break
             await asyncio.sleep(0)
         say_some(log.warning, [f"{problem}; the lease is ignored" for problem in refused], named=_NAMED)
-        self._announce(served)
+        self._note(served)
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
 
-    def _announce(self, touched: AbstractSet[str]) -> None:
-        """Log which of these leases have become peers, or are none any more; at the start their number is enough."""
+    def _note(self, touched: AbstractSet[str]) -> None:
+        """Have it said soon which of these leases have become peers, or are none any more.
+
+        Not at once: the line would be written while the kernel is told, and one process has one interpreter.
+        """
+        if self._status.waiting is not None:  # at the start their number is enough
+            self._announced = set(self._roster.believed)
+        elif touched:
+            if not self._unsaid:
+                asyncio.get_running_loop().call_later(_SAY_SECONDS, self._announce)
+            self._unsaid |= touched
+
+    def _announce(self) -> None:
         believed = self._roster.believed
-        came = [believed[name] for name in sorted(touched - self._announced) if name in believed]
-        went = sorted((touched & self._announced) - believed.keys())
+        came = [believed[name] for name in sorted(self._unsaid - self._announced) if name in believed]
+        went = [name for name in sorted(self._unsaid & self._announced) if name not in believed]
+        self._unsaid.clear()
         self._announced.difference_update(went)
         self._announced.update(lease.id for lease in came)
-        if self._status.waiting is None:
-            told = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
-            say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in told])
-            say_some(log.info, [f"peer {name} went" for name in went])
+        told = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
+        say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in told])
+        say_some(log.info, [f"peer {name} went" for name in went])
 
     def _list(self, event: Listed) -> None:
         no_peers = [*(entry.id for entry in event.malformed), *(lease.id for lease in event.own)]
