@@ -14,7 +14,7 @@ from weft.kernel.neigh import list_fdb
 from weft.kernel.netlink import NetlinkSocket
 from weft.kernel.observe import looking, observe
 from weft.kernel.route import list_routes
-from weft.kernel.turns import in_turns
+from weft.kernel.turns import at_once, in_turns
 from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
@@ -303,6 +303,19 @@ def test_a_snapshot_has_what_the_uplink_is_chosen_by(netns: Netns) -> None:
     assert ip_address("10.0.0.1") in {each.ip for each in snapshot.addresses_of(eth0.index)}
     assert [route.via for route in snapshot.routes if route.dst.prefixlen == 0] == [ip_address("10.0.0.254")]
     assert all(route.protocol != PROTOCOL for route in snapshot.routes)
+
+
+def test_a_look_copies_nothing_that_is_known_and_lists_no_peers_where_none_are_asked_for(netns: Netns) -> None:
+    """There may be thousands: a second copy of each would stay in the process's memory for good."""
+    things = peers(2)
+    assert put(netns, VTEP, ADDRESS, *things) == []
+    known = {thing.key: thing for thing in things}
+    changed = replace(things[0], mac=MAC)
+    assert put(netns, changed) == []
+    seen = at_once(looking(netns.rtnl, known=known)).ours
+    assert {key for key, thing in seen.items() if thing is known.get(key)} == known.keys() - {changed.key}
+    assert seen[changed.key] == changed
+    assert at_once(looking(netns.rtnl, peers=False)).ours.keys() == {VTEP.key, ADDRESS.key}
 
 
 def test_routes_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:

@@ -22,6 +22,7 @@ from weft.kernel import statefiles
 from weft.kernel.firewall import Firewall
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.nfnetlink import NfSocket
+from weft.kernel.observe import observe
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
 from weft.model.attachment import Attachment
@@ -78,7 +79,7 @@ class Found(Value):
 
 async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Net]) -> Found:
     """Look for everything that is ours."""
-    snapshot = await NodeKernel(rtnl).snapshot()
+    snapshot = observe(rtnl)
     named = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
     links = tuple(link for link in named if ours.is_link(link))
     routes = {key: thing for key, thing in snapshot.ours.items() if isinstance(thing, Route)}

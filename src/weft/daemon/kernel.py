@@ -38,9 +38,9 @@ class NodeKernel:
         self._turn = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
-        """Look at everything."""
+        """Look at everything but what serves peers."""
         async with self._its_turn():
-            return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls))
+            return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, peers=False))
 
     def forwards(self) -> frozenset[int]:
         """The families (4, 6) in which this machine is a router now."""
@@ -63,9 +63,11 @@ class NodeKernel:
         """Whether anybody answers for `ip`."""
         return await answers(self.rtnl, ip, within=within)
 
-    async def look(self) -> Objects:
-        """See everything that is ours."""
-        return (await self.snapshot()).ours
+    async def look(self, known: Objects, /) -> Objects:
+        """See everything that is ours; of what is as in `known` no second copy is made."""
+        async with self._its_turn():
+            look = looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, known=known)
+            return (await in_turns(look)).ours
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:
         """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""

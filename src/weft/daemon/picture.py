@@ -54,14 +54,17 @@ class Picture:
     def replace(self, seen: Iterable[tuple[Key, Object]], *, but: AbstractSet[Key]) -> Objects:
         """Take a full look, `but` for the keys that are known better. Returns the picture before."""
         before = self._objects
-        after = {key: thing for key, thing in seen if key not in but}
-        after |= {key: before[key] for key in but & before.keys()}
-        self._objects = {key: thing for key, thing in self._wanted.items() if after.get(key) == thing} | {
-            key: thing for key, thing in after.items() if self._wanted.get(key) != thing
-        }
+        self._objects = {key: before[key] for key in but & before.keys()}
+        for key, thing in seen:
+            if key not in but:
+                wanted = self._wanted.get(key)
+                kept = wanted if wanted is not None and wanted == thing else thing
+                self._objects[kept.key] = kept
         return before
 
 
 def differences(one: Objects, other: Objects) -> dict[Key, Object]:
     """What is not the same in both, as it is in `one`, or as it is in `other` where `one` lacks it."""
-    return {key: one.get(key) or other[key] for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+    return {key: thing for key, thing in one.items() if other.get(key) != thing} | {
+        key: thing for key, thing in other.items() if key not in one
+    }

@@ -84,7 +84,7 @@ async def preview(options: Options, world: World) -> Preview:
         realm = Realm.of(backend, inputs)
         kernel.devices = realm.devices
         kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
-        have = {key: thing for key, thing in (await kernel.look()).items() if realm.holds(thing)}
+        have = {key: thing for key, thing in (await kernel.look({})).items() if realm.holds(thing)}
     rules_want, rules_have = await _rules(inputs)
     have = {**have, **rules_have}
     steps = diff({**wanted.objects, **rules_want}, have, prune=listing is not None)

@@ -38,8 +38,8 @@ _PEERS_A_SLICE: Final = 128  # decided before the event loop gets a turn: about 
 class Kernel(Protocol):
     """What the loop needs of the kernel."""
 
-    async def look(self) -> Objects:
-        """See everything that is ours."""
+    async def look(self, known: Objects, /) -> Objects:
+        """See everything that is ours; of what is as in `known` no second copy is made."""
         ...
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:
@@ -232,7 +232,7 @@ class Reconciler:
     async def _look(self, announced: set[Key] | None) -> None:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
         with self._picture.meanwhile() as newer:
-            seen = await self._kernel.look()
+            seen = await self._kernel.look(self._picture.objects)
         held = ((key, thing) for key, thing in seen.items() if self._realm.holds(thing))
         before = self._picture.replace(held, but=newer)
         if announced is None:

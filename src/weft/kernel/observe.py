@@ -5,8 +5,9 @@ monitor's notices, read from before the look, say so. Long looks are generators 
 """
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -14,13 +15,16 @@ from weft.kernel import codec, neigh, route, sysctl
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.marks import MAIN_TABLE, PROTOCOL
-from weft.model.objects import Key, Object, Sysctl
+from weft.model.objects import Key, Object, Objects, Sysctl
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.snapshot import Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 1.5 ms.
 _SLICE: Final = 250
 _PROTOCOL_AT: Final = 5  # rtm_protocol in struct rtmsg
+_NOTHING: Final[Objects] = {}
+
+_Keep = Callable[[Object], None]
 
 
 def observe(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Iterable[str] = ()) -> Snapshot:
@@ -28,12 +32,19 @@ def observe(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
     return at_once(looking(rtnl, devices=devices, sysctls=sysctls))
 
 
-def looking(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Iterable[str] = ()) -> Slices[Snapshot]:
-    """Look at everything, in slices.
+def looking(
+    rtnl: Rtnl,
+    *,
+    devices: AbstractSet[str] = frozenset(),
+    sysctls: Iterable[str] = (),
+    known: Objects = _NOTHING,
+    peers: bool = True,
+) -> Slices[Snapshot]:
+    """Look at everything, in slices; without `peers` not at what serves them, of which there may be thousands.
 
     Ours are VXLAN devices that carry our alias or are named in `devices`, all permanent things on them, the links that
     pods share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's
-    namespace.
+    namespace. Of an object that is as in `known` no second copy is made.
     """
     links = rtnl.links()
     names = {link.index: link.name for link in links}
@@ -51,9 +62,11 @@ def looking(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
     addresses = rtnl.addresses()
     _addresses(addresses, {link.index: link.name for link in mine}, ours)
     yield
-    for link in mine:
-        yield from _on_device(rtnl, link, ours)
-    foreign = yield from _routes(rtnl, names, ours)
+    keep = partial(_keep, ours, known) if peers else None
+    if keep is not None:
+        for link in mine:
+            yield from _on_device(rtnl, link, keep)
+    foreign = yield from _routes(rtnl, names, keep)
     for name in sysctls:
         value = sysctl.read(name)
         if value is not None:
@@ -75,23 +88,29 @@ def _addresses(addresses: Iterable[AddressInfo], mine: codec.Names, ours: dict[K
                 ours[key] = address
 
 
-def _on_device(rtnl: Rtnl, link: LinkInfo, ours: dict[Key, Object]) -> Slices[None]:
+def _keep(ours: dict[Key, Object], known: Objects, thing: Object) -> None:
+    before = known.get(thing.key)
+    kept = before if before == thing else thing
+    ours[kept.key] = kept
+
+
+def _on_device(rtnl: Rtnl, link: LinkInfo, keep: _Keep) -> Slices[None]:
     for bodies in _slices(rtnl.dump(*neigh.list_neighbours(socket.AF_UNSPEC, link.index))):
         for body in bodies:
-            key, neighbour = codec.decode_neighbour(body, link.name)
+            _, neighbour = codec.decode_neighbour(body, link.name)
             if neighbour is not None:
-                ours[key] = neighbour
+                keep(neighbour)
         yield
     for bodies in _slices(rtnl.dump(*neigh.list_fdb(link.index))):
         for body in bodies:
-            key, entry = codec.decode_fdb(body, link.name)
+            _, entry = codec.decode_fdb(body, link.name)
             if entry is not None:
-                ours[key] = entry
+                keep(entry)
         yield
 
 
-def _routes(rtnl: Rtnl, names: codec.Names, ours: dict[Key, Object]) -> Slices[list[RouteInfo]]:
-    """All tables of both families: ours into `ours`; others' in the main table are returned."""
+def _routes(rtnl: Rtnl, names: codec.Names, keep: _Keep | None) -> Slices[list[RouteInfo]]:
+    """All tables of both families: `keep` gets ours; others' in the main table are returned."""
     foreign: list[RouteInfo] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         for bodies in _slices(rtnl.dump(*route.list_routes(family))):
@@ -99,9 +118,8 @@ def _routes(rtnl: Rtnl, names: codec.Names, ours: dict[Key, Object]) -> Slices[l
                 if body[0] != family:
                     continue  # a kernel without IPv6 lists IPv4 instead
                 if body[_PROTOCOL_AT] == PROTOCOL:
-                    key, thing = codec.decode_route(body, names)
-                    if thing is not None:
-                        ours[key] = thing
+                    if keep is not None and (thing := codec.decode_route(body, names)[1]) is not None:
+                        keep(thing)
                 else:
                     info = route.parse_route(body)
                     if info.table == MAIN_TABLE:

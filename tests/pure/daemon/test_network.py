@@ -34,7 +34,7 @@ class NoKernel:
     sysctls: tuple[str, ...] = ()
     refused: AbstractSet[Net] = frozenset()
 
-    async def look(self) -> Objects:
+    async def look(self, _: Objects, /) -> Objects:
         return {}
 
     async def apply(self, steps: Sequence[Step]) -> list[Failure]:

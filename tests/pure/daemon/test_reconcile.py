@@ -14,7 +14,7 @@ from weft.desired.backends import vxlan
 from weft.desired.harm import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Route, link_of
+from weft.model.objects import Key, Object, Objects, Route, link_of
 from weft.model.value import replace
 from weft.plan.diff import Step
 
@@ -35,7 +35,7 @@ class FakeKernel:
         self.looks = 0
         self.during: Callable[[], None] = lambda: None
 
-    async def look(self) -> dict[Key, Object]:
+    async def look(self, _: Objects, /) -> dict[Key, Object]:
         self.looks += 1
         return dict(self.state)
 
@@ -372,8 +372,8 @@ async def test_a_notice_during_a_look_is_newer_than_the_lists():
     node = await Node().start()
     look = node.kernel.look
 
-    async def looking() -> dict[Key, Object]:
-        seen = await look()
+    async def looking(known: Objects, /) -> dict[Key, Object]:
+        seen = await look(known)
         node.kernel.look = look
         node.delete(ROUTE.key)
         return seen
@@ -400,7 +400,7 @@ async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, cap
     node = await Node().start()
     look = node.kernel.look
 
-    async def torn() -> dict[Key, Object]:
+    async def torn(_: Objects, /) -> dict[Key, Object]:
         node.kernel.look = look
         raise OSError(4, "the kernel's list kept changing while it was read")
 
