@@ -261,6 +261,25 @@ def test_without_its_own_device_a_node_is_not_ready_and_says_why(cluster: Cluste
     assert len(node.lines("VTEP-002")) == 1
 
 
+def test_while_a_start_waits_for_its_device_lease_peers_and_rules_are_kept(cluster: Cluster):
+    """That may take days: a lease not renewed meanwhile would be another node's, with our public IP in its place."""
+    cluster.configure(VXLAN)
+    node = cluster.node(1)
+    node.netns.run("ip link add foreign type vxlan id 1 dstport 8472 dev eth0 && ip link set foreign up")
+    node.spawn()
+    node.says("VTEP-002")
+    [lease] = cluster.leases()
+    cluster.etcd.delete(cluster.key(lease))
+    node.says("LEASE-004 .*taking a lease again")
+    eventually(lambda: list(cluster.leases()) == [lease])
+    node.netns.run("iptables -F FLANNEL-FWD")
+    node.says("put back .*FLANNEL-FWD")
+    cluster.peers((7,))
+    node.netns.run("ip link del foreign")
+    node.wait_ready()
+    eventually(lambda: "10.5.7.0/24" in node.ip("route"))
+
+
 def test_a_node_that_waits_for_room_looks_again_at_store_and_machine(cluster: Cluster):
     """Both may have changed by the time that somebody makes room: days later, on another address."""
     cluster.configure(SubnetMin="10.5.100.0", SubnetMax="10.5.101.0")

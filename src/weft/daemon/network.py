@@ -6,8 +6,7 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -199,28 +198,22 @@ class Network:
                 return Problem(code=NODE_LINK_CODE, where=f"link {name}", seen=seen, expected="up", hint=hint)
         return self._cut_pods.problem
 
-    async def bring_up(self, look_again: Callable[[], Awaitable[None]]) -> None:
-        """Put everything into the kernel, then write subnet.env. Peers that fail do not hold it back.
-
-        While the kernel refuses the device, which may last for days, `look_again` finds out what the uplink is by then.
-        """
+    async def begin(self) -> None:
+        """Put everything into the kernel for the first time. What it refuses is tried again once `start` was called."""
         self._loop.wake.take()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._loop.surely(Dirty(everything=True, inputs=True)))
             if self.rules is not None:
                 tasks.create_task(self.rules.install())
+
+    async def devices_there(self) -> None:
+        """Wait until the kernel holds this node's own devices, which may take days; say why it does not yet."""
         said = None
         while problem := self._device_problem():
             if problem != said:
                 log.error("%s", problem)
             said = problem
             await asyncio.sleep(_RETRY_SECONDS)
-            with suppress(OSError):  # lists that never held still: the next try follows soon
-                await look_again()
-            dirty = self._loop.wake.take()
-            dirty.keys.update(self._loop.own_failures())
-            await self._loop.surely(dirty)
-        await self.subnet_file.write()
 
     def _device_problem(self) -> Problem | None:
         """What the kernel refuses now of this node's own devices."""

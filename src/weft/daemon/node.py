@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
 _NOTICE_REST_SECONDS: Final = 0.01
+_UP_SECONDS: Final = 1.0
 _STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
 
 
@@ -132,26 +133,23 @@ class Node:
         for notice in monitor.known:
             network.notice(notice)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
-        async with AsyncExitStack() as closing:
-            events = await closing.enter_async_context(aclosing(leasing.watch()))
-            network.peers.recall(leasing.remembered)
-            if leasing.confirmed:
-                await network.peers.take(await anext(events))
-            if network.loop.complete:
-                leasing.saw(network.peers.known)
-            else:  # the store is away, or went between our lease and the list
-                await network.peers.settle()
-            await network.bring_up(upkeep.look_again)
-            start.remove_former_devices(kernel, snapshot, Realm.of(backend, inputs))
-            self._ready(network)
-            closing.pop_all()  # `_follow` closes it
+        events = await _begin(network, leasing)
+        up = tasks.create_task(self._come_up(network, kernel, parts))
+        await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         network.start(parts, monitor, rule_monitor, sweep=sweep)
         upkeep.start(parts)
         watches = [events]
-        await parts.keep(
-            "other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing)
-        )
+        parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
+
+    async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor) -> None:
+        """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""
+        await network.devices_there()
+        await network.subnet_file.write()
+        parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
+        self._ready(network)
+        inputs = network.inputs
+        await start.remove_former_devices(kernel, Realm.of(BACKENDS[inputs.netconf.backend], inputs))
 
     async def _look(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor
@@ -256,6 +254,22 @@ class Node:
         # What the start has made is there to stay: the collector need not walk over it again and again.
         gc.freeze()
         gc.enable()
+
+
+async def _begin(network: Network, leasing: Leasing) -> AsyncGenerator[StoreEvent, None]:
+    """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
+    async with AsyncExitStack() as closing:
+        events = await closing.enter_async_context(aclosing(leasing.watch()))
+        network.peers.recall(leasing.remembered)
+        if leasing.confirmed:
+            await network.peers.take(await anext(events))
+        if network.loop.complete:
+            leasing.saw(network.peers.known)
+        else:  # the store is away, or went between our lease and the list
+            await network.peers.settle()
+        await network.begin()
+        closing.pop_all()
+    return events
 
 
 async def _follow(watch: AsyncGenerator[StoreEvent, None], network: Network, leasing: Leasing) -> None:

@@ -160,8 +160,9 @@ def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snaps
     return replace(inputs, forwarding=kernel.forwards() | served(snapshot, inputs), node_links=frozenset(links))
 
 
-def remove_former_devices(kernel: NodeKernel, snapshot: Snapshot, realm: Realm) -> None:
+async def remove_former_devices(kernel: NodeKernel, realm: Realm) -> None:
     """Remove the VTEPs of the configuration before this one (another VNI), unless another daemon keeps them."""
+    snapshot = await kernel.snapshot()
     for link in snapshot.links:
         addresses = snapshot.addresses_of(link.index)
         ours = any(realm.leads_to(ip_network(each.ip)) for each in addresses)

@@ -55,7 +55,6 @@ class Upkeep:
         parts.start("uplink", self._follow_uplink, again=self._network.uplink_changed.set)
         parts.start("addresses", self._follow_addresses, again=self._network.addresses_changed.set)
         parts.start("lease's text", self._tell_peers, again=self._to_tell.set)
-        parts.start("subnet file", self._network.subnet_file.keep, again=self._network.subnet_file.renew)
         parts.start("memory", self._leasing.remember)
 
     def _attrs(self) -> LeaseAttrs:
@@ -109,13 +108,13 @@ class Upkeep:
             await asyncio.sleep(_SETTLE_SECONDS)
             self._network.uplink_changed.clear()
             try:
-                await self.look_again()
+                await self._look_again()
             except OSError as error:  # the kernel's lists never held still, or its answers were lost
                 log.warning("IFACE-002 the uplink changed and cannot be looked at: %s; trying again", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._network.uplink_changed.set()
 
-    async def look_again(self) -> None:
+    async def _look_again(self) -> None:
         """Find out what the uplink is now, and decide from that. `OSError` if the kernel cannot be asked."""
         snapshot = await self._kernel.snapshot()
         refused: Problem | None = None
