@@ -220,7 +220,7 @@ def test_del_with_lost_or_torn_state_goes_by_the_comments(netns, ports, pods, to
 
 
 def test_two_interfaces_of_a_container(netns, ports, pods):
-    """Upstream's DEL of one takes the other's ports along (cni.md §9.12)."""
+    """Upstream's DEL of one takes the other's ports along (cni.md §9 item 12)."""
     ports.attach(pods[0], "c1", "eth1")
     assert ports.portmap("ADD", HTTP).exit == 0
     assert ports.portmap("ADD", DNS, ifname="eth1").exit == 0

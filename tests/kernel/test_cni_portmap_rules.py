@@ -297,7 +297,7 @@ def test_seventeen_ports_of_sctp(netns, ports, form):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_second_interface_keeps_its_ports(netns, ports, make_netns, backend):
-    """Upstream's DEL of one interface takes the other's along (cni.md §9.12)."""
+    """Upstream's DEL of one interface takes the other's along (cni.md §9 item 12)."""
     ports.results["c1 eth1"] = {**ports.results["c2 eth0"], "interfaces": []}
     ports.results["c1 eth1"]["ips"] = [{"address": "10.1.2.3/24"}, {"address": "fd00::3/64"}]
     assert ports.portmap("ADD", HTTP, backend=backend).exit == 0

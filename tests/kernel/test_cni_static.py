@@ -32,7 +32,7 @@ def call(site, command, ipam, *, by="weft", version="1.0.0", environment="", **m
 
 
 def both(site, command, ipam, **more):
-    """Call both and return their common answer; 1.x results hold an empty `dns` only in older versions (§1.14)."""
+    """Call both and return their common answer; of 1.x results older versions hold an empty `dns` (cni.md §1.14)."""
     answers = [call(site, command, ipam, by=by, **more) for by in ("weft", "debian")]
     for answer in answers:
         if answer.json and not answer.json.get("dns"):

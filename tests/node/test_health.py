@@ -1,4 +1,4 @@
-"""The health endpoints (flannel.md §1.7) and the end of a daemon (§1.6)."""
+"""The health endpoints (flannel.md §1.7) and the end of a daemon (flannel.md §1.6)."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""Leases are data from strangers: whatever they say costs their own peer and nobody else (decisions.md §7)."""
+"""Leases are data from strangers: whatever they say costs their own peer and nobody else (settled.md §7)."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Who is who: copied disks, torn state, second daemons (decisions.md §5)."""
+"""Who is who: copied disks, torn state, second daemons (settled.md §5)."""
 
 import shutil
 import socket

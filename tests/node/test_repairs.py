@@ -1,4 +1,4 @@
-"""What someone else deletes or changes is put back at once, counted and named; what is not ours stays (§6.2, §6.3)."""
+"""What someone else changes is put back, counted and named; what is not ours stays (flannel.md §6.2, §6.3)."""
 
 import re
 import time

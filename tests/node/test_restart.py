@@ -1,4 +1,4 @@
-"""Stop, kill, restart, upgrade: no packet is lost, and nothing is made anew (§1.6, §6.2)."""
+"""Stop, kill, restart, upgrade: no packet is lost, and nothing is made anew (flannel.md §1.6, §6.2)."""
 
 import re
 import time

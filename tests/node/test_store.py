@@ -1,4 +1,4 @@
-"""The store goes, comes back, forgets or lies: the network stays, and the node says what it knows (decisions.md §6)."""
+"""The store goes, comes back, forgets or lies: the network stays, and the node says what it knows (settled.md §6)."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A node whose address, MTU or uplink changes keeps its subnet, and its peers follow (§7.4, decisions.md §5)."""
+"""A node whose address, MTU or uplink changes keeps its subnet; its peers follow (flannel.md §7.4, settled.md §5)."""
 
 from contextlib import closing
 

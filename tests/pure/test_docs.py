@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -103,6 +104,43 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if "://" not in target and not target.startswith("#"):
             assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def cited(text: str) -> Iterator[tuple[str, str]]:
+    """The sections that a text cites, each with its document; in a list the document is named once."""
+    document, end = "", 0
+    for found in re.finditer(r"(?:\b(\w+\.md|RFC \d+)[\s#]*)?§ ?(\w+(?:\.\d+)*)", text):
+        goes_on = re.fullmatch(r"(?: \w+ \d+)?(?:,| and| to|–)\s*", text[end : found.start()])
+        document = found[1] or (document if goes_on else "")
+        yield document, found[2]
+        end = found.end()
+
+
+def test_a_section_is_cited_with_its_document():
+    text = "cni.md §1.2, §3 step 6, §4 and §5 (RFC 8200 §5), flannel.md\n    §7; §8"
+    assert list(cited(text)) == [
+        *(("cni.md", section) for section in ("1.2", "3", "4", "5")),
+        ("RFC 8200", "5"),
+        ("flannel.md", "7"),
+        ("", "8"),
+    ]
+
+
+def test_every_section_that_is_cited_is_there():
+    there = {
+        page.name: set(re.findall(r"^#+ (\w+(?:\.\d+)*)\.? ", page.read_text(), flags=re.MULTILINE))
+        for page in (*(DOCS / "spec").glob("*.md"), DOCS / "decisions" / "settled.md")
+    }
+    files = [path for top in ("src", "tests", "benchmarks") for path in (ROOT / top).rglob("*.[pcht]*")]
+    pages = [page for page in PAGES if page.name not in there]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {document or 'nothing'} §{section}"
+        for path in (*files, *pages)
+        if path.is_file() and path.suffix != ".pyc" and path != Path(__file__)
+        for document, section in cited(path.read_text())
+        if not document.startswith("RFC ") and section not in there.get(document, ())
+    ]
+    assert wrong == []
 
 
 def test_the_architecture_names_files_that_exist():

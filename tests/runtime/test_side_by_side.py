@@ -59,7 +59,7 @@ ALL = pytest.mark.parametrize("network", CONFLISTS.values(), ids=CONFLISTS.keys(
 KNOWN = {
     "txqlen": (None, 1000),  # the newer reference's value (cni.md §3.10)
     "keep_addr_on_down": ("0", "1"),  # as the newer reference (B34)
-    "dns": ({}, None),  # accepted either way (§1.15)
+    "dns": ({}, None),  # accepted either way (cni.md §1.15)
     "mcast_snooping": (1, 0),  # decision 0016
     "nodad": (None, True),  # nothing to wait for: DAD is off in the container, and the gateway is ours alone
 }

@@ -123,7 +123,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
 
 
 def _retire(host: Host, link: LinkInfo) -> None:
-    """Free the device's name at once and have the device deleted later (decisions.md §2)."""
+    """Free the device's name at once and have the device deleted later (settled.md §2)."""
     name = f"weft{host.random(5).hex()}"
     messages = [set_link(link.index, up=False, alias=RETIRED), set_link(link.index, name=name)]
     for error in host.rtnl.batch(messages).values():

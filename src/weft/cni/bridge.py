@@ -1,7 +1,7 @@
 """bridge: a veth pair between a container and a bridge of the host (cni.md §3).
 
 ADD succeeds whole or leaves nothing of the attachment; the bridge, its addresses and forwarding are the node's and
-stay. DEL answers once the attachment can carry nothing, and the links are deleted later (decisions.md §2).
+stay. DEL answers once the attachment can carry nothing, and the links are deleted later (settled.md §2).
 """
 
 from contextlib import ExitStack

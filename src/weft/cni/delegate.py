@@ -34,12 +34,12 @@ def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
 
 
 def check(done: Done) -> None:
-    """Raise the error that a plugin printed, in its own words (§2.5)."""
+    """Raise the error that a plugin printed, in its own words (cni.md §2.5)."""
     cnichain.raise_for(cnichain.Ran(exit=done.exit, stdout=done.stdout, stderr=done.stderr))
 
 
 def add_addresses(call: Call, ipam_type: str) -> Result:
-    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (§1.9).
+    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (cni.md §1.9).
 
     If the client has gone, nobody knows how far the program came, and DEL is owed.
     """

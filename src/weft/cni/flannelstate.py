@@ -1,4 +1,4 @@
-"""flannel's state files: what each delegate was told, and whose file is whose (flannel.md §10.5, decisions.md §9).
+"""flannel's state files: what each delegate was told, and whose file is whose (flannel.md §10.5, settled.md §9).
 
 A container's first attachment has upstream's file `<id>`, a further one `<id>.<hash of network and interface>`. Our
 record says which one an attachment has, and is written before the file. Without a record a file is upstream's.

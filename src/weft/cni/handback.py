@@ -1,4 +1,4 @@
-"""`weft cni handback`: attached pods become upstream's, so that its plugins can end them (decisions.md §8)."""
+"""`weft cni handback`: attached pods become upstream's, so that its plugins can end them (settled.md §8)."""
 
 from contextlib import closing
 from pathlib import Path

@@ -54,7 +54,7 @@ class Files(Protocol):
     """Files below one root; every path is absolute in that root (`/var/lib/cni/x`), symbolic links stay inside it.
 
     Failures are `OSError` with the kernel's errno (`FileNotFoundError`, `FileExistsError`, …). Modes are exact:
-    the umask does not apply. Nothing is fsynced: no file of a plugin outlives a boot in value (decisions.md §9).
+    the umask does not apply. Nothing is fsynced: no file of a plugin outlives a boot in value (settled.md §9).
     """
 
     def read(self, path: str) -> bytes:
@@ -192,12 +192,12 @@ class Host(Protocol):
 
     @property
     def netns_gone(self) -> bool:
-        """True when CNI_NETNS names a path that does not exist (spec §1.18): for DEL that is success."""
+        """True when CNI_NETNS names a path that does not exist (cni.md §1.18): for DEL that is success."""
         ...
 
     @property
     def netns_problem(self) -> str:
-        """Why CNI_NETNS could not be used, in the words of §1.18; empty if it could, or was not given."""
+        """Why CNI_NETNS could not be used, in the words of cni.md §1.18; empty if it could, or was not given."""
         ...
 
     @property
@@ -236,7 +236,7 @@ class Host(Protocol):
     def delegate(self, name: str, command: str, env: Mapping[str, str], stdin: bytes) -> Ran | None:
         """Run a program of CNI_PATH with the client's environment, `CNI_COMMAND` and `env` changed.
 
-        None: CNI_PATH holds no regular file of that name. "Text file busy" has been retried (§2.5).
+        None: CNI_PATH holds no regular file of that name. "Text file busy" has been retried (cni.md §2.5).
         Raises `ClientGone`.
         """
         ...

@@ -43,7 +43,7 @@ def allocate(call: Call) -> Result:
 
 
 def release(call: Call) -> None:
-    """Free what the attachment holds, whatever the ranges are now: only the owner counts (§4.5)."""
+    """Free what the attachment holds, whatever the ranges are now: only the owner counts (cni.md §4.5)."""
     # Without a directory nobody has ever had an address of this network.
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         if not reservations.release_owner(call.container_id, call.ifname):

@@ -168,7 +168,7 @@ def keep_addresses(sysctls: Sysctls, ifname: str) -> None:
 
 
 def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:
-    """Make an attachment unusable at once, and have it deleted later (decisions.md §2).
+    """Make an attachment unusable at once, and have it deleted later (settled.md §2).
 
     `link` is the container's end, None if its namespace is gone; `host_index` the host's end, 0 if there is none.
     Each may have gone already.

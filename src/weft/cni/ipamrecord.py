@@ -1,4 +1,4 @@
-"""What host-local keeps beside its reservations: which addresses it gave to an attachment, and where (decisions.md §9).
+"""What host-local keeps beside its reservations: which addresses it gave to an attachment, and where (settled.md §9).
 
 Written before a reservation is made, so that no address is without its record. It never names an address that the
 reservation itself does not give to the attachment: the file decides.

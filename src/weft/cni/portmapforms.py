@@ -107,7 +107,7 @@ def share(host: Host, attachment: Attachment, holder: Element) -> bool:
 
 
 def free_if_dead(host: Host, holder: Element) -> bool:
-    """Free what the attachment of an element has, if our records prove that it is leaked (decisions.md §9)."""
+    """Free what the attachment of an element has, if our records prove that it is leaked (settled.md §9)."""
     # Late: this happens once in a node's life, if at all.
     from weft.cni import sweep
 

@@ -1,4 +1,4 @@
-"""Port maps of running pods, rewritten to upstream's rules, so that its plugin can remove them (decisions.md §8)."""
+"""Port maps of running pods, rewritten to upstream's rules, so that its plugin can remove them (settled.md §8)."""
 
 from weft.cni import masq, portmapforms, portmapmaps, programs
 from weft.cni.host import Host

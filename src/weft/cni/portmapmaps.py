@@ -1,4 +1,4 @@
-"""Port maps as elements of our own nf_tables maps: one transaction for an attachment, and no program (decisions §8).
+"""Port maps as elements of our own nf_tables maps: one transaction for an attachment, and no program (settled.md §8).
 
 `nft` is started once on a node, when the frame is missing. What the elements and the frame are, `desired.portmap`
 decides; a comment says whose an element is, in the way of upstream's masquerading table.

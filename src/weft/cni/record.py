@@ -1,4 +1,4 @@
-"""What we know of an attachment beyond upstream's files, below the state directory (decisions.md §9).
+"""What we know of an attachment beyond upstream's files, below the state directory (settled.md §9).
 
 One small file for each attachment and subject: the proof by which an address may one day be called leaked, the way
 to the host's end when the container's namespace is gone, what a plugin must undo whatever the runtime remembers. It

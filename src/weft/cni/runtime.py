@@ -55,7 +55,7 @@ class Runtime(Value):
     def add(self, network: NetworkList, conf: RuntimeConf) -> Outcome:
         """Attach a container and remember it.
 
-        When a plugin fails what the others made stays, and DEL must follow (§1.9). When the attachment cannot be
+        When a plugin fails what the others made stays, and DEL must follow (cni.md §1.9). When the attachment cannot be
         remembered it is undone: nobody would know of it.
         """
         outcome = self._drive(cnichain.add(network, conf))

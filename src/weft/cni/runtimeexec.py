@@ -47,7 +47,7 @@ class Programs(Value):
 
 
 def find(plugin: str, paths: Sequence[str]) -> str:
-    """Return the first regular file of this name in the directories. `CniError` with the words of §2.4."""
+    """Return the first regular file of this name in the directories. `CniError` with the words of cni.md §2.4."""
     if not plugin:
         raise failure("no plugin name provided")
     if "/" in plugin:

@@ -197,7 +197,7 @@ def _check_verb(plugin: Plugin, command: str, version: str) -> None:
 
 
 def _guard(request: Request, host: Host) -> None:
-    """Refuse to act in the plugin's own namespace (§1.4), before anything is done, unlike upstream."""
+    """Refuse to act in the plugin's own namespace (cni.md §1.4), before anything is done, unlike upstream."""
     override = request.env.get("CNI_NETNS_OVERRIDE", "")
     if override == "1" or override.lower() == "true":
         return

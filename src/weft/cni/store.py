@@ -104,7 +104,7 @@ class Store:
         return True
 
     def release_owner(self, container_id: str, ifname: str) -> bool:
-        """Free all addresses of (id, interface); if there are none, those under the id alone (§4.5)."""
+        """Free all addresses of (id, interface); if there are none, those under the id alone (cni.md §4.5)."""
         owners = (owner_of(container_id, ifname), container_id.strip().encode())
         return any(self._release_exactly(owner) for owner in owners)
 

@@ -1,4 +1,4 @@
-"""Frees what leaked attachments hold: addresses, state files, rules, records (decisions.md §9).
+"""Frees what leaked attachments hold: addresses, state files, rules, records (settled.md §9).
 
 Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin
 made is removed by its own `undo`; an attachment that cannot be freed whole keeps its records for the next sweep.

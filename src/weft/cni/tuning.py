@@ -133,7 +133,7 @@ def _restore(call: Call, container: Container, index: int, before: LinkTuning) -
 
 
 def _delete(call: Call) -> None:
-    """Put back what the backup says and forget it; what cannot be done is only noted (§6.4)."""
+    """Put back what the backup says and forget it; what cannot be done is only noted (cni.md §6.4)."""
     try:
         path = _path(call, tuningconf.data_dir(call.config))
         with suppress(FileNotFoundError):

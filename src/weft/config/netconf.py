@@ -126,7 +126,7 @@ _V6: Final = _Family(
 def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> NetConf:
     """Read and check a network configuration. `where` names it in messages.
 
-    With `etcd` the rules and defaults of subnet allocation apply (§2.3); without (Kubernetes gives out the
+    With `etcd` the rules and defaults of subnet allocation apply (flannel.md §2.3); without (Kubernetes gives out the
     subnets) lengths and bounds are taken as they stand. Raises `ConfigError` with every problem of the text.
     """
     problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""Which daemon this is: its directory, and the locks that keep a second one away (decisions.md §5).
+"""Which daemon this is: its directory, and the locks that keep a second one away (settled.md §5).
 
 Two daemons may live on one machine when they serve different networks. They may not share a state directory
 (an flock decides), nor a device in one network namespace (a name in that namespace's abstract sockets says

@@ -1,4 +1,4 @@
-"""What a node remembers of the cluster, so that it can start without the store (decisions.md §6).
+"""What a node remembers of the cluster, so that it can start without the store (settled.md §6).
 
 The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
 leases. One file per instance, replaced as a whole: a JSON object, then a line per lease in the store's own form.

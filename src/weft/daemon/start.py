@@ -1,7 +1,7 @@
 """The steps of a start before there is a lease: configuration, machine, identity (flannel.md §1.5).
 
 Each step returns a value or raises `ConfigError`. The store may be away: then what an earlier run remembered
-serves instead (decisions.md §6).
+serves instead (settled.md §6).
 """
 
 import asyncio

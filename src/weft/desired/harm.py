@@ -1,4 +1,4 @@
-"""What harm a lease would do by itself, whoever else holds one (decisions.md §7).
+"""What harm a lease would do by itself, whoever else holds one (settled.md §7).
 
 A subnet outside the cluster's network or on top of what this node needs; a public address or a MAC that is
 ours or nobody's. Thousands of leases are judged at a start, so ranges are compared as numbers.

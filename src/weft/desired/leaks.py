@@ -1,4 +1,4 @@
-"""When an attachment is leaked, or cut off: on proof only (decisions.md §9). What follows from it is done elsewhere."""
+"""When an attachment is leaked, or cut off: on proof only (settled.md §9). What follows from it is done elsewhere."""
 
 from collections.abc import Callable, Collection
 from enum import Enum

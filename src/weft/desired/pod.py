@@ -33,14 +33,14 @@ class AddressChange(Value):
 
 
 def with_gateways(result: Result, conf: BridgeConf) -> Result:
-    """Complete an IPAM result: whose each address is, its gateway, and default routes if asked for (§3.2 step 9)."""
+    """Complete an IPAM result (cni.md §3.2 step 9): whose each address is, its gateway, default routes if asked for."""
     ips = tuple(_with_gateway(ip, conf) for ip in result.ips)
     routes = list(result.routes)
     if conf.is_default_gateway:
         for family in dict.fromkeys(ip.address.version for ip in ips):
             default = _DEFAULTS[family]
             gateway = next(ip.gateway for ip in ips if ip.address.version == family)
-            # A default route that names no gateway gets this one anyway (§3.3): it counts, unlike upstream.
+            # A default route that names no gateway gets this one anyway (cni.md §3.3): it counts, unlike upstream.
             if gateway is not None and not any(route.dst.network == default for route in routes):
                 routes.append(RouteConfig(dst=ip_interface(default), gw=gateway))
     return replace(result, ips=ips, routes=tuple(routes))
@@ -78,7 +78,7 @@ def gateway_addresses(result: Result) -> tuple[Cidr, ...]:
 
 
 def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
-    """Return the addresses that belong on `ifname`; one without an index belongs to nobody here (§3.3)."""
+    """Return the addresses that belong on `ifname`; one without an index belongs to nobody here (cni.md §3.3)."""
     if not result.interfaces:
         raise Unfit("no interfaces to configure")
     found = []
@@ -93,7 +93,7 @@ def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
 
 
 def routes_of(result: Result) -> tuple[RouteConfig, ...]:
-    """Return the container's routes in order; one without a gateway takes the first of its family (§3.3)."""
+    """Return the container's routes in order; one without a gateway takes the first of its family (cni.md §3.3)."""
     first = {
         family: next((ip.gateway for ip in result.ips if ip.gateway is not None and ip.gateway.version == family), None)
         for family in _DEFAULTS
@@ -104,7 +104,7 @@ def routes_of(result: Result) -> tuple[RouteConfig, ...]:
 
 
 def ensure_address(want: Cidr, have: Iterable[Cidr], *, link: str, force: bool) -> AddressChange:
-    """Say how `link` gets an address beside those it has (§3.5).
+    """Say how `link` gets an address beside those it has (cni.md §3.5).
 
     Another IPv4 address is always in the way, an IPv6 one if one network contains the other's address; then
     `force` decides. Raises `Unfit`.

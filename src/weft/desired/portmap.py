@@ -74,7 +74,7 @@ _RULES: Final = (
 
 
 def container_addresses(result: Result, ifname: str) -> tuple[Cidr, ...]:
-    """Return the container's first address of each family, IPv4 first (§5.1).
+    """Return the container's first address of each family, IPv4 first (cni.md §5.1).
 
     One that is known to belong elsewhere is none; one without an index may be the container's.
     """

@@ -112,7 +112,7 @@ def additions(save: str, wanted: PortMap, family: int, *, chain: str, comment: s
 
 
 def _shared_rules(conf: PortmapConf) -> list[tuple[str, str, str]]:
-    """Return chain, action and rule of what all attachments share (§5.3, 1 to 4)."""
+    """Return chain, action and rule of what all attachments share (cni.md §5.3, 1 to 4)."""
     mark = f"{1 << (_DEFAULT_BIT if conf.mark_bit is None else conf.mark_bit):#x}"
     rules = []
     if conf.snat and not conf.mark_chain:

@@ -51,7 +51,7 @@ class Realm(Value):
         return any(_within(net, network) for network in self.networks)
 
     def _ours(self, address: Address) -> bool:
-        """An IPv4 address outside our networks was put there for a reason, a link-local one by the kernel (§6.1)."""
+        """An IPv4 address outside our networks is somebody's, a link-local one the kernel's (flannel.md §6.1)."""
         if address.ip.version == 6:
             return not address.ip.is_link_local
         return any(address.ip in network for network in self.networks)

@@ -1,4 +1,4 @@
-"""Which leases are believed: leases are data from strangers (decisions.md §7).
+"""Which leases are believed: leases are data from strangers (settled.md §7).
 
 A lease that would do harm is refused, by id and with a reason. Of peers that claim the same subnet, address or
 MAC the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.

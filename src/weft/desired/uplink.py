@@ -59,7 +59,7 @@ LookUp = Callable[[], Found]
 
 
 def look_ups(question: Question) -> Iterator[tuple[str, LookUp]]:
-    """Give the look-ups in the order of §7.1, each with what it is called in messages.
+    """Give the look-ups in the order of flannel.md §7.1, each with what it is called in messages.
 
     When all of them fail, an uplink that is in use stays: a name or a default route that went away breaks nothing.
     """
@@ -88,7 +88,7 @@ def _asked_for(question: Question) -> Iterator[tuple[str, LookUp]]:
 
 
 def usable(snapshot: Snapshot, index: int, version: int) -> list[AddressInfo]:
-    """The addresses of an interface that traffic between nodes may use, best first (§7.3); ties in kernel order."""
+    """The addresses of an interface that nodes may use, best first (flannel.md §7.3); ties in kernel order."""
     fit = [
         address
         for address in snapshot.addresses_of(index)
@@ -228,7 +228,7 @@ def _by_default_route(question: Question) -> Found:
 def _default_link(question: Question, version: int) -> LinkInfo:
     """The interface of the default route that the kernel itself would take: the one with the lowest metric.
 
-    flannel takes the first in the kernel's order and refuses those with several next hops (§12.3 item 9).
+    flannel takes the first in the kernel's order and refuses those with several next hops (flannel.md §12.3 item 9).
     """
     links = {link.index: link for link in _candidates(question)}
     routes = [

@@ -1,4 +1,4 @@
-"""How often one object is put back before we admit that someone else wants it otherwise (decisions.md §4).
+"""How often one object is put back before we admit that someone else wants it otherwise (settled.md §4).
 
 A burst of repairs at once, then one every few seconds, then ever fewer while the fight goes on. Time is an
 argument, in seconds of any clock that only goes forward.

@@ -182,7 +182,7 @@ def _ids(item: Object) -> set[int]:
 
 
 def _mac(config: Object, args: str) -> str:
-    """Return the MAC that was asked for: the runtime's word counts most, CNI_ARGS' least (§1.13)."""
+    """Return the MAC that was asked for: the runtime's word counts most, CNI_ARGS' least (cni.md §1.13)."""
     of_cni = cnijson.member(cnijson.member(config, "args"), "cni")
     return (
         _RUNTIME_MAC(cnijson.member(config, "runtimeConfig"))

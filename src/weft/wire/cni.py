@@ -50,13 +50,13 @@ class CniError(Exception):
         return f"{self.msg}; {self.details}" if self.details else self.msg
 
     def within(self, prefix: str) -> "CniError":
-        """Return it with words put before its message. One that has a code of its own is never changed (§1.3)."""
+        """Return it with words before its message; one that has a code of its own is never changed (cni.md §1.3)."""
         if self.code != INTERNAL:
             return self
         return type(self)(self.code, f"{prefix}{self.msg}", self.details)
 
     def render(self) -> bytes:
-        """Return the error object as a plugin prints it (§1.8)."""
+        """Return the error object as a plugin prints it (cni.md §1.8)."""
         error: dict[str, object] = {"code": self.code, "msg": self.msg}
         if self.details:
             error["details"] = self.details
@@ -109,7 +109,7 @@ def versions_from(first: str) -> tuple[str, ...]:
 
 
 def reconcile(config_version: str, supported: Collection[str]) -> None:
-    """Refuse a request whose version is not exactly one that the plugin supports (§1.6)."""
+    """Refuse a request whose version is not exactly one that the plugin supports (cni.md §1.6)."""
     if config_version not in supported:
         listed = " ".join(f'"{version}"' for version in supported)
         raise CniError(
@@ -120,13 +120,13 @@ def reconcile(config_version: str, supported: Collection[str]) -> None:
 
 
 def render_versions(supported: Iterable[str]) -> bytes:
-    """Return the answer to VERSION (§1.7): the newest version we know, whatever the request says."""
+    """Return the answer to VERSION (cni.md §1.7): the newest version we know, whatever the request says."""
     answer = {"cniVersion": NEWEST, "supportedVersions": list(supported)}
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
 
 
 def check_container_id(container_id: str) -> None:
-    """Refuse what is no container id (§1.5)."""
+    """Refuse what is no container id (cni.md §1.5)."""
     if not _NAME.fullmatch(container_id):
         raise CniError(BAD_ENVIRONMENT, "invalid characters in containerID", container_id)
     if len(container_id) > _MAX_CONTAINER_ID:
@@ -135,7 +135,7 @@ def check_container_id(container_id: str) -> None:
 
 
 def check_network_name(name: str) -> None:
-    """Refuse what is no network name, in the words of the plugin framework (§1.5)."""
+    """Refuse what is no network name, in the words of the plugin framework (cni.md §1.5)."""
     if not name:
         raise CniError(BAD_CONFIG, "missing network name")
     if not _NAME.fullmatch(name):
@@ -143,7 +143,7 @@ def check_network_name(name: str) -> None:
 
 
 def check_ifname(name: str) -> None:
-    """Refuse what is no name of an interface (§1.5). The limit is in bytes, as the kernel counts."""
+    """Refuse what is no name of an interface (cni.md §1.5). The limit is in bytes, as the kernel counts."""
     if not name:
         raise CniError(BAD_ENVIRONMENT, "interface name is empty")
     if len(name.encode("utf-8", "surrogateescape")) > _MAX_IFNAME:
@@ -171,7 +171,7 @@ _VARIABLES: Final = (
 
 
 def check_environment(command: str, env: Mapping[str, str]) -> None:
-    """Refuse a call whose variables are missing or malformed, in the order of §1.3: empty counts as missing."""
+    """Refuse a call whose variables are missing or malformed, in the order of cni.md §1.3: empty counts as missing."""
     missing = [] if command else ["CNI_COMMAND"]
     for variable in _VARIABLES:
         if command not in variable.required:
@@ -186,7 +186,7 @@ def check_environment(command: str, env: Mapping[str, str]) -> None:
 
 
 def truth(text: str) -> bool:
-    """Read a boolean of CNI_ARGS (§1.12); `ValueError` for anything else."""
+    """Read a boolean of CNI_ARGS (cni.md §1.12); `ValueError` for anything else."""
     match text.lower():
         case "1" | "true":
             return True
@@ -196,12 +196,12 @@ def truth(text: str) -> bool:
 
 
 # Every plugin of a chain and every delegate sees the same CNI_ARGS, so what one of them understands must not make
-# another one fail (§1.12, a fault of upstream's).
+# another one fail (cni.md §1.12, a fault of upstream's).
 _UNDERSTOOD_BY_SOMEONE: Final = frozenset({"IP", "MAC"})
 
 
 def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
-    """Read CNI_ARGS (§1.12): the values of the `known` keys. Unknown ones are refused unless `IgnoreUnknown`."""
+    """Read CNI_ARGS (cni.md §1.12): the values of the `known` keys. Unknown ones are refused unless `IgnoreUnknown`."""
     if not text:
         return {}
     found: dict[str, str] = {}
@@ -231,7 +231,7 @@ VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
-    """Return container id and interface of the attachments that a GC must leave alone (§1.9).
+    """Return container id and interface of the attachments that a GC must leave alone (cni.md §1.9).
 
     An empty list means that none is valid. A request without any list is refused: it would free what is alive.
     """

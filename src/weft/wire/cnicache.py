@@ -63,7 +63,7 @@ def render(entry: Entry) -> bytes:
 
 
 def parse(data: bytes, network: str) -> Entry:
-    """Read an entry with all that is known of the attachment. `CniError` with the words of §2.7."""
+    """Read an entry with all that is known of the attachment. `CniError` with the words of cni.md §2.7."""
     try:
         obj = cnijson.load(data)
         kind = cnijson.value_of(obj, "kind")

@@ -32,7 +32,7 @@ class RuntimeConf(Value):
     capability_args: Mapping[str, Any] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
-        """Return the variables of a call about it, without the command and the path (§1.2)."""
+        """Return the variables of a call about it, without the command and the path (cni.md §1.2)."""
         return {
             "CNI_CONTAINERID": self.container_id,
             "CNI_NETNS": self.netns,
@@ -126,7 +126,7 @@ def status(network: NetworkList) -> Chain[None]:
 
 
 def versions(plugin: str) -> Chain[tuple[str, ...]]:
-    """Ask a plugin which versions it speaks (§2.5)."""
+    """Ask a plugin which versions it speaks (cni.md §2.5)."""
     variables = {**_NOBODY, **_DUMMY, "CNI_COMMAND": "VERSION"}
     ran = yield Step(plugin=plugin, variables=variables, stdin=json.dumps({"cniVersion": cni.NEWEST}).encode())
     try:
@@ -173,7 +173,7 @@ def previous_of(network: NetworkList, cached: Object) -> Object:
 
 
 def raise_for(ran: Ran) -> None:
-    """Raise the error of a plugin that failed, in its own words (§2.5); one without a code has 999."""
+    """Raise the error of a plugin that failed, in its own words (cni.md §2.5); one without a code has 999."""
     if ran.exit == 0:
         return
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace").strip()
@@ -194,7 +194,7 @@ def raise_for(ran: Ran) -> None:
 
 
 def read_outcome(data: bytes, version: str) -> Outcome:
-    """Read the answer to ADD; one that names no version has the request's (§2.5)."""
+    """Read the answer to ADD; one that names no version has the request's (cni.md §2.5)."""
     try:
         obj = cnijson.load(data)
         own = cnijson.text(obj, "cniVersion") or version
@@ -205,7 +205,7 @@ def read_outcome(data: bytes, version: str) -> Outcome:
 
 
 def read_versions(data: bytes) -> tuple[str, ...]:
-    """Read the answer to VERSION (§1.7)."""
+    """Read the answer to VERSION (cni.md §1.7)."""
     prefix = "decoding version info: "
     try:
         obj = cnijson.load(data)
@@ -228,7 +228,7 @@ def _step(network: NetworkList, plugin: PluginConf, command: str, conf: RuntimeC
 
 
 def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
-    """Refuse names that no plugin would take (§1.5), in the words of the library."""
+    """Refuse names that no plugin would take (cni.md §1.5), in the words of the library."""
     if not conf.container_id:
         raise CniError(cni.UNKNOWN_CONTAINER, "missing containerID")
     cni.check_container_id(conf.container_id)

@@ -162,7 +162,7 @@ def parse_cidr(cidr: str) -> Cidr:
 
 
 def parse_ip_or_cidr(address: str) -> Ip | None:
-    """Read `address` or `address/prefix length` for its address; nothing is None (§1.17)."""
+    """Read `address` or `address/prefix length` for its address; nothing is None (cni.md §1.17)."""
     if not address:
         return None
     try:

@@ -56,7 +56,7 @@ class NetworkList(Value):
 
 
 def parse_list(data: bytes) -> NetworkList:
-    """Read a list. Checks come in the order of §2.3, with its texts; `CniError` 7."""
+    """Read a list. Checks come in the order of cni.md §2.3, with its texts; `CniError` 7."""
     prefix = "error parsing configuration list: "
     try:
         obj = cnijson.load(data)
@@ -121,7 +121,7 @@ def request(
     capability_args: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return what a plugin reads (§1.10). Capability arguments that it has not declared stay behind."""
+    """Return what a plugin reads (cni.md §1.10). Capability arguments that it has not declared stay behind."""
     injected: dict[str, Any] = {"name": network.name, "cniVersion": network.version}
     wanted = {key: value for key, value in (capability_args or {}).items() if key in plugin.capabilities}
     if wanted:

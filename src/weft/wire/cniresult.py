@@ -23,7 +23,7 @@ _MAX_SCOPE: Final = 255
 
 
 def read(obj: Object, version: str) -> Result:
-    """Read a result that must have the shape of `version` (§1.15). `CniError` 999 with the text of the spec."""
+    """Read a result that must have the shape of `version` (cni.md §1.15). `CniError` 999 with the text of the spec."""
     family = next((family for family in (_BLOCKS, _VERSIONED, _PLAIN) if version in family), None)
     if family is None:
         raise failure(f'unsupported CNI result version "{version}"')
@@ -38,7 +38,7 @@ def read(obj: Object, version: str) -> Result:
 
 
 def read_previous(config: Object, version: str) -> Result | None:
-    """Read `prevResult` of a request of `version` (§1.16); None if there is none."""
+    """Read `prevResult` of a request of `version` (cni.md §1.16); None if there is none."""
     obj = cnijson.member(config, "prevResult")
     if not obj:
         return None

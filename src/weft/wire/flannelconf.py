@@ -63,7 +63,7 @@ def parse(config: Object) -> FlannelConf:
 
 
 def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
-    """Return the delegate's configuration: what the operator wrote, completed (§10.4)."""
+    """Return the delegate's configuration: what the operator wrote, completed (flannel.md §10.4)."""
     made: Object = {**conf.delegate, "name": conf.name}
     made.setdefault("type", "bridge")
     made.setdefault("ipMasq", not env.ip_masq)

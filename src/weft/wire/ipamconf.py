@@ -150,7 +150,7 @@ def _range_set(index: int, items: list[Any]) -> RangeSet:
 def _range(obj: Object) -> Range:
     subnet = _subnet(_SUBNET(obj))
     inside = _inside(subnet)
-    # IPv4's last address is the broadcast address; IPv6 has none (§4.2).
+    # IPv4's last address is the broadcast address; IPv6 has none (cni.md §4.2).
     top = int(subnet.broadcast_address) - (1 if subnet.version == _IPV4 else 0)
     start = _address(_START(obj))
     end = _address(_END(obj))
@@ -189,7 +189,7 @@ def _address(text: str) -> Ip | None:
 
 
 def parse_resolv_conf(text: str) -> Dns:
-    """Read a resolv.conf (§4.6): the last `domain` counts, lists go on over several lines, the rest is ignored."""
+    """Read a resolv.conf (cni.md §4.6): the last `domain` counts, lists go on over lines, the rest is ignored."""
     lists: dict[str, list[str]] = {"nameserver": [], "search": [], "options": []}
     domain = ""
     for line in text.splitlines():

@@ -96,7 +96,7 @@ def _with_backend(conf: PortmapConf) -> PortmapConf:
 
 
 def _options(conf: PortmapConf) -> dict[str, list[str]]:
-    """Return the keys that belong to each backend, by the style of their conditions (§5.1)."""
+    """Return the keys that belong to each backend, by the style of their conditions (cni.md §5.1)."""
     found: dict[str, list[str]] = {IPTABLES: ["externalSetMarkChain"] if conf.mark_chain else [], NFTABLES: []}
     for key, words in (("conditionsV4", conf.conditions_v4), ("conditionsV6", conf.conditions_v6)):
         if words:

@@ -35,7 +35,7 @@ class SubnetEnv(Value):
 
 
 def render(env: SubnetEnv) -> str:
-    """Write the file's text, byte for byte as flanneld does (§3.1).
+    """Write the file's text, byte for byte as flanneld does (flannel.md §3.1).
 
     A subnet carries its first host, the address that the plugin's bridge will have.
     """
@@ -73,7 +73,7 @@ class Networks(Value):
 
 
 def parse(text: str) -> Previous:
-    """Read the file back (§3.3). A key that is missing, unreadable or has several networks is None."""
+    """Read the file back (flannel.md §3.3). A key that is missing, unreadable or has several networks is None."""
     variables = dotenv.parse(text)
     complaints = list(variables.complaints)
 
@@ -130,7 +130,7 @@ class PluginEnv(Value):
 
 @lru_cache(maxsize=8)
 def parse_for_cni(text: str, path: str) -> PluginEnv:
-    """Read the file as the flannel plugin does (§10.3): split at the first `=`, nothing trimmed, no quotes.
+    """Read the file as the flannel plugin does (flannel.md §10.3): split at the first `=`, nothing trimmed, no quotes.
 
     Raises `ConfigError` that names `path` and every key that is missing or unreadable. Every ADD reads the same text
     again, so the last ones are remembered.

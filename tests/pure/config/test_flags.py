@@ -24,7 +24,7 @@ def row(name):
     return pytest.mark.spec(f"flannel.md §1.2/{name}")
 
 
-# Each row of §1.2: flag, its field's default, an argument, the value it gives.
+# Each row of flannel.md §1.2: flag, its field's default, an argument, the value it gives.
 ROWS = [
     (
         "etcd-endpoints",

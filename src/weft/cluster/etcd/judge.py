@@ -8,7 +8,7 @@ from weft.wire.etcd import parse_id
 
 
 def unchanged(recorded: OwnLease | None, listing: Listing) -> Entry | None:
-    """Our own earlier key, if nobody has touched it since we wrote it (decisions.md §5)."""
+    """Our own earlier key, if nobody has touched it since we wrote it (settled.md §5)."""
     if recorded is None:
         return None
     for entry in listing.entries:
