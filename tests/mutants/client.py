@@ -13,7 +13,7 @@ _SOURCE: Final = "src/weft/cni/client"
 
 CHANGES: Final = (
     # main.c
-    ("main.c", "peer.uid == 0", "peer.uid >= 0"),
+    ("main.c", "peer.uid == 0", "peer.uid != 1"),
     ("main.c", "if (got < 0 && errno == EINTR)", "if (got < 0 && errno == EBADF)"),
     ("main.c", "if (used == sizeof input)", "if (used > sizeof input)"),
     ("main.c", "    if (call.command && *call.command)\n", "    if (call.command)\n"),
@@ -23,7 +23,7 @@ CHANGES: Final = (
     ("main.c", "    limit_wait(connection, SO_RCVTIMEO, BEGIN_SECONDS);\n", ""),
     ("main.c", "limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS);\n", ";\n"),
     ("main.c", "if (begun || (errno", "if ((errno"),
-    ("main.c", "DONE && !begun && frame.version < VERSION", "DONE && frame.version < 0"),
+    ("main.c", "DONE && !begun && frame.version < VERSION", "DONE && begun && frame.version < VERSION"),
     ("main.c", "(begun ? frame.kind", "(frame.kind != BEGUN ? frame.kind"),
     ("main.c", "fields[4] = call->problem && *call->problem ? text", "fields[4] = call->problem ? text"),
     ("main.c", "            *out = (struct span){NULL, 0};\n", ""),
@@ -66,9 +66,7 @@ CHANGES: Final = (
     ("delegate.c", "while (watched[OUTPUT].fd >= 0 || ", "while ("),
     ("delegate.c", " || watched[CHILD].fd >= 0)", ")"),
     ("delegate.c", "        silent = !watched[DAEMON].revents;\n", "        silent = 1;\n"),
-    ("delegate.c", "{error ? -1 : connection, POLLIN, 0}", "{-1, POLLIN, 0}"),
-    ("delegate.c", "{error ? -1 : watch(child), POLLIN, 0}", "{-1, POLLIN, 0}"),
-    ("delegate.c", "        kill(child, SIGKILL);\n", "        ;\n"),
+    ("delegate.c", "kill(child, SIGKILL);", "kill(child, 0);"),
     ("delegate.c", "    if (given_up)\n        return -1;\n", ""),
     ("delegate.c", "        if (ended < 0)\n            return 0;\n", ""),
     ("delegate.c", "EXIT_SIGNAL + WTERMSIG(status)", "WTERMSIG(status)"),
