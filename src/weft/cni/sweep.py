@@ -59,9 +59,7 @@ def unplugged(host: Host, attachment: Attachment) -> str:
     known = record.look_up(host, record.LINKS, attachment)
     links = record.parse(known) if known is not None else None
     end = _host_end(host, attachment, links.veth, links.index) if links is not None else None
-    # A DEL that runs has given it another alias.
-    loose = end is not None and not end.master and end.alias == record.alias_of(attachment)
-    return end.name if end is not None and loose else ""
+    return end.name if end is not None and not end.master else ""
 
 
 def free(host: Host, attachment: Attachment) -> str:

@@ -52,6 +52,7 @@ class CutPods:
             await self._event.wait()
             await asyncio.sleep(_GRACE_SECONDS)
             new, self._new = self._new, {}
+            self._event.clear()
             try:
                 cut = await look(self._without_bridge | new)
             except OSError as error:
@@ -61,5 +62,5 @@ class CutPods:
             if self.problem and not before:
                 log.warning("%s", self.problem)
             repairs.say_some(log.warning, [str(each.problem) for each in cut if each.key in new])
-            if not (self._new or self._without_bridge):
-                self._event.clear()
+            if self._without_bridge:
+                self._event.set()

@@ -9,7 +9,7 @@ import pytest
 from weft.kernel import addr, codec, link, neigh, route
 from weft.kernel.attributes import Malformed, attribute, nest, text, u8, u32
 from weft.kernel.netlink import NLM_F_REPLACE, Reply
-from weft.kernel.notices import AddressMoved, Lost, Notice, Reader, Seen, UplinkChanged
+from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Reader, Seen, UplinkChanged
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.objects import FdbEntry, Neighbour, Route
@@ -37,6 +37,12 @@ def vtep(**how):
 
 def eth0(**how):
     return about(ETH0, how.pop("name", "eth0"), **how)
+
+
+def port(index: int, **how):
+    """A pod's link on the host, a port of a bridge."""
+    made = about(index, f"veth{index}", kind="veth", alias=f"weft:pod:{index}", **how)
+    return made._replace(body=made.body + u32(link.IFLA_MASTER, how["master"])) if "master" in how else made
 
 
 def pod(**how):
@@ -121,6 +127,24 @@ def test_a_link_that_goes_is_forgotten(usual: Reader):
 def test_a_pod_s_link_may_become_the_uplink(usual: Reader):
     assert kinds(usual.read(about(POD, "veth2"))) == []
     assert list(usual.read(about(POD, "eth0", mtu=1300))) == [UplinkChanged("eth0")]
+
+
+def test_a_pod_s_link_leaves_its_bridge_once():
+    usual = reader(about(7, "br7"), about(8, "br8"), port(POD, master=7), pod())
+    assert list(usual.read(port(POD, master=7, flags=0))) == []
+    assert list(usual.read(port(POD, master=8))) == [], "another bridge is a bridge"
+    assert list(usual.read(port(POD))) == [PodCut(str(POD), "br8")]
+    assert list(usual.read(port(POD, flags=0))) == []
+    assert list(usual.read(gone(port(POD)))) == [PodCut(str(POD))]
+    assert list(usual.read(port(POD))) == [], "one that comes has left nothing"
+
+
+def test_a_pod_s_link_is_known_from_the_list_as_from_messages():
+    usual = reader(about(7, "br7"), port(10, master=7), port(11))
+    assert list(usual.read(port(10))) == [PodCut("10", "br7")]
+    assert list(usual.read(port(11))) == [], "ptp's has no bridge"
+    list(usual.read(port(12, master=7)))
+    assert list(usual.read(port(12))) == [PodCut("12", "br7")]
 
 
 # --- Addresses

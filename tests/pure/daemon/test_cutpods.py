@@ -1,0 +1,100 @@
+"""Pods that were cut are looked at a moment later, once; those whose bridge is gone until that has an end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from weft.daemon import cutpods
+from weft.daemon.cutpods import CutPods
+from weft.desired.leaks import Cut
+from weft.model.errors import Problem
+
+
+class Node:
+    """Tells what is asked about, and answers what a test says."""
+
+    def __init__(self) -> None:
+        self.pods = CutPods()
+        self.asked: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
+        self.answers: asyncio.Queue[list[Cut] | OSError] = asyncio.Queue()
+
+    async def look(self, bridges: Mapping[str, str]) -> list[Cut]:
+        self.asked.put_nowait(bridges)
+        answer = await self.answers.get()
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def is_asked(self, **bridges: str) -> None:
+        async with asyncio.timeout(10):
+            assert await self.asked.get() == bridges
+
+    async def is_not_asked(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert self.asked.empty()
+
+
+def cut(key: str, bridge: str = "") -> Cut:
+    return Cut(key=key, bridge=bridge, problem=Problem(code="CHECK-001", where=f"pod {key}", seen="cut"))
+
+
+@asynccontextmanager
+async def telling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(cutpods, "_GRACE_SECONDS", 0.0)
+    node = Node()
+    task = asyncio.create_task(node.pods.tell(node.look))
+    yield node
+    task.cancel()
+
+
+async def test_a_pod_that_was_cut_is_said_and_forgotten(monkeypatch, caplog):
+    async with telling(monkeypatch) as node:
+        node.pods.add("a", "")
+        node.pods.add("b", "cni0")
+        await node.is_asked(a="", b="cni0")
+        node.pods.add("c", "")  # while the others are looked at
+        node.answers.put_nowait([cut("a"), cut("b")])
+        await node.is_asked(c="")
+        assert [record.getMessage() for record in caplog.records] == ["CHECK-001 pod a: cut", "CHECK-001 pod b: cut"]
+        assert node.pods.problem is None
+        node.answers.put_nowait([])
+        await node.is_not_asked()
+        assert len(caplog.records) == 2
+
+
+async def test_those_whose_bridge_is_gone_are_looked_at_until_they_are_gone_or_it_is_back(monkeypatch, caplog):
+    async with telling(monkeypatch) as node:
+        for key in "ab":
+            node.pods.add(key, "cni0")
+        await node.is_asked(a="cni0", b="cni0")
+        node.answers.put_nowait([cut("a", "cni0"), cut("b", "cni0")])
+        await node.is_asked(a="cni0", b="cni0")
+        assert "BRIDGE-006 link cni0: another program deleted it with 2 pods on it" in str(node.pods.problem)
+        node.answers.put_nowait([cut("b", "cni0")])
+        await node.is_asked(b="cni0")
+        assert "with 1 pod on it" in str(node.pods.problem)
+        node.pods.add("c", "")
+        node.answers.put_nowait([cut("b", "cni0")])
+        await node.is_asked(b="cni0", c="")
+        node.answers.put_nowait([cut("b")])  # it is back
+        await node.is_not_asked()
+        assert node.pods.problem is None
+        said = [record.getMessage().split(":")[0] for record in caplog.records]
+        assert said == ["BRIDGE-006 link cni0", "CHECK-001 pod a", "CHECK-001 pod b"], "each once"
+
+
+async def test_one_look_that_fails_is_said_and_the_next_is_made(monkeypatch, caplog):
+    async with telling(monkeypatch) as node:
+        node.pods.add("a", "")
+        node.answers.put_nowait(OSError("no descriptors"))
+        await node.is_asked(a="")
+        await node.is_not_asked()
+        assert "cannot be looked at: no descriptors" in caplog.text
+        node.pods.add("b", "")
+        node.answers.put_nowait([cut("b")])
+        await node.is_asked(b="")
+        await node.is_not_asked()
+        assert "pod b" in caplog.text
