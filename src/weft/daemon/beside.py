@@ -29,7 +29,7 @@ async def beside(work: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     try:
-        threading.Thread(target=do, name="weft-file", daemon=True).start()
+        threading.Thread(target=do, daemon=True).start()
     except RuntimeError as error:  # the limit of processes
         raise OSError(errno.EAGAIN, str(error)) from error
     return await asyncio.wrap_future(answer)
