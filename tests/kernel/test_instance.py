@@ -14,6 +14,8 @@ import pytest
 from tests.support.netns import Netns
 from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
 from weft.daemon import instance
+from weft.kernel import unixsockets
+from weft.kernel.unixsockets import Holder
 from weft.model.errors import ConfigError
 
 DEVICE, OTHER = "device/flannel.1", "device/flannel.2"
@@ -38,7 +40,7 @@ def test_a_name_that_is_taken_is_refused(claim: Callable[..., None], netns: Netn
     assert netns.call(lambda: instance.is_claimed(DEVICE))
 
 
-def test_a_refusal_keeps_no_name(claim: Callable[..., None], netns: Netns) -> None:
+def test_a_refusal_keeps_no_name(claim: Callable[..., None], netns: Netns, caplog: pytest.LogCaptureFixture) -> None:
     """Sockets that were left open would also end the test: they are warned of, and warnings are errors."""
     claim(DEVICE)
     with pytest.raises(ConfigError) as refusal:
@@ -46,6 +48,7 @@ def test_a_refusal_keeps_no_name(claim: Callable[..., None], netns: Netns) -> No
     # While the error is looked at, its traceback keeps what the call had in its hands.
     assert refusal.value.problems[0].where == DEVICE
     assert not netns.call(lambda: instance.is_claimed(OTHER))
+    assert "held by" not in caplog.text
     claim(OTHER)
 
 
@@ -72,13 +75,19 @@ def test_a_daemon_that_is_asked_often_is_still_one(claim: Callable[..., None], n
             each.close()
 
 
+@pytest.mark.parametrize("since", ["no Linux", "5.3"])
 def test_a_kernel_that_does_not_tell_who_holds_a_name_lets_no_second_daemon_in(
-    claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch
+    claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
+    """One without unix_diag, or an older one, which leaves the user out."""
+
     def unknown(_: str) -> NoReturn:
         raise OSError(errno.ENOENT, "no unix_diag")
 
-    monkeypatch.setattr(instance, "holders", unknown)
+    if since == "5.3":
+        monkeypatch.setattr(unixsockets, "_SHOWN", unixsockets._SHOWN & ~unixsockets._UDIAG_SHOW_UID)
+    else:
+        monkeypatch.setattr(instance, "holders", unknown)
     claim(DEVICE)
     assert netns.call(lambda: instance.is_claimed(DEVICE))
     waiting = netns.call(lambda: fill(DEVICE))
@@ -103,6 +112,26 @@ def test_a_name_that_a_process_without_rights_holds_keeps_no_daemon_away(
         assert f"the name device/flannel.1 is held by user {user}" in caplog.text
         assert not netns.call(lambda: instance.is_claimed(DEVICE))
         assert netns.call(lambda: instance.is_claimed(OTHER))
+
+
+def test_a_daemon_is_one_whatever_else_has_its_name(claim: Callable[..., None], netns: Netns) -> None:
+    """Names are apart by the sockets' type."""
+    claim(DEVICE)
+    with netns.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as other:
+        other.bind(f"\0weft/{DEVICE}")
+        assert netns.call(lambda: instance.is_claimed(DEVICE))
+
+
+def test_where_any_socket_may_have_a_buffer_of_that_size_the_user_decides(
+    claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With net.core.rmem_max at its limit, which is the whole machine's: so the holders are made up."""
+    claim(DEVICE)
+    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=65534, room=2 * instance._SEAL)])
+    assert not netns.call(lambda: instance.is_claimed(DEVICE))
+    assert "is held by user 65534" in caplog.text
+    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=0, room=2 * instance._SEAL)])
+    assert netns.call(lambda: instance.is_claimed(DEVICE))
 
 
 def test_in_a_user_namespace_its_roots_names_count() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.firewall import only
-from tests.support.squatter import squatting
+from tests.support.squatter import ROOT, USER, squatting
 from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
@@ -261,13 +261,14 @@ def test_cleanup_beside_a_daemon_is_refused_however_often_it_was_asked_before(cl
         assert "INST-001" in weft(node, "cleanup", f"--subnet-file={node.subnet_file}").stderr
 
 
-def test_a_user_without_rights_who_holds_our_names_holds_up_nothing(cluster: Cluster):
+@pytest.mark.parametrize("wrap, user", [(USER, 65534), (ROOT, 0)], ids=["a user", "a container's root"])
+def test_a_process_without_rights_that_holds_our_names_holds_up_nothing(cluster: Cluster, wrap, user):
     cluster.configure()
     cluster.peer(50)
     node = cluster.node(1)
-    with squatting(node.netns, "weft/device/flannel.1", "weft/rules", "weft/device/other"):
+    with squatting(node.netns, "weft/device/flannel.1", "weft/rules", "weft/device/other", wrap=wrap):
         node.start("--ip-masq")
-        node.says("the name device/flannel.1 is held by user 65534")
+        node.says(f"the name device/flannel.1 is held by user {user}")
         assert "10.5.50.0/24" in node.ip("route")
         assert node.stop() == 0
         cleaned = weft(node, "cleanup", f"--subnet-file={node.subnet_file}")
