@@ -18,7 +18,8 @@ from weft.kernel.turns import at_once, in_turns
 from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, RuleSet, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl, VxlanLink
+from weft.model.rulesets import RuleSet
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from weft.model.objects import Key, Object, Objects, VxlanLink, link_of
+from weft.model.objects import Key, Object, Objects, VxlanLink
 from weft.plan.diff import Delete, Step
 
 
@@ -17,7 +17,7 @@ def replay(have: Objects, steps: Iterable[Step], *, links: frozenset[str] = froz
         present = state.get(thing.key)
         if isinstance(thing, VxlanLink) and isinstance(present, VxlanLink) and not thing.changes_in_place(present):
             remove(state, thing.key)
-        on = link_of(thing)
+        on = thing.link
         if on is not None and on not in links and ("link", on) not in state:
             raise KeyError(on)
         state[thing.key] = thing
@@ -28,5 +28,5 @@ def remove(state: dict[Key, Object], key: Key) -> None:
     """Remove an object and, if it is a link, what sits on it."""
     gone = state.pop(key, None)
     if isinstance(gone, VxlanLink):
-        for other in [other for other, thing in state.items() if link_of(thing) == gone.name]:
+        for other in [other for other, thing in state.items() if thing.link == gone.name]:
             del state[other]

@@ -34,7 +34,6 @@ from weft.model.reported import LinkInfo
 from weft.model.snapshot import Snapshot
 from weft.model.value import Value
 from weft.plan.diff import Delete, diff
-from weft.plan.explain import describe
 from weft.wire import subnetenv
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class Found(Value):
     def lines(self) -> tuple[str, ...]:
         """One line each, for people."""
         return (
-            *(describe(step.object) for step in self.steps),
+            *(str(step.object) for step in self.steps),
             *map(_describe, self.links),
             *(f"table {table}" for table in self.tables),
             *(f"what {each.container_id} {each.ifname} holds in {each.network}" for each in self.attachments),
@@ -98,7 +97,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Ne
         ),
         foreign=(
             *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
-            *(f"{describe(routes[key])}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
+            *(f"{routes[key]}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
         ),
     )
 
@@ -109,7 +108,7 @@ def _describe(link: LinkInfo) -> str:
 
 def _unknown(route: Route) -> Problem:
     hint = "Name the daemon's --subnet-file or --state-dir, or remove it yourself"
-    return Problem(code="CLEAN-001", where=describe(route), seen=ours.UNKNOWN, hint=hint)
+    return Problem(code="CLEAN-001", where=str(route), seen=ours.UNKNOWN, hint=hint)
 
 
 def _tables() -> tuple[str, ...]:

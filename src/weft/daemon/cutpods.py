@@ -39,7 +39,7 @@ class CutPods:
         """The bridge that was deleted while pods were on it that live."""
         for name, pods in sorted(Counter(self._without_bridge.values()).items()):
             return Problem(
-                code=repairs.NODE_LINK_CODE,
+                code="BRIDGE-006",
                 where=f"link {name}",
                 seen=f"another program deleted it with {counted(pods, 'pod')} on it, which reach nothing now",
                 hint="Delete these pods: their successors get a network, and the first of them makes the bridge again",

@@ -15,7 +15,6 @@ from weft.daemon.dirty import Dirty
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.peers import Peers
 from weft.daemon.reconcile import Reconciler
-from weft.daemon.repairs import FORWARDING_CODE, NODE_LINK_CODE
 from weft.daemon.rules import RuleKeeper
 from weft.daemon.subnetfile import SubnetFile
 from weft.daemon.supervise import Supervisor
@@ -33,7 +32,6 @@ from weft.model.net import Ip
 from weft.model.objects import Key, NodeLink, Sysctl
 from weft.model.status import Status
 from weft.model.value import replace
-from weft.plan.explain import describe
 from weft.wire.subnetenv import SubnetEnv, render
 
 log = logging.getLogger(__name__)
@@ -185,7 +183,7 @@ class Network:
             if not self._loop.is_as_wanted(key):
                 seen = self._loop.tally.failing.get(key, "another program turned it off")
                 hint = "Trying again; until then no pod reaches another node. Find who sets it: `sysctl --system`"
-                return Problem(code=FORWARDING_CODE, where=name, seen=seen, expected="1", hint=hint)
+                return Problem(code="KERN-002", where=name, seen=seen, expected="1", hint=hint)
         return None
 
     def _node_link_problem(self) -> Problem | None:
@@ -195,7 +193,7 @@ class Network:
             if not self._loop.is_as_wanted(key):
                 seen = self._loop.tally.failing.get(key, "another program set it down")
                 hint = "Trying again; until then no pod on it reaches anything. Find who does: `ip monitor link`"
-                return Problem(code=NODE_LINK_CODE, where=f"link {name}", seen=seen, expected="up", hint=hint)
+                return Problem(code="BRIDGE-006", where=f"link {name}", seen=seen, expected="up", hint=hint)
         return self._cut_pods.problem
 
     async def begin(self) -> None:
@@ -220,7 +218,7 @@ class Network:
         for key, words in self._loop.own_failures().items():
             return Problem(
                 code="VTEP-002",
-                where=describe(self._loop.wanted[key]),
+                where=str(self._loop.wanted[key]),
                 seen=f"the kernel refuses it: {words}",
                 hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`,"
                 " and remove it, or choose another Port or VNI for all nodes",

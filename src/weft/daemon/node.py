@@ -29,7 +29,7 @@ from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
-from weft.desired.realm import Realm
+from weft.desired.node import realm
 from weft.kernel.events import Monitor
 from weft.kernel.firewall import Firewall, Tooling
 from weft.kernel.nfmonitor import Monitor as RuleMonitor
@@ -149,7 +149,7 @@ class Node:
         parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
         self._ready(network)
         inputs = network.inputs
-        await start.remove_former_devices(kernel, Realm.of(BACKENDS[inputs.netconf.backend], inputs))
+        await start.remove_former_devices(kernel, realm(BACKENDS[inputs.netconf.backend], inputs))
 
     async def _look(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor

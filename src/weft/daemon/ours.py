@@ -9,11 +9,11 @@ from typing import Final
 from weft.config.netconf import parse_netconf
 from weft.daemon import memory
 from weft.daemon.world import Moment
-from weft.desired.realm import Realm
 from weft.model.errors import ConfigError
 from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Net
 from weft.model.objects import Route
+from weft.model.realm import Realm
 from weft.model.reported import LinkInfo
 
 UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"

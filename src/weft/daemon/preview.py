@@ -19,8 +19,7 @@ from weft.desired.backends import BACKENDS
 from weft.desired.facts import overlaps
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
-from weft.desired.node import SHARED, Wanted, shared
-from weft.desired.realm import Realm
+from weft.desired.node import SHARED, Wanted, realm, shared
 from weft.desired.roster import Roster
 from weft.kernel.firewall import Firewall
 from weft.kernel.rtnl import Rtnl
@@ -81,10 +80,10 @@ async def preview(options: Options, world: World) -> Preview:
                 wanted.set(lease.id, backend.peer(inputs, lease))
             except PeerError as error:
                 problems += error.problems
-        realm = Realm.of(backend, inputs)
-        kernel.devices = realm.devices
+        keeps = realm(backend, inputs)
+        kernel.devices = keeps.devices
         kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
-        have = {key: thing for key, thing in (await kernel.look({})).items() if realm.holds(thing)}
+        have = {key: thing for key, thing in (await kernel.look({})).items() if thing.is_within(keeps)}
     rules_want, rules_have = await _rules(inputs)
     have = {**have, **rules_have}
     steps = diff({**wanted.objects, **rules_want}, have, prune=listing is not None)

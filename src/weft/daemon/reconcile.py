@@ -18,20 +18,17 @@ from weft.daemon.dirty import Dirty, Wake
 from weft.daemon.picture import Picture, differences
 from weft.daemon.retries import FIRST_SECONDS, Retries
 from weft.desired.inputs import Backend, Inputs
-from weft.desired.node import SHARED, Wanted, shared
-from weft.desired.realm import Realm
+from weft.desired.node import SHARED, Wanted, realm, shared
 from weft.desired.roster import Roster
 from weft.model.errors import Failure, PeerError, Problem
-from weft.model.objects import Address, Key, Object, Objects, VxlanLink, link_of
+from weft.model.objects import Address, Key, Link, Object, Objects
 from weft.model.value import Value, field
 from weft.plan.diff import Delete, Put, Step, diff
-from weft.plan.explain import describe
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 60.0
 _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
-_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 _PEERS_A_SLICE: Final = 128  # decided before the event loop gets a turn: about 3 ms
 
 
@@ -66,7 +63,7 @@ class Reconciler:
         self.wake = Wake()
         self.roster = roster
         self._inputs = inputs
-        self._realm = Realm.of(backend, inputs)
+        self._realm = realm(backend, inputs)
         self.tally = Tally()
         self.complete = False  # until the first full list of leases nothing is removed
         self._kernel = kernel
@@ -85,7 +82,7 @@ class Reconciler:
     def decide_from(self, inputs: Inputs, *, peers: bool = True) -> None:
         """Decide from other inputs from the next round on; without `peers` about what the node needs once alone."""
         self._inputs = inputs
-        self._realm = Realm.of(self._backend, inputs)
+        self._realm = realm(self._backend, inputs)
         if peers:
             self.wake.inputs()
         else:
@@ -99,12 +96,12 @@ class Reconciler:
     def seen(self, key: Key, thing: Object | None) -> None:
         """Take a notice: someone else changed the object of `key` to `thing`, or removed it."""
         wanted = self._wanted.objects.get(key)
-        ours = thing is not None and (thing == wanted or self._realm.holds(thing))
+        ours = thing is not None and (thing == wanted or thing.is_within(self._realm))
         self._picture.notice(key, thing if ours else None)
         if self._picture.objects.get(key) != wanted:
             self.wake.keys([key])
-            if isinstance(thing, VxlanLink) and 0 < thing.mtu < _LEAST_MTU_V6:
-                self.wake.everything()  # IPv6 left the link, and its settings with it
+            if thing is not None and thing.took_others_along():
+                self.wake.everything()
 
     def is_as_wanted(self, key: Key) -> bool:
         """Tell whether the object of `key` is as it should be, as far as is known."""
@@ -117,7 +114,7 @@ class Reconciler:
 
     def own_failures(self) -> dict[Key, str]:
         """What the kernel refuses of this node's own device and its addresses, without which no peer is reached."""
-        own = (thing for thing in self._wanted.part(SHARED) if isinstance(thing, VxlanLink | Address))
+        own = (thing for thing in self._wanted.part(SHARED) if isinstance(thing, Link | Address))
         # The device first: without it nothing that sits on it can be.
         keys = [thing.key for thing in sorted(own, key=lambda thing: isinstance(thing, Address))]
         return {key: self.tally.failing[key] for key in keys if key in self.tally.failing}
@@ -233,7 +230,7 @@ class Reconciler:
         """See everything; in a sweep, count what differs from the kept picture and was not `announced`."""
         with self._picture.meanwhile() as newer:
             seen = await self._kernel.look(self._picture.objects)
-        held = ((key, thing) for key, thing in seen.items() if self._realm.holds(thing))
+        held = ((key, thing) for key, thing in seen.items() if thing.is_within(self._realm))
         before = self._picture.replace(held, but=newer)
         if announced is None:
             return
@@ -241,11 +238,13 @@ class Reconciler:
         unannounced = [thing for key, thing in changed.items() if key not in announced]
         self.tally.unannounced += len(unannounced)
         for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
-            log.warning("no notice announced that %s changed", describe(thing))
+            log.warning("no notice announced that %s changed", thing)
 
     def _code(self, step: Step) -> str:
         key = step.object.key
-        return repairs.code(step.object, wanted=key in self._wanted.objects, there=key in self._picture.objects)
+        if key not in self._wanted.objects:
+            return repairs.NOT_WANTED
+        return step.object.code if key in self._picture.objects else step.object.code_if_gone
 
     def _allowed(self, steps: Sequence[Step], decided: set[Key]) -> list[Step]:
         """Leave out the repairs that have to wait.
@@ -272,7 +271,7 @@ class Reconciler:
                 continue
             if key in self.tally.failing:
                 self._settle([key])
-                if isinstance(step.object, VxlanLink):
+                if isinstance(step.object, Link):
                     self.try_again()  # what sits on it was refused as well
             if key not in newer:  # else a notice is newer than our step
                 self._picture.did(step)
@@ -282,15 +281,15 @@ class Reconciler:
         """See to it that a step is tried again; returns what there is to say that has not been said."""
         key = step.object.key
         said = self.tally.failing.get(key)
-        gone = failure.errno in _LINK_GONE and ("link", link_of(step.object)) in self._wanted.objects
+        gone = failure.errno in _LINK_GONE and ("link", step.object.link) in self._wanted.objects
         self.tally.failing[key] = failure.message
-        first = self._retries.refused(key, urgent=isinstance(step.object, VxlanLink))
+        first = self._retries.refused(key, urgent=isinstance(step.object, Link))
         if gone and first:
             self.wake.everything()  # the link went while we were at work, whether or not we have heard of it
             return []
         if failure.message == said:
             return []
-        return [f"kernel refused {describe(step.object)}: {failure.message}; trying again"]
+        return [f"kernel refused {step.object}: {failure.message}; trying again"]
 
     def _settle(self, keys: Iterable[Key]) -> None:
         """Forget refusals: what was refused is there now, or nobody wants it any more."""

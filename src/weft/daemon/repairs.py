@@ -2,44 +2,19 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.model.marks import FORWARDING
-from weft.model.objects import NodeLink, Object, Sysctl, VxlanLink
 from weft.plan.diff import Put, Step
-from weft.plan.explain import describe
 
 log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 
-FORWARDING_CODE: Final = "KERN-002"
-NODE_LINK_CODE: Final = "BRIDGE-006"
+NOT_WANTED: Final = "ROUTE-002"  # the code of removing what is ours and is not to be there
 
 # The code of the problem that the repair answers to, and what was done.
 Repair = tuple[str, Step]
-
-_CODES: Final[Mapping[str, str]] = {
-    "address": "VTEP-001",
-    "sysctl": "VTEP-003",
-    "neighbour": "FDB-001",
-    "fdb": "FDB-001",
-    "route": "ROUTE-001",
-}
-
-
-def code(thing: Object, *, wanted: bool, there: bool) -> str:
-    """The code of the problem that repairing `thing` answers to."""
-    if not wanted:
-        return "ROUTE-002"
-    if isinstance(thing, Sysctl) and thing.name in FORWARDING.values():
-        return FORWARDING_CODE
-    if isinstance(thing, NodeLink):
-        return NODE_LINK_CODE
-    if isinstance(thing, VxlanLink):
-        return "VTEP-003" if there else "VTEP-004"
-    return _CODES[str(thing.key[0])]
 
 
 def report(repairs: Sequence[Repair]) -> None:
@@ -49,7 +24,7 @@ def report(repairs: Sequence[Repair]) -> None:
         log.warning("repaired %s", ", ".join(f"{count} x {each}" for each, count in sorted(by_code.items())))
         return
     for each, step in repairs:
-        log.warning("%s: %s %s", each, "put back" if isinstance(step, Put) else "removed", describe(step.object))
+        log.warning("%s: %s %s", each, "put back" if isinstance(step, Put) else "removed", step.object)
 
 
 def say_some(say: Callable[[str], None], lines: Sequence[str], *, named: int = NAMED) -> None:

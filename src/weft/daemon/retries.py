@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.model.objects import Key, Object
-from weft.plan.explain import describe
 from weft.plan.fuse import Fuse
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class Retries:
         if wait == 0.0:
             return True
         if self._fuse.announce(thing.key):
-            log.warning("%s: someone keeps changing %s; repairing it less often", code, describe(thing))
+            log.warning("%s: someone keeps changing %s; repairing it less often", code, thing)
         self.later(wait, thing.key)
         return False
 

@@ -14,9 +14,9 @@ from weft.daemon.retries import Retries
 from weft.kernel.firewall import Firewall
 from weft.kernel.nfmonitor import Monitor, Resync
 from weft.model.errors import Problem
-from weft.model.objects import KernelState, Key, Objects, RuleSet
+from weft.model.objects import KernelState, Key, Objects
+from weft.model.rulesets import RuleSet
 from weft.plan.diff import Delete, Put, Step
-from weft.plan.explain import describe
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +105,12 @@ class RuleKeeper:
                 continue
             # What was refused before is nobody's doing.
             if not (key in self.failing or self._retries.may_repair(step.object, REPAIR_CODE)):
-                self._held[key] = describe(step.object)
+                self._held[key] = str(step.object)
                 continue
             if await self._act(step):
                 self.repairs[REPAIR_CODE] += 1
                 verb = "put back" if isinstance(step, Put) else "removed"
-                log.warning("%s: %s %s", REPAIR_CODE, verb, describe(step.object))
+                log.warning("%s: %s %s", REPAIR_CODE, verb, step.object)
 
     def _step(self, key: Key, present: RuleSet | None) -> Step | None:
         wanted = self._want.get(key)
@@ -126,7 +126,7 @@ class RuleKeeper:
             self._settle(key)
             return True
         if self.failing.get(key) != failure.message:
-            log.error("%s not possible: %s", describe(step.object), failure.message)
+            log.error("%s not possible: %s", step.object, failure.message)
         self.failing[key] = failure.message
         self._retries.later(_RETRY_SECONDS, key)
         return False

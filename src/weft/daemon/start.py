@@ -27,12 +27,12 @@ from weft.desired.facts import select
 from weft.desired.harm import macs_in
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.desired.node import served
-from weft.desired.realm import Realm
 from weft.kernel.codec import VTEP_ALIAS
 from weft.kernel.netlink import NetlinkError
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
 from weft.model.objects import NodeLink
+from weft.model.realm import Realm
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.value import replace

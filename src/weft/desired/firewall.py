@@ -10,7 +10,8 @@ from typing import Final
 
 from weft.desired.inputs import Inputs
 from weft.model.net import Net
-from weft.model.objects import Chain, KernelState, RuleSet
+from weft.model.objects import KernelState
+from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import Value
 
 POSTRTG: Final = "FLANNEL-POSTRTG"

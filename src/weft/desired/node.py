@@ -7,6 +7,7 @@ returns the keys that are touched, so that nobody else iterates over peers when 
 from weft.desired.inputs import Backend, Inputs
 from weft.model.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
 from weft.model.objects import KernelState, Key, NodeLink, Object, Objects, Route, Sysctl
+from weft.model.realm import Realm
 from weft.model.snapshot import Snapshot
 from weft.model.value import replace
 
@@ -16,6 +17,15 @@ _BLACKHOLE_PRIORITY = 2**31 - 1
 
 _PLAIN_PEERS = 1000
 _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narrower than, have this or more, or 0
+
+
+def realm(backend: Backend, inputs: Inputs) -> Realm:
+    """What a daemon with these inputs keeps."""
+    return Realm(
+        devices=frozenset(backend.devices(inputs).values()),
+        networks=(*inputs.netconf.networks, *inputs.former_networks),
+        node_links=inputs.node_links,
+    )
 
 
 def shared(backend: Backend, inputs: Inputs) -> KernelState:

@@ -14,7 +14,7 @@ from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.rtnl import Rtnl
 from weft.kernel.turns import Slices, at_once
 from weft.model.errors import Failure
-from weft.model.objects import NodeLink, Object, Route, Sysctl, VxlanLink, link_of
+from weft.model.objects import NodeLink, Object, Route, Sysctl, VxlanLink
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
@@ -65,7 +65,7 @@ class _Work:
         index = self._index_for(thing)
         if index is None:
             if isinstance(step, Put):
-                self._failed(step, errno.ENODEV, f"there is no link {link_of(thing)}")
+                self._failed(step, errno.ENODEV, f"there is no link {thing.link}")
             return
         encode = codec.encode if isinstance(step, Put) else codec.encode_removal
         self._pending.append((step, thing, encode(thing, index)))
@@ -144,7 +144,7 @@ class _Work:
 
     def _index_for(self, thing: Plain) -> int | None:
         """The index of the link that `thing` is on; 0 for what is on none, None if the link is missing."""
-        name = link_of(thing)
+        name = thing.link
         if name is None:
             return 0
         index = self._indexes.get(name)

@@ -15,7 +15,8 @@ from weft.kernel.nft import Nft
 from weft.kernel.nftraces import IPTABLES_NFT, traces
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
-from weft.model.objects import Key, RuleSet
+from weft.model.objects import Key
+from weft.model.rulesets import RuleSet
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from weft.kernel.tools import ToolError, Tools
-from weft.model.objects import Chain, RuleSet
+from weft.model.rulesets import Chain, RuleSet
 
 KIND: Final = "nft"
 TABLES: Final = {4: "ip flannel-ipv4", 6: "ip6 flannel-ipv6"}

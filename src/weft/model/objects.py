@@ -4,27 +4,100 @@ An object has a `key`, which says which one it is, and fields, which say what it
 objects with one key are two states of the same thing: `plan.diff` needs no more. Devices are named, not
 numbered, because a device that is recreated keeps its name and gets another index.
 
+What the plan, the log and the codes of repairs need to know of a kind is said by its class, so a new kind is one class.
+
 The key is made once and kept: thousands of objects are looked up by it, and what is wanted and what is there
 share it.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
-from weft.model.marks import MAIN_TABLE
+from weft.model.marks import FORWARDING, MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
+from weft.model.realm import Realm
 from weft.model.value import Value, field
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]
 
+_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 
-class VxlanLink(Value):
-    """A VXLAN tunnel endpoint (VTEP), up and with our alias. `port` is the UDP destination port.
+
+class Object(Value):
+    """One thing in the kernel. `str` gives it in one line, without line breaks whatever a peer sent.
+
+    `rank` says when its kind is put: the lowest first, and removed in the reverse order. `unwanted` is why one may
+    have to go, for people.
+    """
+
+    key: Key = field(init=False, repr=False, compare=False)
+
+    rank = 0
+    unwanted = "no setting asks for it"
+
+    @property
+    def link(self) -> str | None:
+        """The name of the link that takes it along when it goes; None for what stays or is a link itself."""
+        return None
+
+    def changes_in_place(self, have: "Object") -> bool:
+        """Tell whether `have`, which has its key, can become this without being deleted."""
+        return type(have) is type(self)
+
+    def took_others_along(self) -> bool:
+        """Tell whether others may have gone with it, without a notice, when it became what it is."""
+        return False
+
+    def is_within(self, realm: Realm) -> bool:
+        """Tell whether it is the daemon's of `realm`, to keep or to remove: it bears weft's mark."""
+        raise NotImplementedError
+
+    @property
+    def code(self) -> str:
+        """The code of the problem that putting it back answers to."""
+        raise NotImplementedError
+
+    @property
+    def code_if_gone(self) -> str:
+        """The same where it was not changed but gone."""
+        return self.code
+
+    def reason(self) -> str:
+        """Which setting asks for it, for people; what is there for a peer says so elsewhere."""
+        return "the configuration's Backend, with our lease and uplink"
+
+
+class Link(Object):
+    """A device of this node's own, by name, up and with our alias: without it the kernel refuses what sits on it."""
+
+    name: str
+
+    rank = 0
+    unwanted = "the configuration's Backend and our lease do not ask for it"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("link", self.name))
+
+    def is_within(self, realm: Realm) -> bool:
+        """One that has the name of a device of the daemon's."""
+        return self.name in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "VTEP-003"
+
+    @property
+    def code_if_gone(self) -> str:
+        return "VTEP-004"
+
+
+class VxlanLink(Link):
+    """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port.
 
     `parent` is the index of the uplink: a new name of it changes nothing of ours. Its name is for people.
     """
 
-    name: str
     vni: int
     port: int
     local: Ip
@@ -34,14 +107,17 @@ class VxlanLink(Value):
     learning: bool = False
     gbp: bool = False
     parent_name: str = field(default="", compare=False)
-    key: Key = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("link", self.name))
+    def __str__(self) -> str:
+        flags = f"{' learning' if self.learning else ''}{' gbp' if self.gbp else ''}"
+        return (
+            f"link {self.name} vxlan id {self.vni} local {self.local} dev {self.parent_name or self.parent}"
+            f" dstport {self.port} address {self.mac!s} mtu {self.mtu}{flags}"
+        )
 
-    def changes_in_place(self, have: "VxlanLink") -> bool:
-        """Tell whether `have` can become this without being deleted (drivers/net/vxlan: changelink)."""
-        return (have.vni, have.port, have.gbp, have.local, have.parent) == (
+    def changes_in_place(self, have: Object) -> bool:
+        """Tell whether the kernel can make `have` this one (drivers/net/vxlan: changelink)."""
+        return isinstance(have, VxlanLink) and (have.vni, have.port, have.gbp, have.local, have.parent) == (
             self.vni,
             self.port,
             self.gbp,
@@ -49,20 +125,162 @@ class VxlanLink(Value):
             self.parent,
         )
 
+    def took_others_along(self) -> bool:
+        """With too small an MTU IPv6 has left the link, and its settings with it."""
+        return 0 < self.mtu < _LEAST_MTU_V6
 
-class Address(Value):
+
+class NodeLink(Object):
+    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
+
+    name: str
+    up: bool = True
+
+    rank = 0
+    unwanted = Link.unwanted
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("nodelink", self.name))
+
+    def __str__(self) -> str:
+        return f"link {self.name} {'up' if self.up else 'down'}"
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.name in realm.node_links
+
+    @property
+    def code(self) -> str:
+        return "BRIDGE-006"
+
+    def reason(self) -> str:
+        return "pods here hang on it"
+
+
+class Sysctl(Object):
+    """A setting below /proc/sys: `name` in slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
+
+    name: str
+    value: str
+
+    rank = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("sysctl", self.name))
+
+    def __str__(self) -> str:
+        return f"sysctl {self.name}={self.value}"
+
+    @property
+    def link(self) -> str | None:
+        """A setting of one link goes with it."""
+        if not self.name.startswith(("net/ipv4/conf/", "net/ipv6/conf/")):
+            return None
+        name = self.name.split("/")[3]
+        return None if name in ("all", "default") else name
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.link is None or self.link in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "KERN-002" if self.name in FORWARDING.values() else "VTEP-003"
+
+    def reason(self) -> str:
+        if self.name in FORWARDING.values():
+            return "pods here need this machine to forward"
+        return "a VTEP takes no addresses from router advertisements"
+
+
+class Address(Object):
     """An address of a link: scope global, no label, no broadcast."""
 
     dev: str
     ip: Ip
     prefixlen: int
-    key: Key = field(init=False, repr=False, compare=False)
+
+    rank = 2
+    unwanted = Link.unwanted
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
 
+    def __str__(self) -> str:
+        return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
 
-class Route(Value):
+    @property
+    def link(self) -> str:
+        return self.dev
+
+    def is_within(self, realm: Realm) -> bool:
+        """An IPv4 address outside our networks is somebody's, a link-local one the kernel's (flannel.md §6.1)."""
+        if self.dev not in realm.devices:
+            return False
+        if self.ip.version == 6:
+            return not self.ip.is_link_local
+        return any(self.ip in network for network in realm.networks)
+
+    @property
+    def code(self) -> str:
+        return "VTEP-001"
+
+
+class Neighbour(Object):
+    """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
+
+    dev: str
+    ip: Ip
+    mac: Mac
+
+    rank = 3
+    unwanted = "no lease that is served asks for it"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("neighbour", self.dev, self.ip.packed))
+
+    def __str__(self) -> str:
+        return f"neighbour {self.ip} lladdr {self.mac!s} dev {self.dev}"
+
+    @property
+    def link(self) -> str:
+        return self.dev
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.dev in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+class FdbEntry(Object):
+    """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
+
+    dev: str
+    mac: Mac
+    remote: Ip
+
+    rank = 4
+    unwanted = Neighbour.unwanted
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("fdb", self.dev, self.mac))
+
+    def __str__(self) -> str:
+        return f"fdb {self.mac!s} dev {self.dev} dst {self.remote}"
+
+    @property
+    def link(self) -> str:
+        return self.dev
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.dev in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+class Route(Object):
     """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
 
     `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6). `scope` is that of an
@@ -77,101 +295,47 @@ class Route(Value):
     table: int = MAIN_TABLE
     priority: int = 0
     scope: int = 0
-    key: Key = field(init=False, repr=False, compare=False)
+
+    rank = 5
+    unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
         dst = self.dst
         key = ("route", self.table, dst.network_address.packed, dst.prefixlen, self.priority)
         object.__setattr__(self, "key", key)
 
+    def __str__(self) -> str:
+        rest = "".join(
+            f" {name} {value}"
+            for name, value, usual in (
+                ("table", self.table, MAIN_TABLE),
+                ("metric", self.priority, 0),
+                ("scope", self.scope, 0),
+            )
+            if value != usual
+        )
+        if self.blackhole:
+            return f"route blackhole {self.dst}{rest}"
+        if not self.dev:
+            return f"route {self.dst} without a way out{rest}"
+        via = "" if self.via is None else f" via {self.via}"
+        return f"route {self.dst}{via} dev {self.dev}{' onlink' if self.onlink else ''}{rest}"
 
-class Neighbour(Value):
-    """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
+    @property
+    def link(self) -> str | None:
+        return self.dev or None
 
-    dev: str
-    ip: Ip
-    mac: Mac
-    key: Key = field(init=False, repr=False, compare=False)
+    def is_within(self, realm: Realm) -> bool:
+        """Ours are all in the main table: another one is an administrator's, whatever protocol he chose."""
+        return self.table == MAIN_TABLE and (self.dev in realm.devices or realm.leads_to(self.dst))
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("neighbour", self.dev, self.ip.packed))
+    @property
+    def code(self) -> str:
+        return "ROUTE-001"
 
-
-class FdbEntry(Value):
-    """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
-
-    dev: str
-    mac: Mac
-    remote: Ip
-    key: Key = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("fdb", self.dev, self.mac))
-
-
-class Sysctl(Value):
-    """A setting below /proc/sys: `name` in slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
-
-    name: str
-    value: str
-    key: Key = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("sysctl", self.name))
+    def reason(self) -> str:
+        return "--ip-blackhole-route" if self.blackhole else super().reason()
 
 
-class NodeLink(Value):
-    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
-
-    name: str
-    up: bool = True
-    key: Key = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("nodelink", self.name))
-
-
-class Chain(Value):
-    """One chain of a rule set: its rules in the tool's own words, one per entry.
-
-    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`).
-    For iptables `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
-    """
-
-    name: str
-    rules: tuple[str, ...]
-    table: str = ""
-    hook: str = ""
-    comment: str = ""
-    jump_from: str = ""
-    jump: str = ""
-
-
-class RuleSet(Value):
-    """All rules of ours of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
-
-    kind: str
-    family: int
-    chains: tuple[Chain, ...] = ()
-    key: Key = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
-
-
-Object = VxlanLink | Address | Route | Neighbour | FdbEntry | Sysctl | NodeLink | RuleSet
 KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
-
-
-def link_of(thing: Object) -> str | None:
-    """Name the link that takes `thing` along when it goes; None for what stays or is a link itself."""
-    match thing:
-        case Address() | Neighbour() | FdbEntry():
-            return thing.dev
-        case Route():
-            return thing.dev or None
-        case Sysctl(name=name):
-            return name.split("/")[3] if name.startswith(("net/ipv4/conf/", "net/ipv6/conf/")) else None
-        case _:
-            return None

@@ -10,9 +10,8 @@ The rules of the order, all of them needed:
 """
 
 from collections.abc import Iterable
-from typing import Final
 
-from weft.model.objects import Key, Object, Objects, VxlanLink, link_of
+from weft.model.objects import Key, Link, Object, Objects
 from weft.model.value import Value
 
 
@@ -30,17 +29,6 @@ class Delete(Value, kw_only=False):
 
 Step = Put | Delete
 
-_ORDER: Final = {
-    "link": 0,
-    "nodelink": 0,
-    "sysctl": 1,
-    "address": 2,
-    "neighbour": 3,
-    "fdb": 4,
-    "route": 5,
-    "ruleset": 6,
-}
-
 
 def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, prune: bool = True) -> list[Step]:
     """Say which steps lead from `have` to `want`.
@@ -50,20 +38,18 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
     """
     looked_at = want.keys() | have.keys() if keys is None else set(keys)
     recreated = {
-        link.name
-        for key in looked_at
-        if isinstance(link := want.get(key), VxlanLink) and _in_the_way(link, have.get(key))
+        link.name for key in looked_at if isinstance(link := want.get(key), Link) and _in_the_way(link, have.get(key))
     }
     if recreated:
-        looked_at |= {key for key, thing in want.items() if link_of(thing) in recreated}
+        looked_at |= {key for key, thing in want.items() if thing.link in recreated}
     puts: list[Object] = []
     deletes: list[Object] = []
     for key in looked_at:
         wanted, present = want.get(key), have.get(key)
         if wanted is not None:
-            if wanted != present or (recreated and link_of(wanted) in recreated):
+            if wanted != present or (recreated and wanted.link in recreated):
                 puts.append(wanted)
-        elif present is not None and prune and not (recreated and link_of(present) in recreated):
+        elif present is not None and prune and not (recreated and present.link in recreated):
             deletes.append(present)
     puts.sort(key=_rank)
     deletes.sort(key=_rank, reverse=True)
@@ -71,8 +57,8 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
 
 
 def _rank(thing: Object) -> int:
-    return _ORDER[str(thing.key[0])]
+    return thing.rank
 
 
-def _in_the_way(wanted: VxlanLink, present: Object | None) -> bool:
-    return isinstance(present, VxlanLink) and not wanted.changes_in_place(present)
+def _in_the_way(wanted: Link, present: Object | None) -> bool:
+    return present is not None and not wanted.changes_in_place(present)

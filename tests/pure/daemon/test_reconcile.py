@@ -14,7 +14,7 @@ from weft.desired.backends import vxlan
 from weft.desired.harm import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Objects, Route, link_of
+from weft.model.objects import Key, Object, Objects, Route
 from weft.model.value import replace
 from weft.plan.diff import Step
 
@@ -351,7 +351,7 @@ async def test_what_was_refused_for_long_is_put_back_at_the_first_chance():
 async def test_what_sat_on_a_device_is_not_left_behind_when_that_can_be_made_again():
     """Each object has an alarm of its own, and the pauses grow while the device cannot be made."""
     node = await Node().start()
-    node.kernel.refused = {LINK, *(key for key, thing in node.kernel.state.items() if link_of(thing) == "flannel.1")}
+    node.kernel.refused = {LINK, *(key for key, thing in node.kernel.state.items() if thing.link == "flannel.1")}
     remove(node.kernel.state, LINK)
     node.loop.wake.everything()
     await node.settle()

@@ -11,7 +11,8 @@ from tests.support.waiting import comes
 from weft.daemon import rules
 from weft.daemon.rules import RuleKeeper
 from weft.model.errors import Failure
-from weft.model.objects import Chain, Key, RuleSet
+from weft.model.objects import Key
+from weft.model.rulesets import Chain, RuleSet
 from weft.plan.diff import Put, Step
 from weft.plan.fuse import BURST, PAUSE
 

@@ -10,7 +10,7 @@ from tests.support.reach import reached, reaches
 from tests.support.replay import replay
 from weft.desired.backends import vxlan
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl, VxlanLink, link_of
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl, VxlanLink
 from weft.model.value import replace
 from weft.plan.diff import Put, diff
 
@@ -122,7 +122,7 @@ def test_other_keys_are_left_alone(have: Objects, want: Objects, data: st.DataOb
         and isinstance(present := have.get(link.key), VxlanLink)
         and not link.changes_in_place(present)
     }
-    assert all(step.object.key in keys or link_of(step.object) in recreated for step in steps)
+    assert all(step.object.key in keys or step.object.link in recreated for step in steps)
 
 
 def test_a_route_comes_after_its_neighbour_and_fdb_entry():

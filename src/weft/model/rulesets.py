@@ -1,0 +1,55 @@
+"""Firewall rules as values: what a family's chains hold, replaced as a whole (docs/decisions/0004)."""
+
+from typing import Final
+
+from weft.model.objects import Object
+from weft.model.realm import Realm
+from weft.model.value import Value
+
+_MASQ: Final = "--ip-masq"
+_FORWARD: Final = "--iptables-forward-rules"
+
+
+class Chain(Value):
+    """One chain of a rule set: its rules in the tool's own words, one per entry.
+
+    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`).
+    For iptables `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    table: str = ""
+    hook: str = ""
+    comment: str = ""
+    jump_from: str = ""
+    jump: str = ""
+
+
+class RuleSet(Object):
+    """All rules of ours of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
+
+    kind: str
+    family: int
+    chains: tuple[Chain, ...] = ()
+
+    rank = 6
+    unwanted = f"none of {_MASQ}, {_FORWARD} and EnableNFTables asks for it"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
+
+    def __str__(self) -> str:
+        chains = ", ".join(f"{chain.name} ({len(chain.rules)})" for chain in self.chains)
+        return f"ruleset {self.kind} IPv{self.family}: {chains or 'none'}"
+
+    def is_within(self, realm: Realm) -> bool:  # noqa: ARG002 - one daemon alone keeps the rules of a node
+        return True
+
+    @property
+    def code(self) -> str:
+        return "NFT-002"
+
+    def reason(self) -> str:
+        flags = dict.fromkeys(_MASQ if "nat" in (chain.table or chain.hook) else _FORWARD for chain in self.chains)
+        return ", ".join(flags)
