@@ -14,7 +14,8 @@ from tests.support.troubles.uplink import once
 DESCRIPTORS: Final = 256
 # Runs the daemon's command with a small file system in the place of its state directory, filled with what was there.
 _SMALL_DISK: Final = (
-    "mount --make-rprivate / && mkdir -p {s}.small && mount -t tmpfs -o size=256k none {s}.small"
+    "mount --make-rprivate / && mkdir -p {s}.small"
+    " && mount -t tmpfs -o size=$(($(du -sk {s} | cut -f1) + 256))k none {s}.small"
     ' && cp -a {s}/. {s}.small/ && mount --bind {s}.small {s} && exec "$@"'
 )
 
