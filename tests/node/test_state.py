@@ -129,6 +129,16 @@ def test_a_disk_that_hangs_holds_up_neither_the_network_nor_a_stop(cluster: Clus
     assert ("STATE-002" in node.log) is (what == "cluster.jsonl"), "what was seen last is lost"
 
 
+def test_a_start_on_a_disk_that_hangs_can_be_stopped(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    node.stop()
+    with hung(instance_files(node)[0].parent) as hangs:
+        node.spawn()
+        assert hangs(20), "its directory is locked"
+        assert node.stop() == 0
+
+
 def test_nothing_that_a_daemon_without_umask_makes_is_open_to_others(cluster: Cluster):
     cluster.configure()
     node = cluster.node(1)

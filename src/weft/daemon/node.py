@@ -15,6 +15,7 @@ from typing import Final
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import host, identity, instance, memory, start
+from weft.daemon.beside import beside
 from weft.daemon.cutpods import CutPods
 from weft.daemon.identity import Identity
 from weft.daemon.kernel import NodeKernel
@@ -67,7 +68,7 @@ class Node:
 
     async def run(self) -> None:
         """Serve this node."""
-        instance.take_directory(self._directory)
+        await beside(lambda: instance.take_directory(self._directory))
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
@@ -79,7 +80,8 @@ class Node:
         options, status = self._options, self._status
         store = start.open_store(options, self._world)
         held.callback(store.close)
-        remembered = await start.read_net_conf(store, memory.load(self._directory, self._world.moment()), status)
+        before = await beside(lambda: memory.load(self._directory, self._world.moment()))
+        remembered = await start.read_net_conf(store, before, status)
         netconf = start.understand(remembered, options)
         leasing = Leasing(
             store,
