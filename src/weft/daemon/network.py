@@ -84,6 +84,7 @@ class Network:
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
         status.parts["bridges"] = self._node_link_problem
+        status.losses["pods"] = lambda: cut_pods.problem
         if rules is not None:
             status.parts["rules"] = rules.problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
@@ -187,14 +188,14 @@ class Network:
         return None
 
     def _node_link_problem(self) -> Problem | None:
-        """What keeps a link down that pods of this node share, or which of them is gone."""
+        """What keeps a link down that pods of this node share."""
         for name in sorted(self.inputs.node_links):
             key = NodeLink(name=name).key
             if not self._loop.is_as_wanted(key):
                 seen = self._loop.tally.failing.get(key, "another program set it down")
                 hint = "Trying again; until then no pod on it reaches anything. Find who does: `ip monitor link`"
                 return Problem(code="BRIDGE-006", where=f"link {name}", seen=seen, expected="up", hint=hint)
-        return self._cut_pods.problem
+        return None
 
     async def begin(self) -> None:
         """Put everything into the kernel for the first time. What it refuses is tried again once `start` was called."""

@@ -114,9 +114,12 @@ def _answer(status: Status, request: h11.Request) -> tuple[int, str]:
 
 
 def _parts(status: Status) -> Iterator[str]:
-    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not."""
+    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not, `[!]` worth a look."""
     for name, problem in status.look().items():
         yield f"[+]{name} ok" if problem is None else f"[-]{name} failed: {one_line(str(problem))}"
+    for name, loss in status.losses.items():
+        if (problem := loss()) is not None:
+            yield f"[!]{name}: {one_line(str(problem))}"
     if status.store is None:
         yield "[+]store ok"
     else:  # one that is silent takes nothing from the node while its lease lasts
