@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 from typing import Self
 
-from weft.cni.interface import RTPROT_BOOT
+from weft.cni.attachment.interface import RTPROT_BOOT
 from weft.kernel import netns
 from weft.kernel.addr import add_address
 from weft.kernel.link import set_link, set_port, without_link_local

@@ -19,7 +19,7 @@ from tests.support.brokenworld import Trouble, Usage, World, play
 from tests.support.troubles import TROUBLES
 from tests.support.weftd import Underlay, clusters
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 A_WORLD = 12  # troubles that one world goes through before another one is made
 

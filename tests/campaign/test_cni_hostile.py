@@ -21,7 +21,7 @@ from tests.support.hostiledaemon import PLANTED
 from tests.support.hostileframes import CODES, Hostile, attempt
 from tests.support.hostilegood import CHAINED, good_configurations
 from tests.support.hostilesite import CALL_SECONDS, MEMORY, SOON, Answer, Site
-from weft.cni import plugins
+from weft.cni.sdk import plugins
 from weft.wire import cni
 from weft.wire.frames import Done
 

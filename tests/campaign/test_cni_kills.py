@@ -24,7 +24,7 @@ from tests.support.cninode import SECONDS, Said, finish
 from tests.support.cnisite import SOON, Site
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 LOST_ONES, LONE_ONES = "begun, and lost with the daemon", "not begun, and done without it"
 

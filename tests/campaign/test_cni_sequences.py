@@ -32,8 +32,9 @@ from tests.support.cnichain import (
 )
 from tests.support.cnikills import CLIENT, DAEMON, LOCAL, POINTS, VICTIMS
 from tests.support.netns import Netns
-from weft.cni import build, record
-from weft.cni.install import install
+from weft.cni import build
+from weft.cni.install.executables import install
+from weft.cni.sdk import record
 from weft.model.attachment import Attachment
 
 PODS = 5

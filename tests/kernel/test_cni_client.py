@@ -19,9 +19,10 @@ import pytest
 from tests.support.cniclient import answering, compiled, done_frame, error, read_frame, run, run_frame, server
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni import build, plugins
-from weft.cni.install import install
-from weft.cni.settings import is_outside
+from weft.cni import build
+from weft.cni.host.sysctls import is_outside
+from weft.cni.install.executables import install
+from weft.cni.sdk import plugins
 from weft.wire import cni, frames
 from weft.wire.frames import Frame, Kind
 

@@ -9,8 +9,8 @@ from tests.support import pluginsdoc
 from tests.support.cnidaemon import CniDaemon
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.install import install
-from weft.cni.runtime import Cache, Programs, Runtime, RuntimeConf, parse_list
+from weft.cni.install.executables import install
+from weft.cni.runtime.library import Cache, Programs, Runtime, RuntimeConf, parse_list
 from weft.wire import cni
 
 

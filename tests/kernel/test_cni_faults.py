@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cnihost import REFERENCE
-from weft.cni.host import ClientGone, Container, Ran
+from weft.cni.sdk.host import ClientGone, Container, Ran
 from weft.kernel.netlink import NetlinkError
 
 Due = Callable[[str], bool]

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni.files import RootedFiles
-from weft.cni.locks import VARIABLE, ContainerLocks
-from weft.cni.openat import fs_magic, open_root
-from weft.cni.settings import Settings, open_all_settings
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.locks import VARIABLE, ContainerLocks
+from weft.cni.host.openat import fs_magic, open_root
+from weft.cni.host.sysctls import Settings, open_all_settings
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ class TestReadingAndWriting:
         assert names(root) == ["directory"]
 
     def test_a_file_system_that_cannot_exchange(self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("weft.cni.files._renameat2", None)
+        monkeypatch.setattr("weft.cni.host.files._renameat2", None)
         files.replace("/file", b"old")
         files.replace("/file", b"new")
         assert files.read("/file") == b"new"
@@ -111,7 +111,7 @@ class TestReadingAndWriting:
     def test_a_file_system_that_knows_no_renameat2(
         self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr("weft.cni.files._renameat2", None)
+        monkeypatch.setattr("weft.cni.host.files._renameat2", None)
         files.write_new("/file", b"first")
         with pytest.raises(FileExistsError):
             files.write_new("/file", b"second")

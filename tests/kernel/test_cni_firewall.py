@@ -7,7 +7,8 @@ import pytest
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from tests.support.podfirewall import FRAME, call, config, elements, for_ip, root, rules, site
-from weft.cni import masq, programs
+from weft.cni.attachment import masq
+from weft.cni.host import programs
 
 __all__ = ["root", "site"]
 

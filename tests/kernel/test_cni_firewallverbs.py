@@ -4,8 +4,8 @@ import pytest
 
 from tests.support.firewalld import system_bus
 from tests.support.podfirewall import call, config, elements, for_ip, root, rules, site
-from weft.cni import sweep
-from weft.cni.sweeper import node_host
+from weft.cni.leaks import sweep
+from weft.cni.leaks.sweeper import node_host
 
 __all__ = ["root", "site"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.cni import files, openat, store
+from weft.cni.host import files, openat
+from weft.cni.plugins.hostlocal import store
 from weft.wire.cni import VERSIONS
 
 RANGES = {"ranges": [[{"subnet": "192.168.1.0/29"}]]}

@@ -12,8 +12,10 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from weft import cli
-from weft.cni import build, conflist, install, plugins
-from weft.cni.directories import Directories
+from weft.cni import build
+from weft.cni.install import conflist, executables
+from weft.cni.install.directories import Directories
+from weft.cni.sdk import plugins
 from weft.model.errors import ConfigError
 from weft.wire import cnilist
 
@@ -176,7 +178,9 @@ def test_a_crash_in_the_middle_loses_nothing_of_others(weft, bin_dir, monkeypatc
     weft("install")
     # An upgrade that ends after its list was written: the program there is still the old one of ours.
     monkeypatch.setattr(build, "_PROGRAM", bin_dir / "none")
-    monkeypatch.setattr("weft.cni.install.put", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(
+        "weft.cni.install.executables.put", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
     assert weft("install")[0] == 1
     monkeypatch.undo()
     weft("install")
@@ -290,14 +294,14 @@ class TestInterpreter:
     def test_below_a_directory_of_another_user(self, python, tmp_path, bin_dir):
         os.chown(tmp_path / "a", 65534, 65534)
         with pytest.raises(ConfigError, match=rf"CNI-001 interpreter .*: {tmp_path / 'a'} has uid 65534"):
-            install.install(bin_dir, interpreter=python)
+            executables.install(bin_dir, interpreter=python)
         assert not bin_dir.exists()
 
     @pytest.mark.parametrize("mode", [0o777, 0o775])
     def test_below_a_directory_that_others_may_write_to(self, python, tmp_path, bin_dir, mode):
         (tmp_path / "a").chmod(mode)
         with pytest.raises(ConfigError, match=f"{tmp_path / 'a'} has uid 0, mode 0{mode:o}"):
-            install.install(bin_dir, interpreter=python)
+            executables.install(bin_dir, interpreter=python)
 
     @pytest.mark.usefixtures("python")
     @pytest.mark.parametrize("relative", [False, True])
@@ -308,7 +312,7 @@ class TestInterpreter:
         os.chown(theirs, 65534, 65534)
         (tmp_path / "weft").symlink_to(Path("theirs/link/b") if relative else theirs / "link" / "b")
         with pytest.raises(ConfigError, match=f"{theirs} has uid 65534"):
-            install.install(bin_dir, interpreter=tmp_path / "weft" / "bin" / "python")
+            executables.install(bin_dir, interpreter=tmp_path / "weft" / "bin" / "python")
 
     def test_behind_a_link_of_another_user(self, python, tmp_path, bin_dir):
         """Where the sticky bit is set he, and he alone, can have it lead elsewhere."""
@@ -316,24 +320,24 @@ class TestInterpreter:
         (tmp_path / "a" / "link").symlink_to(python)
         os.chown(tmp_path / "a" / "link", 65534, 65534, follow_symlinks=False)
         with pytest.raises(ConfigError, match=f"{tmp_path / 'a' / 'link'} has uid 65534"):
-            install.install(bin_dir, interpreter=tmp_path / "a" / "link")
+            executables.install(bin_dir, interpreter=tmp_path / "a" / "link")
 
     def test_links_without_end(self, tmp_path, bin_dir):
         (tmp_path / "python").symlink_to("python")
         with pytest.raises(ConfigError, match="Too many levels of symbolic links"):
-            install.install(bin_dir, interpreter=tmp_path / "python")
+            executables.install(bin_dir, interpreter=tmp_path / "python")
 
     def test_below_a_directory_where_nobody_can_exchange_what_others_own(self, python, tmp_path, bin_dir):
         (tmp_path / "a").chmod(0o1777)
-        assert install.install(bin_dir, interpreter=python).interpreter == python
+        assert executables.install(bin_dir, interpreter=python).interpreter == python
 
     def test_whose_weft_others_may_change(self, tmp_path, bin_dir, monkeypatch):
         (tmp_path / "source").mkdir()
         (tmp_path / "source" / "install.py").write_text("")
         os.chown(tmp_path / "source", 65534, 65534)
-        monkeypatch.setattr(install, "__file__", str(tmp_path / "source" / "install.py"))
+        monkeypatch.setattr(executables, "__file__", str(tmp_path / "source" / "install.py"))
         with pytest.raises(ConfigError, match=f"{tmp_path / 'source'} has uid 65534"):
-            install.install(bin_dir)
+            executables.install(bin_dir)
 
 
 @pytest.mark.parametrize("command", [["cni", "handback"], ["ipam", "list"], ["ipam", "gc"]])

@@ -13,13 +13,14 @@ import pytest
 
 from tests.support.cnidaemon import CniDaemon, wait_for
 from tests.support.netns import Netns
-from weft.cni import afterwards, build
-from weft.cni.files import RootedFiles
-from weft.cni.install import install
-from weft.cni.local import _Delegates, _open_descriptors
-from weft.cni.locks import ContainerLocks
-from weft.cni.openat import open_root
-from weft.cni.opened import describe_netns_problem
+from weft.cni import build
+from weft.cni.host.descriptors import describe_netns_problem
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.locks import ContainerLocks
+from weft.cni.host.openat import open_root
+from weft.cni.install.executables import install
+from weft.cni.serve import afterwards
+from weft.cni.serve.local import _Delegates, _open_descriptors
 from weft.kernel.nfnetlink import NfSocket
 
 

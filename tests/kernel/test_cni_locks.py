@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import CHECKOUT, SECONDS, wait_for
-from weft.cni import local
-from weft.cni.files import RootedFiles
-from weft.cni.locks import GC_SECONDS, PATIENCE_SECONDS, ContainerLocks
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.locks import GC_SECONDS, PATIENCE_SECONDS, ContainerLocks
+from weft.cni.serve import local
 from weft.wire.cni import CniError
 
 ONE, OTHER, GC = {"CNI_CONTAINERID": "one"}, {"CNI_CONTAINERID": "other"}, {"CNI_COMMAND": "GC"}

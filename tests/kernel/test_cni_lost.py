@@ -5,7 +5,7 @@ import pytest
 from tests.kernel.test_cni_flannel import REST, V4, V6, add, config, delete
 from tests.support.cnihost import Site
 from tests.support.spoiling import spoil
-from weft.cni import living
+from weft.cni.attachment import living
 
 TINY = V4.replace("/24", "/29") + V6.replace("/64", "/125") + REST
 

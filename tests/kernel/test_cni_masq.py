@@ -5,7 +5,8 @@ from ipaddress import ip_interface
 
 import pytest
 
-from weft.cni import masq, programs
+from weft.cni.attachment import masq
+from weft.cni.host import programs
 from weft.model.attachment import Attachment
 
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}

@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
-from weft.cni import portmapforms
-from weft.cni.portmaphandback import hand_back
+from weft.cni.plugins.portmap import forms
+from weft.cni.plugins.portmap.handback import hand_back
 from weft.desired import portmapiptables
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
@@ -347,7 +347,7 @@ def test_after_a_flush_of_everything_ports_can_be_had_again(netns, ports, pods):
 
 def put_back(ports, id_="c1"):
     attachment = Attachment(network=NETWORK, container_id=id_, ifname="eth0")
-    return as_node(ports, lambda host: portmapforms.put_back(host, attachment))
+    return as_node(ports, lambda host: forms.put_back(host, attachment))
 
 
 def test_what_somebody_has_deleted_is_put_back(netns, ports, pods):
@@ -534,7 +534,7 @@ def test_an_add_that_cannot_be_undone_is_left_to_del(netns, ports, pods, monkeyp
     monkeypatch.setattr(
         shutil, "which", lambda name, path: None if name == "ip6tables-restore" else real(name, path=path)
     )
-    monkeypatch.setattr(portmapforms, "undo", fails)
+    monkeypatch.setattr(forms, "undo", fails)
     answer = ports.portmap("ADD", HTTP, backend="iptables")
     assert answer.msg == "ip6tables-restore: program not found"
     assert "while undoing: [Errno 5] an undo that fails" in answer.stderr

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni.host import RETIRED
-from weft.cni.retire import Retirement
+from weft.cni.attachment.retire import Retirement
+from weft.cni.sdk.host import RETIRED
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.recording import Recording
-from weft.cni.runtime import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list
+from weft.cni.runtime.library import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list
 from weft.model.value import replace
 
 CONF = RuntimeConf(container_id="some-container-id", netns="/netns", ifname="some-eth0", args=(("FOO", "BAR"),))

@@ -29,8 +29,8 @@ from tests.support.cniframes import (
 )
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.install import install
-from weft.cni.settings import open_all_settings, open_settings
+from weft.cni.host.sysctls import open_all_settings, open_settings
+from weft.cni.install.executables import install
 from weft.wire import frames
 from weft.wire.frames import Call, Frame, Kind
 
@@ -870,7 +870,7 @@ class TestEndings:
         daemon.log.close()
 
     def test_a_second_daemon_for_one_socket_is_told_so(self, daemon: CniDaemon):
-        from weft.cni.endpoint import Endpoint
+        from weft.cni.serve.endpoint import Endpoint
         from weft.model.errors import Unavailable
 
         with pytest.raises(Unavailable, match=r"INST-001.*another daemon serves it"):
@@ -890,7 +890,7 @@ class TestEndings:
 
     @pytest.mark.parametrize("mode", [0o755, 0o770])
     def test_a_directory_open_to_others_is_refused(self, tmp_path: Path, mode: int):
-        from weft.cni.endpoint import Endpoint
+        from weft.cni.serve.endpoint import Endpoint
         from weft.model.errors import ConfigError
 
         (tmp_path / "run").mkdir()

@@ -16,9 +16,10 @@ from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from tests.support.spoiling import WAYS, spoil
 from weft import cli
-from weft.cni import locks, sweep, sweeper
-from weft.cni.openat import open_root
-from weft.cni.sweeper import Sweeper, node_host
+from weft.cni.host import locks
+from weft.cni.host.openat import open_root
+from weft.cni.leaks import sweep, sweeper
+from weft.cni.leaks.sweeper import Sweeper, node_host
 from weft.model.attachment import Attachment
 from weft.model.value import replace
 from weft.wire.cnijson import JsonError

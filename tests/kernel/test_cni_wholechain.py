@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.cnidaemon import CniDaemon, wait_for
 from tests.support.netns import Netns
-from weft.cni import build, install
-from weft.cni.host import RETIRED
+from weft.cni import build
+from weft.cni.install import executables
+from weft.cni.sdk.host import RETIRED
 
 WEFT = Path(sys.executable).with_name("weft")
 CAPABILITIES = {
@@ -27,7 +28,7 @@ class Node:
 
     def __init__(self, directory: Path, netns: Netns) -> None:
         self.directory, self.netns, self.bin_dir = directory, netns, directory / "bin"
-        install.install(self.bin_dir)
+        executables.install(self.bin_dir)
         ipam = {
             "type": "host-local",
             "dataDir": str(directory / "networks"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import CHECKOUT
-from weft.cni import plugins
+from weft.cni.sdk import plugins
 
 SECONDS = 200
 

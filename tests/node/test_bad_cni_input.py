@@ -16,7 +16,7 @@ import pytest
 from tests.support.netns import Netns
 from tests.support.weftd import Cluster, Daemon, eventually, quick_netns
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 
 class Runtime:

@@ -15,8 +15,8 @@ from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
 from tests.support.weftd import Cluster, eventually
 from weft.cni import build
-from weft.cni.install import install
-from weft.cni.state import chosen
+from weft.cni.host.state import chosen
+from weft.cni.install.executables import install
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.support.netns import Netns
 from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, eventually
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 from weft.model.net import Ip
 
 

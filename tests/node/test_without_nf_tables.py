@@ -15,7 +15,7 @@ from tests.support.oldkernel import NO_NF_TABLES
 from tests.support.published import PORT, Answering
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 WEFT = Path(sys.executable).with_name("weft")
 RULES = "iptables-legacy-save; ip6tables-legacy-save"

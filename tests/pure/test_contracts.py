@@ -25,8 +25,8 @@ WORLD = {("os", "environ"), ("os", "getenv"), ("sys", "argv")}
 BEGINNINGS = {
     "cli.py",
     "cni/__main__.py",
-    "cni/commands.py",
-    "cni/installcommands.py",
+    "cni/commands/cni.py",
+    "cni/commands/install.py",
     "daemon/commands.py",
     "daemon/main.py",
     "lab/commands.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import pluginsdoc
-from weft.cni import plugins
+from weft.cni.sdk import plugins
 from weft.wire import cnilist
 
 WIRE = Path(__file__).parents[2] / "src" / "weft" / "wire"

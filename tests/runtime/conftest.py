@@ -8,7 +8,7 @@ import pytest
 from tests.support import containerd, etcd
 from tests.support.machine import remove_stale_cgroups
 from tests.support.weftd import Underlay
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ from tests.support.podman import Pod, Podman
 from tests.support.published import PORT, Answering
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import Cluster, Underlay
-from weft.cni.conflist import CONFLIST
+from weft.cni.install.conflist import CONFLIST
 
 PUBLISHED = ("--publish", f"8080:{PORT}/tcp", "--publish", f"8053:{PORT}/udp")
 

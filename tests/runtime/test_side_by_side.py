@@ -22,7 +22,7 @@ from tests.support.machine import Machine
 from tests.support.published import PORT, Answering, Inside
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually, public_v4, public_v6
-from weft.cni.conflist import CONFLIST
+from weft.cni.install.conflist import CONFLIST
 from weft.kernel import netns as namespaces
 
 NUMBER = 21

@@ -17,8 +17,8 @@ from typing import Any, Final
 from tests.support.cnidaemon import wait_for
 from tests.support.cninode import Node, finish
 from tests.support.netns import Netns
-from weft.cni import masq
-from weft.cni.host import TEMPORARY
+from weft.cni.attachment import masq
+from weft.cni.sdk.host import TEMPORARY
 from weft.kernel.statefiles import ASIDE
 
 NETWORK: Final = "cbr0"

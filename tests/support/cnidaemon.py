@@ -119,7 +119,7 @@ def wait_for(condition: Any, *, seconds: float = SECONDS) -> None:
 
 def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a table of what tests ask for
     """The plugin: `do` says what."""
-    from weft.cni.host import ClientGone, Done
+    from weft.cni.sdk.host import ClientGone, Done
 
     config = json.loads(request.stdin or "{}")
     word = str(config.get("word", ""))
@@ -174,10 +174,10 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
 
 
 async def _main(directory: Path, limit: float, *, ours: bool) -> None:
-    from weft.cni import plugins
-    from weft.cni.endpoint import Endpoint
-    from weft.cni.opened import open_node
-    from weft.cni.server import serve
+    from weft.cni.host.descriptors import open_node
+    from weft.cni.sdk import plugins
+    from weft.cni.serve.endpoint import Endpoint
+    from weft.cni.serve.server import serve
 
     node = open_node(str(directory / "state"), retire=lambda _: None, lease_problem=lambda: "")
     endpoint = Endpoint.open(str(directory / "run" / "cni.sock"))

@@ -16,12 +16,12 @@ from typing import Any
 
 from tests.support.cniserved import Served
 from tests.support.netns import SECONDS, Netns
-from weft.cni import plugins
-from weft.cni.files import RootedFiles
-from weft.cni.host import RETIRED, Done, Host, Ran, Request
-from weft.cni.openat import open_root
-from weft.cni.opened import Node, OpenedHost
-from weft.cni.settings import Settings, is_outside, open_all_settings, open_settings
+from weft.cni.host.descriptors import Node, OpenedHost
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.openat import open_root
+from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
+from weft.cni.sdk import plugins
+from weft.cni.sdk.host import RETIRED, Done, Host, Ran, Request
 from weft.kernel.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 

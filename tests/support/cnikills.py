@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cni import afterwards, plugins, retire, session
-from weft.cni.host import Container, Done, Host, Request
+from weft.cni.attachment import retire
+from weft.cni.sdk import plugins
+from weft.cni.sdk.host import Container, Done, Host, Request
+from weft.cni.serve import afterwards, session
 from weft.kernel.addr import RTM_NEWADDR
 from weft.kernel.link import RTM_SETLINK
 from weft.kernel.nfnetlink import NfSocket
@@ -233,10 +235,10 @@ def noted(directory: Path, what: str, command: str) -> set[str]:
 
 async def daemon(directory: Path, trap: Trap) -> None:
     """Serve as weftd does."""
-    from weft.cni.endpoint import Endpoint
-    from weft.cni.opened import open_node
-    from weft.cni.server import serve
-    from weft.cni.sweeper import Sweeper
+    from weft.cni.host.descriptors import open_node
+    from weft.cni.leaks.sweeper import Sweeper
+    from weft.cni.serve.endpoint import Endpoint
+    from weft.cni.serve.server import serve
 
     serve_one, reply, delete = session.Session.serve, session.Session._reply, retire.Retirement._delete
     begin = session.Session._begin

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tests.support.netns import SECONDS, Netns
 from weft.cni import build
-from weft.cni.endpoint import Endpoint
-from weft.cni.host import Done, Host, Request
-from weft.cni.opened import Node
-from weft.cni.server import serve
+from weft.cni.host.descriptors import Node
+from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.serve.endpoint import Endpoint
+from weft.cni.serve.server import serve
 
 
 @cache

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from weft.cni import plugins
-from weft.cni.endpoint import Endpoint
-from weft.cni.host import Done, Host, Request
-from weft.cni.opened import open_node
-from weft.cni.retire import Retirement
-from weft.cni.server import serve
+from weft.cni.attachment.retire import Retirement
+from weft.cni.host.descriptors import open_node
+from weft.cni.sdk import plugins
+from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.serve.endpoint import Endpoint
+from weft.cni.serve.server import serve
 from weft.model.value import replace
 
 _kept: list[object] = []

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from tests.support.cniframes import SECONDS, decode_done, encode_call
 from tests.support.hostilesite import Site
-from weft.cni.incoming import MAX_DESCRIPTORS
-from weft.cni.settings import is_outside, open_settings
+from weft.cni.host.sysctls import is_outside, open_settings
+from weft.cni.serve.incoming import MAX_DESCRIPTORS
 from weft.model.value import replace
 from weft.wire import frames
 from weft.wire.frames import Call, Done, Frame, FrameError, Kind

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from weft.cni import plugins
+from weft.cni.sdk import plugins
 
 Json = Any
 # Those that work on what another plugin has made.

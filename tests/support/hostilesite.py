@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.cnidaemon import CHECKOUT, SECONDS, wait_for
 from tests.support.netns import Netns
 from weft.cni import build
-from weft.cni.install import install
+from weft.cni.install.executables import install
 
 Json = Any
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cnihost import Site
-from weft.cni.files import RootedFiles
-from weft.cni.host import Host
-from weft.cni.openat import open_root
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.openat import open_root
+from weft.cni.sdk.host import Host
 
 
 @dataclass

@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from weft.cni import plugins
-from weft.cni.skel import Plugin
+from weft.cni.sdk import plugins
+from weft.cni.sdk.startup import Plugin
 from weft.wire.confkey import Key
 
 DIRECTORY = Path(__file__).parents[2] / "docs" / "reference" / "plugins"

@@ -11,7 +11,8 @@ _MAX_INPUT: Final = 1 << 20
 def main(plugin: str) -> int:
     """Serve one call of a plugin in this process; returns the exit status."""
     gc.disable()  # the process ends before there is anything to collect
-    from weft.cni import local, state
+    from weft.cni.host import state
+    from weft.cni.serve import local
 
     command = os.environ.get("CNI_COMMAND", "")
     stdin, problem = b"", ""

@@ -11,10 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
-from weft.cni import firewallnft, portmapmaps, sweep
-from weft.cni.host import Host
-from weft.cni.opened import open_node
-from weft.cni.sweeper import node_host
+from weft.cni.host.descriptors import open_node
+from weft.cni.leaks import sweep
+from weft.cni.leaks.sweeper import node_host
+from weft.cni.plugins.firewall import nft
+from weft.cni.plugins.portmap import maps
+from weft.cni.sdk.host import Host
 from weft.daemon import instance, ours
 from weft.daemon.kernel import NodeKernel
 from weft.desired.leaks import State
@@ -39,7 +41,7 @@ from weft.wire import subnetenv
 T = TypeVar("T")
 
 _MAX_SIZE: Final = 1 << 16
-_TABLES: Final = (portmapmaps.TABLE, firewallnft.TABLE)
+_TABLES: Final = (maps.TABLE, nft.TABLE)
 
 
 class Site(Value):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cni.installcommands import STATE_DIR, need_root
+from weft.cni.commands.install import STATE_DIR, need_root
 from weft.config.flags import parse_flags
 from weft.daemon import logs
 from weft.daemon.cleanup import Site, clean_up

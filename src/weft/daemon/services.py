@@ -14,7 +14,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.status import Status
 
 if TYPE_CHECKING:
-    from weft.cni.opened import Node
+    from weft.cni.host.descriptors import Node
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.E
 async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
     # Late: 20 ms of imports that the network does not wait for.
-    from weft.cni.endpoint import Endpoint
-    from weft.cni.opened import open_node
-    from weft.cni.plugins import run
-    from weft.cni.retire import Retirement
-    from weft.cni.server import serve
-    from weft.cni.state import publish
-    from weft.cni.sweeper import Sweeper, cut
+    from weft.cni.attachment.retire import Retirement
+    from weft.cni.host.descriptors import open_node
+    from weft.cni.host.state import publish
+    from weft.cni.leaks.sweeper import Sweeper, cut
+    from weft.cni.sdk.plugins import run
+    from weft.cni.serve.endpoint import Endpoint
+    from weft.cni.serve.server import serve
 
     retirement = Retirement()
     held.callback(retirement.close)

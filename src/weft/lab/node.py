@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
-from weft.cni import conflist
+from weft.cni.install import conflist
 from weft.kernel.rtnl import Rtnl
 from weft.lab import etcd, filesystem, health, system, underlay
 from weft.lab.children import Child

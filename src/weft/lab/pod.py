@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from weft.cni.runtime import Outcome, Ran
+from weft.cni.runtime.library import Outcome, Ran
 from weft.lab import filesystem
 from weft.lab.children import Child
 from weft.lab.inside import Inside, Room

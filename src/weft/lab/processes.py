@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from weft.cni.runtime import Ran
+from weft.cni.runtime.library import Ran
 from weft.lab.children import Child, Children, Stdio
 from weft.lab.inside import Room
 

@@ -1,4 +1,4 @@
-"""The container runtime of a lab's nodes: `weft.cni.runtime`, with plugins that are started inside the node.
+"""The container runtime of a lab's nodes: `weft.cni.runtime.library`, with plugins that are started inside the node.
 
 As containerd does it: loopback first, then the first network of the node's directory; attachments are remembered in
 the node's `/var/lib/cni`, where `weft cni` finds them.
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from weft.cni.runtime import (
+from weft.cni.runtime.library import (
     Cache,
     CniError,
     NetworkList,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from weft.cni import install
+from weft.cni.install import executables
 from weft.kernel.rtnl import Rtnl
 from weft.lab import etcd, filesystem, health, node, pod, spec, underlay
 from weft.lab.children import Child, Children
@@ -57,7 +57,7 @@ class World:
         self._store = store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
-            group.create_task(asyncio.to_thread(install.install, filesystem.PLUGINS))
+            group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
             group.create_task(etcd.ready(store, self.processes, self.lab))
         note("the store answers")
         await self._start_daemons(note)

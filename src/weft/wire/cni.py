@@ -29,7 +29,7 @@ UNAVAILABLE_AND_LIMITED: Final = 51
 INTERNAL: Final = 999
 
 _MAX_IFNAME = 15
-# The longest name of a file is 255 bytes: `ID.HASH` is flannel's state of a further attachment (`cni/flannelstate.py`).
+# The longest name of a file is 255 bytes; a further attachment's is `ID.HASH` (`cni/plugins/flannel/state.py`).
 _MAX_CONTAINER_ID: Final = 255 - len(".") - 16
 _plain: Final = json.JSONEncoder(ensure_ascii=False).encode
 _quoted: Final = json.encoder.encode_basestring  # what `_plain` finds for text in the end, in C

@@ -1,7 +1,7 @@
 """The file in which a runtime remembers an attachment: libcni's, key by key (cni.md §2.7).
 
 Its name joins three names with hyphens that may occur inside each, so it says nothing for sure: who an entry belongs
-to is what its content says. Where the files are is known in `weft.cni.runtimecache`.
+to is what its content says. Where the files are is known in `weft.cni.runtime.cache`.
 """
 
 import base64

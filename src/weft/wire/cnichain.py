@@ -1,8 +1,8 @@
 """What a runtime does with a network, as steps: which plugin, in which order, with which input (cni.md §1.10, §2.6).
 
 Each function is a generator: it yields a `Step`, is sent how the program ended or thrown the `CniError` for why it
-could not run, and returns the outcome. Whoever drives it starts programs (`weft.cni.runtime` by subprocess, the lab in
-its nodes); nothing here does.
+could not run, and returns the outcome. What drives it starts programs (`weft.cni.runtime.library` by
+subprocess, the lab in its nodes); nothing here does.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Network configurations as a runtime reads them, and the request it makes of one for each plugin (cni.md §2.3, §1.10).
 
 Keys of the list match exactly, keys of a plugin in any letter case, as in libcni. Directories and drop-in files are
-read in `weft.cni.runtimeconf`; which plugin is called when is decided in `wire.cnichain`.
+read in `weft.cni.runtime.conf`; which plugin is called when is decided in `wire.cnichain`.
 """
 
 import json

@@ -4,7 +4,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from weft.cni import masq
+from weft.cni.attachment import masq
 
 CHAIN = "CNI-1383eeb27000e215038bb823"
 COMMENT = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'

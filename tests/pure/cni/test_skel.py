@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weft.cni import plugins, skel
-from weft.cni.host import ClientGone, Request
-from weft.cni.skel import Plugin
+from weft.cni.sdk import plugins, startup
+from weft.cni.sdk.host import ClientGone, Request
+from weft.cni.sdk.startup import Plugin
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError, versions_from
 
@@ -62,7 +62,7 @@ class Fake:
         request = Request(
             plugin="fake", command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin, stdin_error=stdin_error
         )
-        return skel.run(plugin, request, host or NoHost(), find={}.get)
+        return startup.run(plugin, request, host or NoHost(), find={}.get)
 
 
 def without(*names, **changed):
@@ -124,7 +124,7 @@ def test_a_verb_that_a_plugin_has_nothing_to_do_for_succeeds():
     for command in ("CHECK", "GC", "STATUS"):
         env = without(COMMAND=command)
         stdin = b'{"name":"net","cniVersion":"1.1.0"}'
-        done = skel.run(plugin, Request(plugin="bare", command=command, env=env, stdin=stdin), NoHost(), find={}.get)
+        done = startup.run(plugin, Request(plugin="bare", command=command, env=env, stdin=stdin), NoHost(), find={}.get)
         assert (done.exit, done.stdout) == (0, b"")
 
 

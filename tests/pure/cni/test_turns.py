@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.cni.turns import Turns
+from weft.cni.serve.workers import Turns
 
 SECONDS = 10
 

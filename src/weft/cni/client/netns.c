@@ -24,7 +24,7 @@
 static int own = -1, container = -1;
 
 /* They work in the host's namespace alone: the container's is named to them and not entered. The same choice is made
- * in weft/cni/settings.py. */
+ * in weft/cni/host/sysctls.py. */
 static const char *const outside[] = {"firewall", "host-local", "portmap", "static", NULL};
 
 static int is_outside(const char *plugin)

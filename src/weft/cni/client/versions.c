@@ -1,5 +1,5 @@
 /* VERSION is answered here, without the daemon: a runtime asks each plugin for it, and the answer never changes. A test
- * compares it with what the plugins themselves say (`Plugin.versions` in weft/cni/skel.py). */
+ * compares it with what the plugins themselves say (`Plugin.versions` in weft/cni/sdk/startup.py). */
 #include <stdio.h>
 #include <string.h>
 

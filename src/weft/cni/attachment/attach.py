@@ -1,0 +1,73 @@
+"""The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from weft.cni.attachment import interface, masq, veth
+from weft.cni.sdk import delegate, record
+from weft.cni.sdk.host import ClientGone, Container
+from weft.cni.sdk.record import Record
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Result
+from weft.model.net import Mac
+from weft.model.reported import LinkInfo
+from weft.model.value import Value, replace
+from weft.wire.cni import CniError, failure
+
+
+class Pair(Value):
+    """The links of an attachment: the container's end, whose `link` is the host's, and the host's by name."""
+
+    link: LinkInfo
+    name: str
+    known: Record
+
+
+def on_failure(undo: ExitStack, call: Call, action: Callable[[], None]) -> None:
+    """Undo a step if a later one fails; a failure of that must not hide what went wrong, so it is only noted."""
+
+    def quietly() -> None:
+        try:
+            action()
+        except (CniError, OSError, ClientGone) as error:
+            call.note(f"{call.request.plugin}: while undoing: {error}")
+
+    undo.callback(quietly)
+
+
+def make_links(
+    call: Call,
+    undo: ExitStack,
+    container: Container,
+    *,
+    mtu: int,
+    mac: Mac | None = None,
+    masq_kind: str = "",
+    spoof_check: bool = False,
+) -> Pair:
+    """Make the pair, and write down at once how to find it and what else there will be."""
+    link, name = veth.make(call, container, mtu=mtu, mac=mac)
+    on_failure(undo, call, lambda: interface.disable(call, link, link.link))
+    known = Record(veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check)
+    on_failure(undo, call, lambda: record.remove(call))
+    record.write(call, known)
+    return Pair(link=link, name=name, known=known)
+
+
+def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
+    """Get addresses from IPAM, at least one."""
+    result = delegate.add_addresses(call, ipam_type)
+    on_failure(undo, call, lambda: delegate.delete_addresses(call, ipam_type))
+    # Undone in reverse order: the link must be useless before its address is free for others.
+    on_failure(undo, call, lambda: interface.disable(call, pair.link, pair.link.link))
+    if not result.ips:
+        raise failure("IPAM plugin returned missing IP config")
+    return result
+
+
+def masquerade(call: Call, undo: ExitStack, pair: Pair, result: Result) -> None:
+    """Masquerade the result's addresses with the kind of rules that is written down for the pair."""
+    addresses = tuple(ip.address for ip in result.ips)
+    on_failure(undo, call, lambda: masq.remove(call.attachment, pair.known.masq, addresses))
+    record.write(call, replace(pair.known, addresses=addresses))
+    masq.add(call.attachment, pair.known.masq, addresses)

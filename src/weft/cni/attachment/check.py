@@ -1,0 +1,66 @@
+"""CHECK of what all plugins that make a pair of links have in common: the container's side and the masquerade."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from weft.cni.attachment import masq
+from weft.cni.sdk import record
+from weft.cni.sdk.startup import Call
+from weft.desired import podcheck
+from weft.desired.podcheck import Wrong
+from weft.model.attachment import Cidr, Result
+from weft.model.reported import LinkInfo
+from weft.wire import bridgeconf, cni
+from weft.wire.cni import CniError, failure
+
+NO_TOOL: Final = "HOST-002: install it, or leave the key out"
+
+_ALL_TABLES: Final = 0
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn what is wrong into the plugin's error."""
+    try:
+        yield
+    except Wrong as wrong:
+        raise failure(wrong.text, f"CHECK-001: {wrong.found}") from wrong
+
+
+def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
+    """Check the container's interface, its addresses and the routes; return the interface."""
+    container = call.container()
+    want = podcheck.container_interface(result, call.ifname, call.netns)
+    link = podcheck.check_container_end(want, container.rtnl.link(call.ifname), up=up)
+    routes = container.rtnl.routes(_ALL_TABLES)
+    podcheck.check_addresses(result, want, container.rtnl.addresses(link.index), routes)
+    podcheck.check_routes(result.routes, routes)
+    return link
+
+
+def masquerade(call: Call, kind: str, result: Result) -> None:
+    """Check that all addresses are masqueraded, with the `kind` of rules asked for or any if it is empty."""
+    known = record.read(call)
+    kinds = (known.masq,) if known is not None and known.masq else (kind,) if kind else bridgeconf.MASQ_KINDS
+    for ip in result.ips:
+        if not any(_masqueraded(call, one, ip.address) for one in kinds):
+            text = f"IP masquerade rule for {ip.address.ip} not found"
+            raise Wrong(text, f"there is no {' or '.join(kinds)} rule of {call.container_id} for it")
+
+
+def tools_work(*, masquerade: bool, masq_kind: str, spoof_check: bool = False) -> None:
+    """Raise STATUS's error if the host's programs for rules that will be needed do not work."""
+    kinds = () if not masquerade else (masq_kind,) if masq_kind else bridgeconf.MASQ_KINDS
+    if kinds and not any(map(masq.works, kinds)):
+        raise CniError(cni.UNAVAILABLE, f"ipMasq needs {' or '.join(kinds)}, which does not work here", NO_TOOL)
+    if spoof_check and not masq.works(masq.NFTABLES):
+        raise CniError(cni.UNAVAILABLE, "macspoofchk needs nft, which does not work here", NO_TOOL)
+
+
+def _masqueraded(call: Call, kind: str, address: Cidr) -> bool:
+    try:
+        return masq.is_there(call.attachment, kind, address)
+    except CniError as error:
+        call.note(f"{call.request.plugin}: no {kind} rules looked at: {error}")
+        return False

@@ -1,0 +1,143 @@
+"""Taking attachments down: DEL of one, GC of those that are gone (cni.md §3.7, §3.9).
+
+Both work from whatever is still known: the container's link, our record, the runtime's result. An attachment is made
+useless before its address is free for others, and our record of it is forgotten last.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weft.cni.attachment import interface, masq, veth
+from weft.cni.plugins.bridge import spoofcheck
+from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.sdk import delegate, record
+from weft.cni.sdk.record import Record
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Attachment, Cidr
+from weft.model.reported import LinkInfo
+from weft.model.value import Value
+from weft.wire import bridgeconf, cni, cniresult
+from weft.wire.cni import CniError, failure
+
+
+class Made(Value):
+    """What the configuration says that an attachment has beside its links."""
+
+    masquerade: bool
+    ipam_type: str
+    spoof_check: bool = False
+
+
+def delete(call: Call, made: Made) -> None:
+    """Undo an attachment, also without its namespace, and as often as is asked for."""
+    container = call.container_if_any()
+    known = record.read(call)
+    link = container.rtnl.link(call.ifname) if container is not None else None
+    masquerade = made.masquerade or bool(known is not None and known.masq)
+    addresses = _addresses(call, link, known) if masquerade else ()
+    interface.disable(call, link, _host_end(call, link, known))
+    if masquerade:
+        _remove_masquerade(call, known.masq if known else "", addresses)
+    if known is not None and known.spoof_check:
+        spoofcheck.remove([call.attachment])
+    elif made.spoof_check:
+        with _noted(call, "nft"):
+            spoofcheck.remove([call.attachment])
+    if made.ipam_type:
+        delegate.delete_addresses(call, made.ipam_type)
+    record.remove(call)
+
+
+def collect(call: Call, made: Made) -> None:
+    """Undo the attachments of the network that are not valid any more; one failure stops no other step."""
+    cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
+    gone = dict(_gone(call))
+    problems: list[CniError] = []
+    for attachment, known in gone.items():
+        with _gathered(problems):
+            _disable_recorded(call, attachment, known)
+    for kind in bridgeconf.MASQ_KINDS:
+        recorded = any(known.masq == kind for known in gone.values())
+        if recorded or made.masquerade:
+            # A kind that made none of these rules and does not work here has none: that is no problem.
+            with _gathered(problems) if recorded else _noted(call, kind):
+                masq.collect(call, kind, {attachment: known.addresses for attachment, known in gone.items()})
+    checked = {attachment for attachment, known in gone.items() if known.spoof_check}
+    if made.spoof_check:
+        # Our record of the links may be torn, and the one of the addresses not.
+        given = (attachment for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT))
+        checked.update(attachment for attachment in given if not call.is_valid(attachment))
+    if checked:
+        with _gathered(problems):
+            spoofcheck.remove(checked)
+    if made.ipam_type:
+        with _gathered(problems):
+            delegate.ask(call, made.ipam_type, "GC")
+    if problems:
+        raise problems[0] if len(problems) == 1 else failure("; ".join(map(str, problems)))
+    record.collect(call, record.LINKS)
+
+
+def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
+    """Give what we know of attachments that are not valid; of an earlier boot nothing is left but our record."""
+    for attachment, found in record.everything(call.host, record.LINKS):
+        if call.is_valid(attachment):
+            continue
+        known = record.parse(found) if found.get("boot") == call.host.boot_id else None
+        yield attachment, known or Record(veth="", index=0)
+
+
+def _disable_recorded(call: Call, attachment: Attachment, known: Record) -> None:
+    interface.disable(call, None, veth.recorded_end(call.host.rtnl, attachment, known))
+
+
+def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
+    """Return the index of the host's end, 0 if it cannot be found or is not provably this attachment's."""
+    peer = veth.peer_of(call.host.rtnl, link) if link is not None else None
+    if peer is not None:
+        return peer.index
+    return veth.recorded_end(call.host.rtnl, call.attachment, known) if known is not None else 0
+
+
+def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple[Cidr, ...]:
+    """Return the attachment's addresses from whoever still knows them: the link, our record, the runtime."""
+    if link is not None and call.host.container is not None:
+        seen = interface.addresses_on(call.host.container.rtnl, link.index)
+        return tuple(address for address in seen if not address.ip.is_link_local)
+    if known is not None and known.addresses:
+        return known.addresses
+    try:
+        previous = cniresult.read_previous(call.config, call.version)
+    except CniError as error:
+        call.note(str(error))
+        return ()
+    return tuple(ip.address for ip in previous.ips) if previous else ()
+
+
+def _remove_masquerade(call: Call, kind: str, addresses: tuple[Cidr, ...]) -> None:
+    if kind:
+        masq.remove(call.attachment, kind, addresses)
+        return
+    for other in bridgeconf.MASQ_KINDS:
+        with _noted(call, other):
+            masq.remove(call.attachment, other, addresses)
+
+
+@contextmanager
+def _gathered(problems: list[CniError]) -> Iterator[None]:
+    """Go on after a failure, and say at the end what it was."""
+    try:
+        yield
+    except CniError as error:
+        problems.append(error)
+    except OSError as error:
+        problems.append(failure(str(error)))
+
+
+@contextmanager
+def _noted(call: Call, kind: str) -> Iterator[None]:
+    """Pass over rules of a kind that does not work here: where it never worked, it has made none."""
+    try:
+        yield
+    except CniError as error:
+        call.note(f"{call.request.plugin}: no {kind} rules looked at: {error}")

@@ -1,0 +1,265 @@
+"""ipMasq: what a pod sends beyond its subnet leaves with the node's address (cni.md §3.4).
+
+Names, rules and comments are upstream's, so that either can remove what the other has made. Each ADD and DEL reads
+once and commits once per family.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from weft.cni.host import programs
+from weft.cni.host.programs import FAMILIES
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Attachment, Cidr
+from weft.wire import cni
+
+IPTABLES: Final = "iptables"
+NFTABLES: Final = "nftables"
+
+_MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
+_CHAIN_PREFIX: Final = "CNI-"
+_CHAIN_HEX: Final = 24
+_HASH_HEX: Final = 16
+_LONGEST_NFT_COMMENT: Final = 128
+
+_TABLE: Final = "inet cni_plugins_masquerade"
+_TABLE_COMMENT: Final = "Masquerading for plugins from github.com/containernetworking/plugins"
+_CHECKS: Final = "masq_checks"
+_CHECKS_COMMENT: Final = "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"
+_BASE_RULES: Final = ("ip daddr 224.0.0.0/4 return", "ip6 daddr ff00::/8 return", f"goto {_CHECKS}")
+
+
+def choose(wanted: str) -> str:
+    """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
+    if wanted:
+        return wanted
+    return NFTABLES if not works(IPTABLES) and works(NFTABLES) else IPTABLES
+
+
+def works(kind: str) -> bool:
+    """Tell whether rules of this kind can be made on this host."""
+    if kind == NFTABLES:
+        return programs.works("nft", "list", "tables")
+    return programs.works("iptables", "-t", "filter", "-S", "INPUT")
+
+
+def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
+    """Masquerade these addresses of the attachment. May be repeated."""
+    if kind == NFTABLES:
+        _change_nft(attachment, addresses)
+        return
+    chain = chain_of(attachment.network, attachment.container_id)
+    comment = comment_of(attachment.network, attachment.container_id)
+    for family, of_family in _by_family(addresses):
+        programs.iptables_restore(family, additions(programs.iptables_save(family), chain, comment, of_family))
+
+
+def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
+    """Stop masquerading for the attachment. May be repeated.
+
+    nft rules are found by their comment, iptables rules by address; without any address all rules of the (network,
+    container) go.
+    """
+    if kind == NFTABLES:
+        _change_nft(attachment, ())
+        return
+    chain = chain_of(attachment.network, attachment.container_id)
+    for family in FAMILIES:
+        of_family = [address for address in addresses if address.version == family]
+        if of_family or not addresses:
+            programs.iptables_restore(family, removals(programs.iptables_save(family), chain, of_family))
+
+
+def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
+    """Remove what is left of attachments that are not valid any more, in one commit per family.
+
+    Rules are found by network and container in their comments, also those that the reference has made. An iptables
+    chain that a valid container shares with a `gone` interface of it only loses the addresses of that.
+    """
+    valid = cni.valid_attachments(call.config)
+    if kind == NFTABLES:
+        keys = {nft_comment_of(call.network, ifname, container_id)[1] for container_id, ifname in valid}
+        _delete_nft(nft_leftovers(_list_nft(), call.network, keys))
+        return
+    chains = {chain_of(call.network, container_id) for container_id, _ in valid}
+    for family in FAMILIES:
+        lost = {
+            chain_of(one.network, one.container_id): [address for address in addresses if address.version == family]
+            for one, addresses in gone.items()
+        }
+        save = programs.iptables_save(family)
+        programs.iptables_restore(family, leftovers(save, call.network, chains, lost))
+
+
+def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
+    """Tell whether an address of the attachment is masqueraded."""
+    if kind == NFTABLES:
+        _, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
+        match = f"{_nft_match(address)} masquerade "
+        return any(match in line and f'comment "{key}' in line for line in _list_nft().splitlines())
+    chain = chain_of(attachment.network, attachment.container_id)
+    rules = _rules_of(programs.iptables_save(address.version), "POSTROUTING")
+    return any(rule.startswith(f"-s {_host(address)} ") and rule.endswith(f"-j {chain}") for rule in rules)
+
+
+def chain_of(network: str, container_id: str) -> str:
+    """Return the name of the iptables chain of a container in a network."""
+    return f"{_CHAIN_PREFIX}{_sha512(network + container_id)[:_CHAIN_HEX]}"
+
+
+def comment_of(network: str, container_id: str) -> str:
+    """Return the comment of its iptables rules."""
+    return f'name: "{network}" id: "{container_id}"'
+
+
+def nft_comment_of(network: str, ifname: str, container_id: str) -> tuple[str, str]:
+    """Return the comment of an attachment's nft rules, and the part of it that identifies them."""
+    key = f"{nft_hash(network)}-{nft_hash(f'{ifname}:{container_id}')}"
+    comment = f"{key}, net: {network}, if: {ifname}, id: {container_id}".replace('"', "")
+    return comment.encode("utf-8", "replace")[:_LONGEST_NFT_COMMENT].decode("utf-8", "ignore"), key
+
+
+def nft_hash(text: str) -> str:
+    """Return what stands for a name in nft comments."""
+    return _sha512(text)[:_HASH_HEX]
+
+
+def _sha512(text: str) -> str:
+    return hashlib.sha512(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
+    found = [(family, [address for address in addresses if address.version == family]) for family in FAMILIES]
+    return [(family, of_family) for family, of_family in found if of_family]
+
+
+def _rules_of(save: str, chain: str) -> list[str]:
+    """Return what follows `-A CHAIN ` in iptables-save's text."""
+    head = f"-A {chain} "
+    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
+
+
+def _commented(comment: str) -> str:
+    escaped = comment.replace("\\", "\\\\").replace('"', '\\"')
+    return f'-m comment --comment "{escaped}"'
+
+
+def additions(save: str, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines for iptables-restore that add what is missing, in the form iptables-save prints."""
+    note = _commented(comment)
+    have = _rules_of(save, chain)
+    lines = [] if f"\n:{chain} " in save else [f":{chain} - [0:0]"]
+    # Before the masquerade rule, which ends the chain: upstream appends here too, and a second subnet of one
+    # attachment is never reached.
+    local = dict.fromkeys(f"-d {address.network} {note} -j ACCEPT" for address in addresses)
+    lines += [f"-I {chain} 1 {rule}" for rule in local if rule not in have]
+    masquerade = f"! -d {_MULTICAST[addresses[0].version]} {note} -j MASQUERADE"
+    if masquerade not in have:
+        lines.append(f"-A {chain} {masquerade}")
+    jumps = [f"-s {_host(address)} {note} -j {chain}" for address in addresses]
+    present = _rules_of(save, "POSTROUTING")
+    return lines + [f"-A POSTROUTING {jump}" for jump in jumps if jump not in present]
+
+
+def removals(save: str, chain: str, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines that remove the jumps of these addresses, and the chain once nobody jumps there.
+
+    Another attachment of the same container and network shares the chain: upstream empties it under that one.
+    """
+    jumps = [rule for rule in _rules_of(save, "POSTROUTING") if rule.endswith(f"-j {chain}")]
+    sources = {f"-s {form} " for address in addresses for form in (_host(address), address.network)}
+    ours = [rule for rule in jumps if not addresses or any(rule.startswith(source) for source in sources)]
+    lines = [f"-D POSTROUTING {rule}" for rule in ours]
+    if f"\n:{chain} " in save and len(ours) == len(jumps):
+        lines += [f"-F {chain}", f"-X {chain}"]
+    return lines
+
+
+def leftovers(save: str, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]) -> list[str]:
+    """Return the lines that remove what a network has left behind.
+
+    Its chains are those whose rules, or the jumps to which, have its comment. Of a chain in `valid` only the jumps of
+    the addresses that it has `lost` go.
+    """
+    mark = _commented(comment_of(network, "")).removesuffix('\\""')
+    found = []
+    for line in save.splitlines():
+        if mark in line:
+            words = line.split()
+            found.append(words[-1] if words[1] == "POSTROUTING" else words[1])
+    lines = []
+    for chain in dict.fromkeys(name for name in found if name.startswith(_CHAIN_PREFIX)):
+        if chain not in valid:
+            lines += removals(save, chain, ())
+        elif lost.get(chain):
+            lines += removals(save, chain, lost[chain])
+    return lines
+
+
+def _host(address: Cidr) -> str:
+    return f"{address.ip}/{address.max_prefixlen}"
+
+
+def _change_nft(attachment: Attachment, addresses: Sequence[Cidr]) -> None:
+    """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
+    comment, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
+    text = _list_nft()
+    stale = [f"delete rule {_TABLE} {_CHECKS} handle {handle}" for handle in nft_handles(text, key)]
+    fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
+    if stale or fresh:
+        lines = (*(_nft_frame(text) if fresh else ()), *stale, *fresh)
+        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
+
+
+def nft_handles(text: str, key: str) -> list[str]:
+    """Return the handles of the rules whose comment starts with `key`, from `nft -a list table`."""
+    return [line.rpartition(" ")[2] for line in text.splitlines() if f' comment "{key}' in line]
+
+
+def nft_leftovers(text: str, network: str, valid: Collection[str]) -> list[str]:
+    """Return the handles of a network's rules, from `nft -a list table`, but for those with a valid key."""
+    mark = f' comment "{nft_hash(network)}-'
+    length = 2 * _HASH_HEX + 1
+    return [
+        line.rpartition(" ")[2]
+        for line in text.splitlines()
+        if mark in line and line.partition(' comment "')[2][:length] not in valid
+    ]
+
+
+def _delete_nft(handles: Sequence[str]) -> None:
+    if handles:
+        lines = (f"delete rule {_TABLE} {_CHECKS} handle {handle}\n" for handle in handles)
+        programs.run("nft", "-f", "-", stdin="".join(lines))
+
+
+def _nft_frame(text: str) -> list[str]:
+    """Return what makes table and chains. The base chain is only filled anew if it is not as it should be.
+
+    Emptying it costs a grace period of 10 ms and more.
+    """
+    frame = [
+        f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',
+        f'add chain {_TABLE} {_CHECKS} {{ comment "{_CHECKS_COMMENT}"; }}',
+        f"add chain {_TABLE} postrouting {{ type nat hook postrouting priority 100; policy accept; }}",
+    ]
+    _, _, rest = text.partition("chain postrouting {")
+    body = [line.partition(" # handle")[0].strip() for line in rest.partition("}")[0].splitlines()[2:]]
+    if [line for line in body if line] != list(_BASE_RULES):
+        frame.append(f"flush chain {_TABLE} postrouting")
+        frame += [f"add rule {_TABLE} postrouting {rule}" for rule in _BASE_RULES]
+    return frame
+
+
+def _nft_match(address: Cidr) -> str:
+    family = "ip" if address.version == 4 else "ip6"
+    return f"{family} saddr {address.ip} {family} daddr != {address.network}"
+
+
+def _list_nft() -> str:
+    """Return our table as text, empty if it is not there."""
+    tables = programs.run("nft", "list", "tables")
+    if f"table {_TABLE}" not in tables.splitlines():
+        return ""
+    return programs.run("nft", "-a", "list", "table", *_TABLE.split())

@@ -1,0 +1,88 @@
+"""The pair of links that joins a container to the host: making it, and finding the host's end again.
+
+Which bridge or routes the host's end gets is its plugin's business.
+"""
+
+import errno
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.attachment.interface import reason
+from weft.cni.sdk import record
+from weft.cni.sdk.host import RETIRED, Container
+from weft.cni.sdk.record import Record
+from weft.cni.sdk.startup import Call
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnl import Rtnl
+from weft.model.attachment import Attachment, Interface
+from weft.model.net import Mac
+from weft.model.reported import LinkInfo
+from weft.wire.cni import failure
+
+_NAME_ATTEMPTS: Final = 10
+
+
+def parse_mac(text: str) -> Mac | None:
+    """Return the MAC that was asked for, None for none."""
+    if not text:
+        return None
+    try:
+        return Mac.parse(text)
+    except ValueError as error:
+        raise failure(f"failed to make veth pair: address {text}: invalid MAC address") from error
+
+
+def new_name(call: Call) -> str:
+    """Return a name for a host's end: `veth` and eight hex digits by chance."""
+    return f"veth{call.host.random(4).hex()}"
+
+
+def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) -> tuple[LinkInfo, str]:
+    """Make the pair from the container's side; return that end, whose `link` is the host's, and the host's name."""
+    name = ""
+    for _ in range(_NAME_ATTEMPTS):
+        name = new_name(call)
+        try:
+            made = container.rtnl.add_veth(call.ifname, peer=name, peer_netns_fd=call.host.netns_fd, mtu=mtu, mac=mac)
+        except NetlinkError as error:
+            if error.errno != errno.EEXIST:
+                _unmake(call, name)
+                raise failure(f"failed to make veth pair: {reason(error)}") from error
+            if container.rtnl.link(call.ifname) is not None:
+                taken = f'container veth name ("{call.ifname}") peer provided ("{name}") already exists'
+                raise failure(taken) from error
+        else:
+            return made, name
+    raise failure(f"failed to make veth pair: no free name after {_NAME_ATTEMPTS} attempts, the last was {name}")
+
+
+def _unmake(call: Call, name: str) -> None:
+    """Delete a pair that was made although we were not told so. Nobody else can have this random name."""
+    with suppress(NetlinkError):
+        made = call.host.rtnl.link(name)
+        if made is not None:
+            call.host.rtnl.delete_link(made.index)
+
+
+def container_interface(call: Call, link: LinkInfo) -> Interface:
+    """Return the container's end as results name it."""
+    return Interface(name=call.ifname, mac=str(link.mac or ""), sandbox=call.netns)
+
+
+def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
+    """Return the other end, in the namespace of `rtnl`, of a veth that is elsewhere; None if it is not there."""
+    if link.kind != "veth":
+        return None
+    peer = rtnl.link(link.link)
+    # The index alone proves nothing: it may belong to a link of yet another namespace. The two must name each other.
+    proven = peer is not None and peer.kind == "veth" and peer.link == link.index and peer.peer_netns != -1
+    return peer if proven else None
+
+
+def recorded_end(rtnl: Rtnl, attachment: Attachment, known: Record) -> int:
+    """Return the index of the host's end that our record names, 0 if it is not provably this attachment's."""
+    end = rtnl.link(known.index) if known.index else None
+    # Without an alias its ADD was cut short; the name, made by chance, and the index are ours all the same.
+    aliases = ("", record.alias_of(attachment), RETIRED)
+    ours = end is not None and end.name == known.veth and end.alias in aliases
+    return known.index if ours else 0

@@ -1,0 +1,1 @@
+"""`weft cni` and `weft ipam`: what people type and see."""

@@ -1,0 +1,54 @@
+"""What a call by hand is made of: cnitool's container ids and variables (cni.md §2.8), and what is still alive."""
+
+import errno
+import hashlib
+import json
+import os
+from typing import Any, Final
+
+from weft.cni.host.openat import fs_magic
+from weft.model.errors import ConfigError, Problem
+
+_ID_DIGITS: Final = 20
+# linux/magic.h: a network namespace's file is on nsfs, or is a link of procfs.
+_NAMESPACES: Final = (0x6E736673, 0x9FA0)
+
+
+def container_id(netns: str) -> str:
+    """Return the id under which a namespace is attached: the same for every call, and cnitool's."""
+    digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
+    return f"cnitool-{digest[:_ID_DIGITS]}"
+
+
+def parse_args(text: str) -> tuple[tuple[str, str], ...]:
+    """Read CNI_ARGS; each pair has a key, a value and one `=`."""
+    pairs = [pair.split("=") for pair in text.split(";")] if text else []
+    for pair in pairs:
+        if len(pair) != 2 or not all(pair):
+            seen = f'invalid CNI_ARGS pair "{"=".join(pair)}"'
+            raise ConfigError(Problem(code="FLAG-001", where="--args", seen=seen, expected="K=V[;K=V…]"))
+    return tuple((key, value) for key, value in pairs)
+
+
+def parse_capability_args(text: str) -> dict[str, Any]:
+    """Read CAP_ARGS."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        seen = str(error)
+    else:
+        if isinstance(found, dict):
+            return found
+        seen = text
+    expected = """a JSON object such as {"portMappings": […]}"""
+    raise ConfigError(Problem(code="FLAG-001", where="--cap-args", seen=seen, expected=expected))
+
+
+def may_be_alive(netns: str) -> bool:
+    """Tell whether a namespace may still be there: only a path that leads to none proves that it is gone."""
+    if not netns:
+        return True
+    try:
+        return fs_magic(netns) in _NAMESPACES
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)

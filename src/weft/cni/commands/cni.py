@@ -1,0 +1,299 @@
+"""`weft cni add …`: a network's plugins called by hand, with the variables and the container ids of cnitool.
+
+What a call does is in `weft.cni.runtime.library`. Here stands what people say and see: reports go to standard output,
+as text or with `-o json` as JSON; why something failed goes to standard error.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from weft.cni.commands import call, handback, install
+from weft.cni.install.directories import Directories
+from weft.cni.runtime import cache
+from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
+from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.table import table
+from weft.model.value import fields_of, replace
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group()
+def cni() -> None:
+    """Call a network's plugins by hand, and put weft's plugins on a node.
+
+    NETWORK is the name of a network in the configuration directory, NETNS the path of a network namespace.
+    """
+
+
+def _network(command: Command) -> Command:
+    """Add the options that say where networks and plugins are."""
+    options = (
+        click.option(
+            "--net-dir",
+            envvar="NETCONFPATH",
+            default=lambda: Directories.known(os.environ).conf_dir,
+            show_default=f"install's, or {Directories().conf_dir}",
+            type=click.Path(path_type=Path),
+            help="Where networks are configured (NETCONFPATH).",
+        ),
+        click.option(
+            "--path",
+            envvar="CNI_PATH",
+            default=lambda: str(Directories.known(os.environ).bin_dir),
+            show_default=f"install's, or {Directories().bin_dir}",
+            metavar="DIR[:DIR…]",
+            help="Where plugins are (CNI_PATH).",
+        ),
+        click.option(
+            "--cache-dir",
+            default=cache.DIRECTORY,
+            show_default=True,
+            type=click.Path(path_type=Path),
+            help="Where attachments are remembered.",
+        ),
+        install.OUTPUT,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _attachment(command: Command) -> Command:
+    """Add what says which attachment."""
+    options = (
+        click.argument("network"),
+        click.argument("netns"),
+        click.option(
+            "-i", "--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The interface (CNI_IFNAME)."
+        ),
+        click.option("--args", envvar="CNI_ARGS", default="", metavar="K=V[;K=V…]", help="Arguments (CNI_ARGS)."),
+        click.option(
+            "--cap-args", envvar="CAP_ARGS", default="", metavar="JSON", help="Capability arguments (CAP_ARGS)."
+        ),
+    )
+    command = _network(command)
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Site:
+    """A network that was found, and the runtime to call its plugins with."""
+
+    def __init__(self, network: str, output: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
+        self.programs = Programs(paths=path.split(":"), env=os.environ)
+        self.runtime = Runtime(run=self.programs, cache=Cache(directory=cache_dir))
+        self.name = network
+        try:
+            found = load(net_dir, network)
+        except CniError as error:
+            raise ConfigError(Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=str(error))) from error
+        for line in found.broken:
+            problem = Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=f"skipped {line}")
+            click.echo(json.dumps(fields_of(problem)) if output == "json" else f"weft: {problem}", err=True)
+        self.network: NetworkList = found.network
+
+    @contextmanager
+    def calling(self, hint: str = "") -> Iterator[None]:
+        """Turn a plugin's refusal into a problem. Its words stay as they are."""
+        try:
+            yield
+        except CniError as error:
+            self.refuse(str(error), hint)
+
+    def refuse(self, seen: str, hint: str = "") -> NoReturn:
+        """Say that the network could not do it."""
+        code = "CNI-001" if "failed to find plugin" in seen or "no paths provided" in seen else "CNI-003"
+        hint = "Say where plugins are: --path or CNI_PATH." if code == "CNI-001" else hint
+        raise WeftError(Problem(code=code, where=f"network {self.name}", seen=seen, hint=hint))
+
+
+def _same(verb: str) -> str:
+    """Return the command that does `verb` to just that which this one was called for."""
+    context = click.get_current_context()
+    words, arguments = ["weft", "cni", verb], []
+    for parameter in context.command.params:
+        value = str(context.params[parameter.name or ""])
+        if isinstance(parameter, click.Argument):
+            arguments.append(value)
+        elif value != str(parameter.get_default(context)):
+            words += [max(parameter.opts, key=len), value]
+    words += ["--"] * any(argument.startswith("-") for argument in arguments)
+    return shlex.join([*words, *arguments])
+
+
+def _conf(netns: str, ifname: str, args: str, cap_args: str) -> RuntimeConf:
+    return RuntimeConf(
+        container_id=call.container_id(netns),
+        netns=netns,
+        ifname=ifname,
+        args=call.parse_args(args),
+        capability_args=call.parse_capability_args(cap_args),
+    )
+
+
+@cni.command()
+@_attachment
+def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
+    """Attach a network namespace to a network.
+
+    Prints what was made. When a plugin fails, what the ones before it have made stays until `weft cni del`, as with
+    any runtime.
+
+    \b
+      ip netns add blue
+      weft cni add cbr0 /run/netns/blue
+      CAP_ARGS='{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}' \\
+        weft cni add cbr0 /run/netns/blue
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    site = _Site(network, output, **where)
+    with site.calling(f"`{_same('del')}` removes what was made."):
+        outcome = site.runtime.add(site.network, _conf(netns, ifname, args, cap_args))
+    result = outcome.result
+    rows = [("interface", interface.name, interface.sandbox or "here") for interface in result.interfaces]
+    rows += [("address", str(ip.address), f"via {ip.gateway}" if ip.gateway else "") for ip in result.ips]
+    rows += [("route", str(route.dst), f"via {route.gw}" if route.gw else "") for route in result.routes]
+    rows += [("nameserver", server, "") for server in result.dns.nameservers]
+    install.report(output, outcome.obj, table(("MADE", "WHAT", "WHERE"), rows))
+
+
+@cni.command("del")
+@_attachment
+def delete(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
+    """Detach a network namespace from a network.
+
+    What is gone already is fine, the namespace included.
+
+    \b
+      weft cni del cbr0 /run/netns/blue
+    """  # noqa: D301 - as above
+    site = _Site(network, output, **where)
+    with site.calling("It may be repeated: nothing that is needed for it has been forgotten."):
+        site.runtime.delete(site.network, _conf(netns, ifname, args, cap_args))
+    install.report(output, {"deleted": {"netns": netns, "ifname": ifname}}, f"{ifname} of {netns} is off {network}")
+
+
+@cni.command()
+@_attachment
+def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
+    """Verify that an attachment is as it was made.
+
+    Exits 1 and says what is wrong if not.
+
+    \b
+      weft cni check cbr0 /run/netns/blue
+    """  # noqa: D301 - as above
+    site = _Site(network, output, **where)
+    with site.calling():
+        site.runtime.check(site.network, _conf(netns, ifname, args, cap_args))
+    asked = not site.network.disable_check
+    text = f"{ifname} of {netns} is as it was made" if asked else f"{network} has disableCheck: nobody was asked"
+    install.report(output, {"asked": asked, "netns": netns, "ifname": ifname}, text)
+
+
+@cni.command()
+@click.argument("network")
+@click.argument("netns", default="", metavar="[NETNS]")
+@click.option("--all", "everything", is_flag=True, help="Nothing is alive: free everything, as 'cnitool gc' does.")
+@_network
+def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any) -> None:  # noqa: ARG001
+    """Free what attachments that are gone have left.
+
+    Alive is what the cache of attachments (--cache-dir; runtimes such as containerd keep theirs there too) has with a
+    network namespace that exists. All else is detached and freed, so let no runtime start pods of this network
+    meanwhile. NETNS is not needed; cnitool's callers give one.
+
+    \b
+      weft cni gc cbr0
+      weft cni gc cbr0 --all
+    """  # noqa: D301 - as above
+    site = _Site(network, output, **where)
+    known = site.runtime.cache.entries()
+    if known.unreadable and not everything:
+        site.refuse(
+            f"cannot tell what is attached: {'; '.join(known.unreadable)}",
+            "Nothing was freed. Remove the file if its container is gone, or free everything with --all.",
+        )
+    ours = [entry.conf for entry in known.entries if entry.network == network]
+    alive = [conf for conf in ours if not everything and call.may_be_alive(conf.netns)]
+    ended = [conf for conf in ours if conf not in alive]
+    asked = not site.network.disable_gc
+    for conf in ended if asked else ():
+        # A path that leads to something else by now is refused by plugins; none at all is what DEL may have.
+        if os.path.lexists(conf.netns) and not call.may_be_alive(conf.netns):
+            with suppress(CniError):  # it is tried once more below, and told then
+                site.runtime.delete(site.network, replace(conf, netns=""))
+    with site.calling():
+        site.runtime.collect_garbage(site.network, [(conf.container_id, conf.ifname) for conf in alive])
+    rows = [("kept", conf.container_id, conf.ifname, conf.netns) for conf in alive]
+    rows += [("ended", conf.container_id, conf.ifname, conf.netns) for conf in ended]
+    names = ("state", "container", "ifname", "netns")
+    report = {"asked": asked, "attachments": [dict(zip(names, row, strict=True)) for row in rows]}
+    text = table(("STATE", "CONTAINER", "INTERFACE", "NETNS"), rows) if rows else "no attachment is known\n"
+    if asked and not site.network.at_least("1.1.0"):
+        text += f"{network} speaks {site.network.version or '0.1.0'}: its plugins were not asked, GC came with 1.1.0\n"
+    install.report(output, report, text if asked else f"{network} has disableGC: nothing was done")
+
+
+@cni.command()
+@click.argument("network")
+@click.argument("netns", default="", metavar="[NETNS]")
+@_network
+def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # noqa: ARG001
+    """Ask whether a network could attach a container.
+
+    Exits 1 and says why if not. NETNS is not needed; cnitool's callers give one.
+
+    \b
+      weft cni status cbr0
+    """  # noqa: D301 - as above
+    site = _Site(network, output, **where)
+    with site.calling():
+        site.runtime.status(site.network)
+    asked = site.network.at_least("1.1.0")
+    version = site.network.version or "0.1.0"
+    text = f"{network} is ready" if asked else f"{network} speaks {version}: nobody was asked, STATUS came with 1.1.0"
+    install.report(output, {"asked": asked, "ready": True if asked else None}, text)
+
+
+@cni.command()
+@click.argument("network")
+@click.argument("netns", default="", metavar="[NETNS]")
+@_network
+def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # noqa: ARG001
+    """Ask each plugin which versions of CNI it speaks.
+
+    Exits 1 if one lacks the network's.
+
+    \b
+      weft cni version cbr0
+    """  # noqa: D301 - as above
+    site = _Site(network, output, **where)
+    wanted = site.network.version or "0.1.0"
+    rows = []
+    for plugin in site.network.plugins:
+        with site.calling():
+            spoken = site.runtime.versions(plugin.type)
+            rows.append((plugin.type, site.programs.find(plugin.type), spoken))
+    lacking = [name for name, _, spoken in rows if wanted not in spoken]
+    data = {
+        "cniVersion": wanted,
+        "plugins": [{"type": name, "path": path, "supportedVersions": spoken} for name, path, spoken in rows],
+    }
+    text = table(("PLUGIN", "PATH", "VERSIONS"), ((name, path, ", ".join(spoken)) for name, path, spoken in rows))
+    install.report(output, data, text)
+    if lacking:
+        site.refuse(f"{' and '.join(lacking)} does not speak {wanted}")
+
+
+cni.add_command(install.install_command)
+cni.add_command(install.uninstall_command)
+cni.add_command(handback.handback_command)

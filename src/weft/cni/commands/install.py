@@ -1,0 +1,189 @@
+"""`weft cni install` and `uninstall`: weft's plugins onto a node, and off it again."""
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from weft.cni.host import state
+from weft.cni.install import conflist, executables
+from weft.cni.install.directories import Directories
+from weft.cni.install.inventory import Inventory
+from weft.cni.runtime import conf
+from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.table import table
+from weft.model.value import fields_of
+from weft.wire.subnetenv import parse_for_cni
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_PATH: Final = click.Path(path_type=Path, file_okay=False)
+OUTPUT: Final = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
+)
+BIN_DIR: Final = click.option(
+    "--bin-dir",
+    default=lambda: Directories.known(os.environ).bin_dir,
+    show_default=f"as installed, or {Directories().bin_dir}",
+    type=_PATH,
+    help="Where the runtime finds plugins.",
+)
+STATE_DIR: Final = click.option(
+    "--state-dir",
+    default=lambda: state.chosen(os.environ),
+    show_default="the daemon's",
+    help="The daemon's --state-dir.",
+)
+_LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
+
+
+@click.command("install")
+@BIN_DIR
+@click.option(
+    "--conf-dir",
+    default=lambda: Directories.known(os.environ).conf_dir,
+    show_default=f"as installed, or {Directories().conf_dir}",
+    type=_PATH,
+    help="Where the runtime finds networks.",
+)
+@click.option("--wait", is_flag=True, help="Configure the network only once this node has a lease.")
+@click.option(
+    "--subnet-file",
+    default="/run/flannel/subnet.env",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="What the daemon writes when it has one.",
+)
+@click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
+@OUTPUT
+def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, check: bool, output: str) -> None:
+    """Put weft's plugins and flannel's list on a node.
+
+    Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
+    of others under the same names are kept in .weft-replaced; `weft cni uninstall` puts them back. A list of others
+    under the same name stays. Other `weft cni` commands look where it was put.
+
+    \b
+      weft cni install
+      weft cni install --bin-dir /usr/lib/cni --wait
+      weft cni install --check
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if check:
+        _check(bin_dir, conf_dir, output)
+        return
+    installed = executables.install(bin_dir.absolute())
+    if wait:
+        _wait_for(subnet_file, quiet=output == "json")
+    _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
+    inventory = Inventory.read(bin_dir.absolute())
+    path = conf_dir / conflist.NAME
+    done = conflist.install(conf_dir, inventory)
+    data = {
+        "bin_dir": str(installed.bin_dir),
+        "plugins": installed.names,
+        "client": installed.client,
+        "interpreter": str(installed.interpreter),
+        "replaced": installed.replaced,
+        "conflist": {"path": str(path), "done": done},
+    }
+    lines = [f"{bin_dir}: {', '.join(installed.names)}"]
+    if installed.replaced:
+        lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
+    if not installed.client:
+        lines.append("without a compiler the plugins are Python scripts, which take longer to start")
+    lines.append(f"{path}: {_SAID[done]}")
+    first = conf.files(conf_dir)[0]
+    if first != path:
+        lines.append(f"{first} comes first there: that is the network that runtimes use")
+    report(output, data, "\n".join(lines))
+
+
+def _remember(chosen: Directories) -> None:
+    """Note for other commands what was chosen. Where nothing can be noted, in some containers, the plugins work."""
+    try:
+        chosen.remember(os.environ, lambda problem: click.echo(f"weft: {problem}", err=True))
+    except OSError as error:
+        where = shlex.join(["--net-dir", str(chosen.conf_dir), "--path", str(chosen.bin_dir)])
+        click.echo(f"not noted ({error}): tell `weft cni` each time {where}", err=True)
+
+
+_SAID: Final = {
+    "written": "written",
+    "there already": "the same was there already",
+    "kept": "stays as it is, somebody else's; remove it first if weft's is wanted",
+}
+
+
+def _check(bin_dir: Path, conf_dir: Path, output: str) -> None:
+    from weft.cni.install import check as installcheck
+
+    found = installcheck.check(conf_dir, bin_dir)
+    rows = [
+        (line.network, line.plugin, line.path or "missing", line.version, ", ".join(line.speaks))
+        for line in found.lines
+    ]
+    data = {
+        "plugins": [{**fields_of(line), "file": str(line.file)} for line in found.lines],
+        "problems": [fields_of(problem) for problem in found.problems],
+    }
+    text = table(("NETWORK", "PLUGIN", "PATH", "VERSION", "SPEAKS"), rows) if rows else f"no network in {conf_dir}"
+    report(output, data, text)
+    if found.problems:
+        raise WeftError(*found.problems)
+
+
+def _wait_for(subnet_file: Path, *, quiet: bool) -> None:
+    said = ""
+    while True:
+        try:
+            parse_for_cni(subnet_file.read_text(errors="replace"), str(subnet_file))
+        except FileNotFoundError:
+            seen = f"waiting for {subnet_file}, which weftd writes when it has a lease"
+        except ConfigError as error:
+            seen = str(error)
+        else:
+            return
+        if seen != said and not quiet:
+            click.echo(seen, err=True)
+        said = seen
+        time.sleep(_LOOK_AGAIN)
+
+
+@click.command("uninstall")
+@BIN_DIR
+@OUTPUT
+def uninstall_command(bin_dir: Path, output: str) -> None:
+    """Take away exactly what `install` has put there.
+
+    The network list goes first, and programs that weft's have replaced come back. What somebody has changed since
+    stays. Pods that are still attached need a plugin of the same name to be detached: see `weft cni handback`.
+
+    \b
+      weft cni uninstall
+    """  # noqa: D301 - as above
+    done = executables.uninstall(Inventory.read(bin_dir.absolute()))
+    if Directories.known(os.environ).bin_dir == bin_dir.absolute():
+        _remember(Directories())
+    report(output, {"done": done}, names(done) or f"nothing of weft is in {bin_dir}")
+
+
+def names(done: Mapping[str, str]) -> str:
+    """Return what was done with which file, a line each."""
+    return "\n".join(f"{name}: {how}" for name, how in done.items())
+
+
+def report(output: str, data: object, text: str) -> None:
+    """Print what was done, for people or for programs."""
+    click.echo(json.dumps(data, indent=4) if output == "json" else text.rstrip("\n"))
+
+
+def need_root(command: str) -> None:
+    """Refuse other users, to whom all would look empty."""
+    if os.geteuid() != 0:
+        seen, hint = f"run by user {os.geteuid()}", "Run the same command as root."
+        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))

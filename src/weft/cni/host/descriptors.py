@@ -1,0 +1,305 @@
+"""`Host` over open descriptors: the daemon gets them from the client, the in-process fallback opens them itself.
+
+Nothing here opens a path of the container or enters a namespace. The descriptors belong to the caller of
+`OpenedHost`, who closes them; sockets made here are closed by `close`.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from fcntl import ioctl
+from typing import Final
+
+from weft.cni.host import locks
+from weft.cni.host.files import Aside, RootedFiles
+from weft.cni.host.openat import open_root
+from weft.cni.host.state import open_state
+from weft.cni.host.sysctls import Settings, is_outside, open_all_settings
+from weft.cni.sdk.host import Container, Ran, StoreViews
+from weft.kernel.nfnetlink import NfSocket
+from weft.kernel.rtnl import Rtnl
+from weft.model.errors import Problem
+from weft.model.value import Value, field
+from weft.wire import cni
+from weft.wire.cni import CniError
+
+_SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
+# asm-generic/socket.h: Python names neither.
+_SO_PROTOCOL: Final = 38
+_SO_DOMAIN: Final = 39
+_NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
+_CLONE_NEWNET: Final = 0x40000000
+_ENOENT: Final = 2
+_ERRNO_DIGITS: Final = 4  # MAX_ERRNO is 4095 (linux/err.h)
+_BOOT_ID: Final = "/sys/kernel/random/boot_id"
+
+Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
+NamespaceId = tuple[int, int]
+
+
+class Node(Value):
+    """What all requests on a node share. `state` is the directory `cni` below `--state-dir`."""
+
+    namespace: NamespaceId
+    settings: Settings
+    state: RootedFiles
+    boot_id: str
+    retire: Callable[[int], None]
+    lease_problem: Callable[[], str]
+    unready: Callable[[], str] = lambda: ""
+    stores: StoreViews = field(default_factory=dict)
+    # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
+    idle: list[Rtnl] = field(default_factory=list)
+    idle_netfilter: list[NfSocket] = field(default_factory=list)
+    # The first client's root, where the paths of plugin configuration are: for work that no client has asked for.
+    roots: list[int] = field(default_factory=list)
+
+    def keep_root(self, root: int) -> None:
+        """Remember a client's root unless there is one."""
+        if not self.roots:
+            self.roots.append(os.dup(root))
+
+    def close(self) -> None:
+        """Close the idle sockets and the root."""
+        while self.idle:
+            self.idle.pop().close()
+        while self.idle_netfilter:
+            self.idle_netfilter.pop().close()
+        while self.roots:
+            os.close(self.roots.pop())
+
+
+def open_node(
+    state_dir: str,
+    *,
+    retire: Callable[[int], None],
+    lease_problem: Callable[[], str],
+    unready: Callable[[], str] = lambda: "",
+    say: Callable[[Problem], None] = lambda _: None,
+) -> Node:
+    """Open what a process that serves plugins needs, in its own namespaces and for its whole life.
+
+    Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
+    """
+    own = os.stat("/proc/thread-self/ns/net")
+    return Node(
+        namespace=(own.st_dev, own.st_ino),
+        settings=Settings(open_all_settings()),
+        state=open_state(state_dir, say),
+        boot_id=RootedFiles(open_root("/proc")).read(_BOOT_ID).decode().strip(),
+        retire=retire,
+        lease_problem=lease_problem,
+        unready=unready,
+    )
+
+
+def namespace_of(fd: int) -> NamespaceId:
+    """Return device and inode of a network namespace. `CniError` if the descriptor is none of a namespace."""
+    try:
+        if ioctl(fd, _NS_GET_NSTYPE) != _CLONE_NEWNET:
+            raise OSError(22, "it belongs to another kind")
+    except OSError as error:
+        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a network namespace is none: {error}") from error
+    seen = os.fstat(fd)
+    return seen.st_dev, seen.st_ino
+
+
+def namespace_of_socket(fd: int) -> NamespaceId:
+    """Return device and inode of the network namespace that a socket lives in. `CniError` if it is no socket."""
+    try:
+        netns = ioctl(fd, _SIOCGSKNS)
+    except OSError as error:
+        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a socket is none: {error}") from error
+    try:
+        return namespace_of(netns)
+    finally:
+        os.close(netns)
+
+
+class OpenedHost:
+    """One request's host. `descriptors` are named as in `weft.wire.frames`; `close` before they are closed."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        plugin: str,
+        descriptors: Mapping[str, int],
+        env: Mapping[str, str],
+        netns_problem: str,
+        delegate: Delegate,
+        settings: Callable[[str], int],
+        aside: Aside = nullcontext,
+    ) -> None:
+        """Look at the descriptors. `CniError` for those that are not what their names say.
+
+        `settings` opens a first-level directory of the container's /proc/sys/net, for whoever closes the descriptors.
+        Waits for what other programs hold happen inside `aside`.
+        """
+        for name in ("own", "root"):
+            if name not in descriptors:
+                raise CniError(cni.INTERNAL, f"the client has sent no descriptor {name!r}")
+        self._node = node
+        self._problem = netns_problem
+        self._path = env.get("CNI_NETNS", "")
+        self._rtnl: Rtnl | None = None
+        self._netfilter: NfSocket | None = None
+        self.delegate = delegate
+        self.netns_fd = descriptors["own"]
+        self.files = RootedFiles(descriptors["root"], aside=aside)
+        self.same_namespace = False
+        self._entered: int | None = None  # the container's namespace, by the client
+        self._descriptors = descriptors
+        self._settings = settings
+        self._container: Container | None = None
+        if namespace_of(self.netns_fd) != node.namespace:
+            raise CniError(cni.BAD_NETNS, "the client is in another network namespace than weftd")
+        netns = descriptors.get("netns", descriptors.get("netns-only"))
+        if netns is not None:
+            # ADD would go by the one and DEL by the other.
+            if netns_problem:
+                raise CniError(cni.INTERNAL, "the client has sent a network namespace, and why there is none")
+            namespace = namespace_of(netns)
+            self.same_namespace = namespace == node.namespace
+            if not is_outside(plugin):  # whatever else an older client sends for it
+                self._check_inside(namespace, descriptors)
+                self._entered = netns
+
+    def _check_inside(self, namespace: NamespaceId, descriptors: Mapping[str, int]) -> None:
+        if "route" not in descriptors:
+            raise CniError(cni.INTERNAL, "the client has sent no socket of the container's network namespace")
+        if namespace_of_socket(descriptors["route"]) != namespace:
+            raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
+        _check_route(descriptors["route"])
+
+    def _open_settings(self, name: str) -> int:
+        fd = self._settings(name)
+        _check_settings(name, fd)
+        if not self.same_namespace and self._node.settings.same(name, fd):
+            raise CniError(cni.BAD_NETNS, f"the directory of settings {name!r} is the host's, not the container's")
+        return fd
+
+    @property
+    def container(self) -> Container | None:
+        """The container's namespace; made on first use, because a verb may have nothing to do in there."""
+        if self._container is None and self._entered is not None:
+            self._container = Container(
+                rtnl=_rtnl_on(self._descriptors["route"]),
+                sysctls=Settings({}, self._open_settings),
+                netns_fd=self._entered,
+            )
+        return self._container
+
+    def close(self) -> None:
+        """Close the container's socket and give the host's back. Answers that still come to it are not waited for."""
+        if self._rtnl is not None:
+            self._node.idle.append(self._rtnl)
+            self._rtnl = None
+        if self._netfilter is not None:
+            self._node.idle_netfilter.append(self._netfilter)
+            self._netfilter = None
+        if self._container is not None:
+            self._container.rtnl.close()
+            self._container = None
+
+    @property
+    def rtnl(self) -> Rtnl:
+        if self._rtnl is None:
+            # Other threads take and give back as well; both are one step of the interpreter.
+            try:
+                self._rtnl = self._node.idle.pop()
+            except IndexError:
+                self._rtnl = Rtnl.open()
+        return self._rtnl
+
+    @property
+    def netfilter(self) -> NfSocket:
+        if self._netfilter is None:
+            try:
+                self._netfilter = self._node.idle_netfilter.pop()
+            except IndexError:
+                self._netfilter = NfSocket.open()
+        return self._netfilter
+
+    @property
+    def sysctls(self) -> Settings:
+        return self._node.settings
+
+    @property
+    def netns_gone(self) -> bool:
+        return self._problem == f"statfs {_ENOENT}"
+
+    @property
+    def netns_problem(self) -> str:
+        return describe_netns_problem(self._problem, self._path)
+
+    @property
+    def state(self) -> RootedFiles:
+        return self._node.state
+
+    @property
+    def stores(self) -> StoreViews:
+        return self._node.stores
+
+    @property
+    def boot_id(self) -> str:
+        return self._node.boot_id
+
+    @property
+    def namespace(self) -> NamespaceId:
+        return self._node.namespace
+
+    def claim(self, container_id: str) -> AbstractContextManager[bool]:
+        return locks.claim(self._node.state, container_id)
+
+    def random(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def retire(self, index: int) -> None:
+        self._node.retire(index)
+
+    def lease_problem(self) -> str:
+        return self._node.lease_problem()
+
+    def unready(self) -> str:
+        return self._node.unready()
+
+
+def _rtnl_on(route: int) -> Rtnl:
+    """Rtnetlink over a copy of a descriptor that has been checked."""
+    return Rtnl(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=os.dup(route)))
+
+
+def _check_route(fd: int) -> None:
+    """Refuse a socket of another kind. Its own numbers are asked for: those of the object are what we say."""
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=fd)
+    try:
+        kind = sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN), sock.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL)
+    finally:
+        sock.detach()
+    if kind != (socket.AF_NETLINK, socket.NETLINK_ROUTE):
+        raise CniError(cni.INTERNAL, "the client has sent a socket that is not of rtnetlink")
+
+
+def describe_netns_problem(problem: str, path: str) -> str:
+    """Return the words of cni.md §1.18 for `STEP NUMBER`: which step failed for the path, and how."""
+    if not problem:
+        return ""
+    step, _, number = problem.partition(" ")
+    if step == "magic":
+        return f'unknown FS magic on "{path}": {number}'
+    is_errno = number.isascii() and number.isdigit() and len(number) <= _ERRNO_DIGITS
+    reason = os.strerror(int(number)) if is_errno else problem
+    reason = reason[:1].lower() + reason[1:]
+    return f'failed to {"Statfs" if step == "statfs" else step} "{path}": {reason}'
+
+
+def _check_settings(name: str, fd: int) -> None:
+    """Refuse what is no directory of settings: written through, a wrong one might change the host's."""
+    try:
+        target = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError as error:
+        raise CniError(cni.INTERNAL, f"the directory of settings {name!r} cannot be looked at: {error}") from error
+    if "/" in name or not target.endswith(f"/sys/net/{name}"):
+        raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")

@@ -1,0 +1,339 @@
+"""Files below a root descriptor, and nothing outside it. Implements `weft.cni.sdk.host.Files`.
+
+Paths of plugin configuration come from the caller's mount namespace, which is not the daemon's. They are opened
+relative to a descriptor of the caller's `/`, by `weft.cni.host.openat`. No other module of `cni/` opens files, but for
+`weft.cni.host.sysctls`.
+
+It knows nothing of what the files mean. A root is a descriptor that somebody else owns and closes.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from struct import Struct
+from typing import Final, TypeVar
+
+from weft.cni.host.openat import encoded, openat2
+from weft.kernel import statefiles
+from weft.kernel.statefiles import Spoilt
+
+T = TypeVar("T")
+Aside = Callable[[], AbstractContextManager[None]]
+
+# No configuration and no state of a plugin is near this size; it bounds what a wrong path can cost.
+_MAX_READ: Final = 16 << 20
+_CHUNK: Final = 1 << 16
+# How long a lock is waited for that another program may hold: less than a client waits for its answer.
+_LOCK_SECONDS: Final = 10.0
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_renameat2 = getattr(_libc, "renameat2", None)
+_RENAME_NOREPLACE: Final = 1
+_RENAME_EXCHANGE: Final = 2
+_FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, pid (0 for this kind of lock)
+
+
+class RootedFiles:
+    """Files below the directory that `root` describes; with `own` all of them are ours, and anything else is spoilt."""
+
+    def __init__(self, root: int, *, own: bool = False, aside: Aside = nullcontext) -> None:
+        """Serve files below `root`. What may take long happens inside `aside`."""
+        self._root = root
+        self._own = own
+        self._aside = aside
+
+    def _open(self, path: str, flags: int, mode: int = 0) -> int:
+        return openat2(self._root, path, flags, mode)
+
+    def _beside(self, path: str, act: Callable[[int, str], T]) -> T:
+        """Act on the directory of `path` and its last part, on which links are not followed any more."""
+        encoded(path)
+        directory, _, name = path.rstrip("/").rpartition("/")
+        if name in {"", ".", ".."}:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        parent = self._open(directory or "/", os.O_PATH | os.O_DIRECTORY)
+        try:
+            return act(parent, name)
+        except OSError as error:
+            # What was done had a part of the path, or a temporary name; people know the whole.
+            raise OSError(error.errno, error.strerror, path) from error
+        finally:
+            os.close(parent)
+
+    def read(self, path: str) -> bytes:
+        """Return the whole content of a regular file; `Spoilt` if it is none, or larger than any of ours."""
+        # O_NONBLOCK: a FIFO in the place of a file must not hang the reader; for files it means nothing.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if self._own else 0)
+        try:
+            fd = self._open(path, flags)
+        except OSError as error:
+            if self._own and error.errno in statefiles.NO_FILE:
+                raise Spoilt(error.errno, "not a regular file", path) from None
+            raise
+        try:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise Spoilt(errno.EINVAL, "not a regular file", path)
+            if self._own and seen.st_uid not in (0, os.geteuid()):
+                raise Spoilt(errno.EINVAL, f"belongs to user {seen.st_uid}", path)
+            parts: list[bytes] = []
+            left = _MAX_READ
+            while left >= 0:
+                wanted = min(left + 1, _CHUNK)
+                parts.append(os.read(fd, wanted))
+                if len(parts[-1]) < wanted:  # less than asked for: that was the end
+                    return b"".join(parts)
+                left -= wanted
+            raise Spoilt(errno.EFBIG, f"larger than {_MAX_READ} bytes", path)
+        finally:
+            os.close(fd)
+
+    def write_new(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Make a file that is whole from its first moment; `FileExistsError` if the name is taken."""
+
+        def write(parent: int, name: str) -> None:
+            with _temporary(parent, data, mode) as temporary:
+                _name(parent, temporary, name)
+
+        self._beside(path, write)
+
+    def replace(self, path: str, data: bytes, *, mode: int = 0o600, parents: int | None = None) -> None:
+        """Put `data` in place of whatever is there, by rename: a reader sees the old content or the new.
+
+        With `parents` directories on the way that are missing are made, with that mode.
+        """
+
+        def write(parent: int, name: str) -> None:
+            with _temporary(parent, data, mode) as temporary:
+                _put(parent, temporary, name)
+
+        try:
+            self._beside(path, write)
+        except FileNotFoundError:
+            if parents is None:
+                raise
+            self.makedirs(path.rpartition("/")[0], mode=parents)
+            self._beside(path, write)
+
+    def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """Write a file's new content over its old one; it is made if missing.
+
+        Costs an eighth of `replace`. A reader at that time or after a crash may see a mixture: for hints only.
+        """
+        try:
+            fd = self._open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            self.replace(path, data, mode=mode)
+            return
+        try:
+            os.pwrite(fd, data, 0)
+            # Not to nothing first: ext4 would then write to the disk when the file is closed.
+            os.ftruncate(fd, len(data))
+        finally:
+            os.close(fd)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name. A symbolic link is removed itself."""
+        self._beside(path, lambda parent, name: os.unlink(name, dir_fd=parent))
+
+    def set_aside(self, path: str) -> str:
+        """Rename what lies there, so that the name is free; returns the new name, empty if that is impossible."""
+        return self._beside(path, lambda parent, name: statefiles.set_aside(name, directory=parent))
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory, in no order."""
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def connect(self, path: str, *, seconds: float) -> socket.socket:
+        """Return a unix stream socket that is connected to this name and waits at most so long for anything."""
+        fd = self._open(path, os.O_PATH)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.settimeout(seconds)
+            sock.connect(f"/proc/self/fd/{fd}")
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            os.close(fd)
+        return sock
+
+    def makedirs(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and its parents, all with `mode`; those that exist stay as they are."""
+        try:
+            os.close(self._open(path, os.O_PATH | os.O_DIRECTORY))
+        except FileNotFoundError:
+            directory, _, _ = path.rstrip("/").rpartition("/")
+        else:
+            return
+        if directory:
+            self.makedirs(directory, mode=mode)
+
+        def make(parent: int, name: str) -> None:
+            with suppress(FileExistsError):  # somebody else has made it just now
+                os.mkdir(name, mode, dir_fd=parent)
+                # The umask belongs to the whole process and cannot be changed for one thread.
+                os.chmod(name, mode, dir_fd=parent)
+
+        self._beside(path, make)
+
+    def stamp(self, path: str) -> tuple[int, int, int]:
+        """Return device, inode and modification time (ns) of a directory."""
+        fd = self._open(path, os.O_PATH | os.O_DIRECTORY)
+        try:
+            seen = os.fstat(fd)
+        finally:
+            os.close(fd)
+        return seen.st_dev, seen.st_ino, seen.st_mtime_ns
+
+    def modified(self, path: str) -> int:
+        """Return a file's time of modification, in nanoseconds."""
+        fd = self._open(path, os.O_PATH)
+        try:
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
+        """Hold an exclusive flock on a file, made if missing. Threads exclude each other.
+
+        `BlockingIOError` if it is held already: at once, unless this is to `wait` some seconds for the end of that.
+        """
+        while True:
+            fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
+            try:
+                self._take(fd, path, wait=wait)
+                # Whoever held it may have removed the file: then this lock keeps nobody out.
+                if os.fstat(fd).st_nlink == 0:
+                    continue
+                yield
+                return
+            finally:
+                os.close(fd)
+
+    def _take(self, fd: int, path: str, *, wait: bool) -> None:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        with self._aside():
+            for pause in pauses(_LOCK_SECONDS if wait else 0):
+                time.sleep(pause)
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+        seen = f"locked{_by_whom(fd)}" + f", and not given free within {_LOCK_SECONDS:g} s" * wait
+        raise BlockingIOError(errno.EAGAIN, seen, path)
+
+    @contextmanager
+    def locks(self, path: str) -> Iterator["ByteLocks"]:
+        """Open a file, made if missing, whose bytes stand for locks; all that were taken end with the block."""
+        fd = self._open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
+            yield ByteLocks(fd)
+        finally:
+            os.close(fd)
+
+
+class ByteLocks:
+    """Locks on single bytes of a file; the bytes need not exist.
+
+    Open file description locks (fcntl(2)): threads exclude each other, and they end with their process. A file for
+    each lock would cost an ext4 file system ten times as much to make and remove.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def take(self, offset: int, *, shared: bool = False) -> None:
+        """Take a lock, exclusive unless `shared`; `BlockingIOError` if another has it."""
+        byte = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, byte)
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """Give pauses between looks at what cannot be waited for with a limit, for so long: short first, then longer."""
+    end = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _by_whom(fd: int) -> str:
+    """Say for people which process has the flock on an open file (proc_locks(5)), empty if that cannot be seen."""
+    seen = os.fstat(fd)
+    this = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    with suppress(OSError), open("/proc/locks") as locks:
+        for line in locks:
+            words = line.split()
+            if words[1] == "FLOCK" and this in words:
+                return f" by process {words[4]}"
+    return ""
+
+
+def _rename(directory: int, old: str, new: str, how: int) -> int:
+    """Call renameat2(2); returns 0 or the number of the error."""
+    if _renameat2 is None:
+        return errno.ENOSYS
+    failed = _renameat2(directory, os.fsencode(old), directory, os.fsencode(new), how) != 0
+    return ctypes.get_errno() if failed else 0
+
+
+def _name(directory: int, temporary: str, name: str) -> None:
+    """Give a temporary file the name that nobody may have: by rename, or by link where that cannot refuse."""
+    error = _rename(directory, temporary, name, _RENAME_NOREPLACE)
+    if error == errno.EEXIST:
+        raise FileExistsError(error, os.strerror(error))
+    if error:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.unlink(temporary, dir_fd=directory)
+
+
+def _put(directory: int, temporary: str, name: str) -> None:
+    """Give a temporary file the name, whoever has it.
+
+    To rename over a file makes ext4 write the new content to the disk first (mount option auto_da_alloc), 1.2 ms
+    for the sake of a crash that none of these files outlives; to exchange the two and remove the old one 0.2 ms.
+    """
+    if not _rename(directory, temporary, name, _RENAME_NOREPLACE):
+        return
+    if _rename(directory, temporary, name, _RENAME_EXCHANGE):
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    try:
+        os.unlink(temporary, dir_fd=directory)
+    except OSError:  # a directory, which rename(2) would have refused
+        _rename(directory, temporary, name, _RENAME_EXCHANGE)
+        raise
+
+
+@contextmanager
+def _temporary(parent: int, data: bytes, mode: int) -> Iterator[str]:
+    """A file with this content and a name of ours, gone at the end unless it got another name or was removed."""
+    name = f".weft-{os.urandom(8).hex()}"
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
+    try:
+        try:
+            os.fchmod(fd, mode)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        finally:
+            os.close(fd)
+        yield name
+    except BaseException:
+        os.unlink(name, dir_fd=parent)
+        raise

@@ -1,0 +1,183 @@
+"""One request of a container at a time, whoever serves it: the daemon, or a plugin in its own process.
+
+GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that
+the ADD still runs, and may ask for GC with a list that lacks it.
+
+The lock is one byte of a file under `--state-dir`, which both see; a checksum of the container's id says which. A
+delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
+is held on its behalf: it carries the holder's token in its environment and is let through.
+
+No request waits for long: what holds a turn may hang, and a caller that is told so in time can act.
+"""
+
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Final
+
+from weft.cni.host.files import Aside, ByteLocks, RootedFiles, pauses
+from weft.wire import cni
+from weft.wire.cni import CniError
+
+# Starts with CNI_ so that the client passes it on with the other variables.
+VARIABLE: Final = "CNI_WEFT_TURN"
+_LOCKS: Final = "/locks"
+_TOKENS: Final = "/turns"
+# Beyond all checksums: the byte that every request of a container shares, and GC has for itself.
+_NODE: Final = 1 << 32
+# How long GC may keep the node for itself while it waits for programs that are not ours.
+GC_SECONDS: Final = 8.0
+# How long a turn is waited for: longer than that, and less than a client waits (BEGIN_SECONDS in weft.h).
+PATIENCE_SECONDS: Final = 12.0
+
+
+class Turn:
+    """A container's turn, held. `token` proves it to requests that happen inside."""
+
+    def __init__(self, files: RootedFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._token = ""
+
+    def token(self) -> str:
+        """Return the token, written down from the first call on: most requests call nobody."""
+        if not self._token:
+            self._token = os.urandom(16).hex()
+            self._files.replace(self._path, self._token.encode())
+        return self._token
+
+    def end(self) -> None:
+        """Let nobody through any more."""
+        if self._token:
+            self._files.unlink(self._path)
+
+
+_THEN: Final = (
+    "nothing was done, so it may be called again; what keeps it waiting is weftd or a plugin: if one of them is stopped"
+    " or hangs, let it go on or end it, which ends its turn"
+)
+
+
+class ContainerLocks:
+    """The locks of all containers, in the directory `files` is rooted at."""
+
+    def __init__(self, files: RootedFiles, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._files = files
+        self._patience = patience
+        self._ended = threading.Condition()
+        self._kept_away = 0  # requests that wait for GC's end: the next GC comes after them
+        files.makedirs(_TOKENS, mode=0o700)
+
+    @contextmanager
+    def hold(self, env: Mapping[str, str], *, aside: Aside = nullcontext) -> Iterator[Turn | None]:
+        """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts.
+
+        What it may have to wait for can need the caller's place among threads: it waits inside `aside`. `CniError`
+        (code 11) if the turn does not come.
+        """
+        place = _place(env)
+        if place is None or self.inside(env):
+            yield None
+            return
+        try:
+            with self._files.locks(_LOCKS) as locks:
+                if place != _NODE:
+                    self._wait(locks, _NODE, aside, shared=True)
+                self._wait(locks, place, aside, shared=False)
+                turn = Turn(self._files, _token_path(place))
+                try:
+                    yield turn
+                finally:
+                    turn.end()
+        finally:
+            with self._ended:
+                self._ended.notify_all()
+
+    def _wait(self, locks: ByteLocks, place: int, aside: Aside, *, shared: bool) -> None:
+        with suppress(BlockingIOError):
+            self._take(locks, place, shared=shared)
+            return
+        with aside(), self._counted(shared=shared):
+            for pause in pauses(self._patience):
+                with self._ended:  # an end in this process wakes us; those elsewhere must be looked for
+                    self._ended.wait(pause)
+                with suppress(BlockingIOError):
+                    self._take(locks, place, shared=shared)
+                    return
+        what = "a GC runs" if shared else "calls for containers run" if place == _NODE else "another call for it runs"
+        msg = f"{what} that has not ended within {self._patience:g} s, and this one waits for it"
+        raise CniError(cni.TRY_AGAIN, msg, _THEN)
+
+    def _take(self, locks: ByteLocks, place: int, *, shared: bool) -> None:
+        if place == _NODE and not shared and self._kept_away:
+            raise BlockingIOError
+        locks.take(place, shared=shared)
+
+    @contextmanager
+    def _counted(self, *, shared: bool) -> Iterator[None]:
+        with self._ended:
+            self._kept_away += shared
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._kept_away -= shared
+
+    def inside(self, env: Mapping[str, str]) -> bool:
+        """Tell whether the request comes from a delegate of whoever holds its turn now."""
+        token, place = env.get(VARIABLE, ""), _place(env)
+        if not token or place is None:
+            return False
+        with suppress(OSError):
+            return self._files.read(_token_path(place)) == token.encode()
+        return False
+
+    def sweep(self) -> None:
+        """Remove what a crash has left: tokens of turns that nobody holds."""
+        for name in self._files.list(_TOKENS):
+            with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
+                locks.take(_offset_in(name))
+                try:
+                    self._files.unlink(f"{_TOKENS}/{name}")
+                except IsADirectoryError:
+                    self._files.set_aside(f"{_TOKENS}/{name}")
+
+
+@contextmanager
+def claim(files: RootedFiles, container: str) -> Iterator[bool]:
+    """Hold a container's turn if nobody has it, nor GC its own; else False, at once."""
+    with files.locks(_LOCKS) as locks:
+        try:
+            locks.take(_NODE, shared=True)
+            locks.take(_offset(container))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _place(env: Mapping[str, str]) -> int | None:
+    """Return the byte that a request's turn is; None if it needs none."""
+    container = env.get("CNI_CONTAINERID", "")
+    if container:
+        return _offset(container)
+    return _NODE if env.get("CNI_COMMAND") == "GC" else None
+
+
+def _offset(container: str) -> int:
+    # Two containers with one checksum would only wait for each other; hashlib costs 5 ms of a process's start.
+    return zlib.crc32(container.encode("utf-8", "surrogateescape"))
+
+
+def _token_path(offset: int) -> str:
+    return f"{_TOKENS}/{offset:x}"
+
+
+def _offset_in(name: str) -> int:
+    """The byte whose token has this file name. Raises `ValueError` if it is no token's."""
+    offset = int(name, 16)
+    if not 0 <= offset <= _NODE:
+        raise ValueError(f"no token: {name}")
+    return offset

@@ -1,0 +1,69 @@
+"""The directory `cni` below `--state-dir`: opened, and made usable if somebody has spoilt it.
+
+Records, locks and tokens lie in it, each by its own module. All of it is of this boot, or says so.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Final
+
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.openat import open_root
+from weft.cni.serve.endpoint import DEFAULT_PATH
+from weft.kernel import statefiles
+
+DEFAULT: Final = "/var/lib/weft"
+_PUBLISHED: Final = "state-dir"
+_MAX_PATH: Final = 4096
+
+
+def publish(socket: str, state_dir: str) -> None:
+    """Write down beside the socket which directory its daemon has, for those who work without it.
+
+    Nobody but root can enter that directory, and it is gone with the boot, as is all that the state speaks of.
+    """
+    directory, _ = os.path.split(os.path.abspath(socket))
+    root = open_root(directory)
+    try:
+        RootedFiles(root).replace(f"/{_PUBLISHED}", os.fsencode(os.path.abspath(state_dir)))
+    finally:
+        os.close(root)
+
+
+def chosen(environ: Mapping[str, str]) -> str:
+    """Return the state directory of this node: what the environment says, or the daemon, or the default."""
+    told = environ.get("WEFT_STATE_DIR", "")
+    if told:
+        return told
+    directory, _ = os.path.split(os.path.abspath(environ.get("WEFT_CNI_SOCKET", "") or DEFAULT_PATH))
+    try:
+        published = os.fsdecode(statefiles.read(f"{directory}/{_PUBLISHED}", limit=_MAX_PATH))
+    except OSError:
+        return DEFAULT
+    return published if os.path.isabs(published) and "\0" not in published else DEFAULT
+
+
+def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:
+    """Open the directory, made if missing; what lies in it and cannot be what we have made is set aside.
+
+    Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
+    """
+    os.close(statefiles.private_directory(state_dir, say))
+    path = os.path.join(state_dir, "cni")
+    fd = statefiles.private_directory(path, say, below=True)
+    for name in os.listdir(fd):
+        if statefiles.ASIDE not in name and not _can_be_ours(name, fd):
+            kept = statefiles.set_aside(name, directory=fd)
+            reason = "a file where a directory was, or the reverse"
+            say(statefiles.problem(f"{path}/{name}", reason, kept))
+    return RootedFiles(fd, own=True)
+
+
+def _can_be_ours(name: str, directory: int) -> bool:
+    """Tell by its kind: locks are files, everything else is a directory."""
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(mode) if name.endswith((".lock", "locks")) else stat.S_ISDIR(mode)

@@ -1,0 +1,77 @@
+"""Settings of network namespaces, below /proc/sys/net, and which plugins need none of the container's."""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.host.openat import open_root, openat2
+
+_MAX_SETTING: Final = 4096
+_NET_SETTINGS: Final = "/proc/sys/net"
+# They have nothing to do in the container's namespace: it is named to them, and nothing of it is opened.
+_OUTSIDE: Final = frozenset({"firewall", "host-local", "portmap", "static"})
+
+
+class Settings:
+    """The settings of one network namespace, through descriptors of the first-level directories of /proc/sys/net.
+
+    A descriptor of /proc/sys/net itself would not do: below it names resolve in the namespace of the thread that
+    uses it. Names start with `net/` (`net/ipv4/ip_forward`). Implements `weft.cni.sdk.host.Sysctls`.
+    """
+
+    def __init__(self, directories: Mapping[str, int], more: Callable[[str], int] | None = None) -> None:
+        """Use `directories`, and what `more` opens when it is needed; whoever made the descriptors closes them."""
+        self._directories = dict(directories)
+        self._more = more
+
+    def read(self, name: str) -> str:
+        """Return the value without its newline. `OSError` if it is missing or refused."""
+        fd = self._open(name, os.O_RDONLY)
+        try:
+            return os.read(fd, _MAX_SETTING).decode().removesuffix("\n")
+        finally:
+            os.close(fd)
+
+    def write(self, name: str, value: str) -> None:
+        """Set the value. `OSError` if it is missing or refused."""
+        fd = self._open(name, os.O_WRONLY)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+
+    def same(self, name: str, fd: int) -> bool:
+        """Tell whether `fd` is our directory `name`: the same one of another namespace has another inode."""
+        ours = self._directories.get(name)
+        return ours is not None and os.path.sameopenfile(ours, fd)
+
+    def _open(self, name: str, flags: int) -> int:
+        net, _, rest = name.partition("/")
+        directory, _, path = rest.partition("/")
+        known = directory in self._directories
+        if net != "net" or not path or not (known or (self._more and directory.isidentifier())):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if self._more and not known:
+            self._directories[directory] = self._more(directory)
+        return openat2(self._directories[directory], path, flags)
+
+
+def open_all_settings() -> dict[str, int]:
+    """Open the first-level directories of /proc/sys/net in the calling thread's namespace; the caller closes them."""
+    opened: dict[str, int] = {}
+    for name in os.listdir(_NET_SETTINGS):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            opened[name] = open_settings(name)
+    return opened
+
+
+def open_settings(name: str) -> int:
+    """Open one of them. `OSError` if it is not there."""
+    return open_root(f"{_NET_SETTINGS}/{name}")
+
+
+def is_outside(plugin: str) -> bool:
+    """Tell whether a plugin works in the host's namespace alone; the client decides so too (outside, netns.c)."""
+    return plugin in _OUTSIDE

@@ -1,0 +1,52 @@
+"""Where `weft cni install` has put plugins and networks, for the commands that are told nothing else.
+
+It is written down in the state directory only when that is not the usual place: without the file it is.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from weft.cni.host import state
+from weft.cni.install.inventory import lasting, put, remove
+from weft.cni.runtime import conf
+from weft.kernel import statefiles
+from weft.model.value import Value
+
+_FILE: Final = "cni-directories.json"
+_MAX_SIZE: Final = 16 << 10
+
+
+class Directories(Value):
+    """Where a runtime finds plugins, and where it finds networks; absolute."""
+
+    bin_dir: Path = Path("/opt/cni/bin")
+    conf_dir: Path = conf.DIRECTORY
+
+    @classmethod
+    def known(cls, environ: Mapping[str, str]) -> Self:
+        """Return what was written down; the usual ones if nothing was, or nothing that can be used."""
+        try:
+            known = json.loads(statefiles.read(_path(environ), limit=_MAX_SIZE))
+            found = cls(bin_dir=Path(known["bin_dir"]), conf_dir=Path(known["conf_dir"]))
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            return cls()
+        return found if found.bin_dir.is_absolute() and found.conf_dir.is_absolute() else cls()
+
+    def remember(self, environ: Mapping[str, str], say: statefiles.Say) -> None:
+        """Write them down. `OSError` if that is impossible, `ConfigError` if the state directory is another user's."""
+        path = _path(environ)
+        if self == type(self)():
+            remove(path)
+            return
+        os.close(statefiles.private_directory(path.parent, say))
+        with lasting(path.parent):
+            known = {"bin_dir": str(self.bin_dir), "conf_dir": str(self.conf_dir)}
+            put(path, json.dumps(known).encode() + b"\n", mode=0o644)
+
+
+def _path(environ: Mapping[str, str]) -> Path:
+    # Not the daemon's --state-dir: plugins are often there before it first runs.
+    return Path(environ.get("WEFT_STATE_DIR") or state.DEFAULT) / _FILE

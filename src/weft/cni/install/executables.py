@@ -1,0 +1,179 @@
+"""The executables in a CNI bin directory: one program under the name of every plugin, and where its Python is.
+
+With a compiler the program is the static client (`build`); without one it is a Python script that does the work in
+its own process.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from weft.cni import build
+from weft.cni.install.inventory import Inventory, lasting, put, remove
+from weft.cni.sdk import plugins
+from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
+
+SETTINGS: Final = ".weft-python"
+_MOST_LINKS: Final = 40  # path_resolution(7)
+_ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
+
+_SCRIPT: Final = """\
+#!{interpreter} -I
+\"\"\"A CNI plugin of weft without its client: no compiler was there when weft was built.\"\"\"
+
+import sys
+
+from weft.cni.__main__ import main
+
+sys.exit(main(sys.argv[0].rpartition("/")[2]))
+"""
+
+
+class Installed(Value):
+    """What `install` has put where. `client` is False for the Python script.
+
+    `replaced` are the names under which there was another program, which is kept aside.
+    """
+
+    bin_dir: Path
+    names: tuple[str, ...]
+    client: bool
+    interpreter: Path
+    replaced: tuple[str, ...] = ()
+
+
+def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
+    """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
+
+    `interpreter` is the Python that has weft, this one by default. `ConfigError` if root could be made to execute
+    something by whoever may write to it or to its directory.
+    """
+    python = interpreter or Path(sys.executable)
+    _check_interpreter(python)
+    bin_dir.mkdir(parents=True, exist_ok=True)
+    program = build.client()
+    content = program.read_bytes() if program else _SCRIPT.format(interpreter=python).encode()
+    inventory = Inventory.read(bin_dir)
+    replaced = tuple(name for name in plugins.NAMES if inventory.keep_aside(name))
+    for name in plugins.NAMES:
+        inventory.expect(name, content)
+    with lasting(bin_dir):
+        inventory.write()
+        # Settings first: a client that finds no daemon needs them from its first call on.
+        put(bin_dir / SETTINGS, f"{python}\n".encode(), mode=0o644)
+        first, *others = plugins.NAMES
+        put(bin_dir / first, content, mode=0o755)
+        for name in others:
+            _link(bin_dir, first, name)
+    return Installed(
+        bin_dir=bin_dir, names=plugins.NAMES, client=program is not None, interpreter=python, replaced=replaced
+    )
+
+
+def uninstall(inventory: Inventory) -> dict[str, str]:
+    """Take everything of ours away, and put back what it has replaced; returns what was done with each, in a word.
+
+    The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
+    client that runs at this moment may need it.
+    """
+    if not inventory.bin_dir.is_dir():
+        return {}
+    networks = [name for name in inventory.digests if "/" in name]
+    done = give_back(inventory, networks)
+    done |= give_back(inventory, list(inventory.digests))
+    with lasting(inventory.bin_dir):
+        remove(inventory.bin_dir / SETTINGS)
+    return done
+
+
+def give_back(inventory: Inventory, names: Sequence[str]) -> dict[str, str]:
+    """Have files of ours make room for those that were there before."""
+    if not names:
+        return {}
+    done = {}
+    for name in names:
+        directory = inventory.path(name).parent
+        with ExitStack() as stack:
+            if directory.is_dir():
+                stack.enter_context(lasting(directory))
+            done[name] = inventory.give_back(name)
+    with lasting(inventory.bin_dir):
+        inventory.write()
+    return done
+
+
+def _check_interpreter(path: Path) -> None:
+    """Refuse an interpreter that others than root could exchange, or whose weft they could.
+
+    Whoever may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
+    does not own what lies in it. The client looks again at each fallback (check_way, fallback.c).
+    """
+    if not path.is_absolute() or "\n" in str(path):
+        raise _unsafe(path, "not an absolute path")
+    for each in (path, Path(__file__)):
+        try:
+            for step in _steps(each):
+                seen = step.lstat()
+                mode = stat.S_IMODE(seen.st_mode)
+                closed = stat.S_ISLNK(seen.st_mode) or (stat.S_ISDIR(seen.st_mode) and mode & stat.S_ISVTX)
+                if seen.st_uid not in _roots() or (mode & 0o022 and not closed):
+                    raise _unsafe(path, f"{step} has uid {seen.st_uid}, mode {mode:04o}")
+        except OSError as error:
+            raise _unsafe(path, f"{error.strerror}: {error.filename}") from error
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Give all that is gone through on the way to a file: each directory, each link and where it leads."""
+    here, rest, links = Path("/"), [*path.parts[1:]], 0
+    yield here
+    while rest:
+        step = here / rest.pop(0)
+        yield step
+        if step.is_symlink():
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = step.readlink()
+            rest = [*(part for part in target.parts if part != "/"), *rest]
+            here = Path("/") if target.is_absolute() else here
+        else:
+            here = here.parent if step.name == ".." else step
+
+
+def _roots() -> set[int]:
+    """Return the users that root's files may seem to belong to.
+
+    In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number. There uid 0
+    is that ordinary user, who runs this interpreter already.
+    """
+    inside, _, count = map(int, Path("/proc/self/uid_map").read_text().split()[:3])
+    if inside == 0 and count == _ALL_USERS:
+        return {0}
+    return {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}
+
+
+def _unsafe(path: Path, seen: str) -> ConfigError:
+    return ConfigError(
+        Problem(
+            code="CNI-001",
+            where=f"interpreter {path}",
+            seen=seen,
+            expected="a program that root owns and nobody else may write",
+            hint="Install weft into an environment of root's.",
+        )
+    )
+
+
+def _link(directory: Path, target: str, name: str) -> None:
+    fresh = directory / f".weft-{name}.new"
+    remove(fresh)
+    fresh.hardlink_to(directory / target)
+    fresh.rename(directory / name)
+    # Renaming one link of a file onto another does nothing at all (rename(2)): a second installation over the first.
+    remove(fresh)

@@ -1,0 +1,169 @@
+"""Frees what leaked attachments hold: addresses, state files, rules, records (settled.md §9).
+
+Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin
+made is removed by its own `undo`; an attachment that cannot be freed whole keeps its records for the next sweep.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from typing import Final
+
+from weft.cni.plugins.flannel import state as flannelstate
+from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.sdk import record
+from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
+from weft.desired import leaks
+from weft.desired.leaks import State, Trace, Verdict
+from weft.model.attachment import Attachment
+from weft.model.errors import Problem
+from weft.model.reported import LinkInfo
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError, Object
+
+# Each subject of records, and the `module:function` that is given host, attachment and record and removes what the
+# record tells of. In this order: what leads to an address goes before the address may be another's. Links first:
+# their record is the proof, and records go in the opposite order.
+_UNDO: Final = {
+    record.LINKS: "weft.cni.leaks.rules:undo",
+    "portmap": "weft.cni.plugins.portmap.forms:undo_leaked",
+    "bandwidth": "weft.cni.plugins.bandwidth.verbs:undo",
+    "firewall": "weft.cni.plugins.firewall.verbs:undo",
+    "tuning": "weft.cni.plugins.tuning.verbs:undo",
+    flannelstate.SUBJECT: "weft.cni.plugins.flannel.state:undo",
+    ipamrecord.SUBJECT: "weft.cni.plugins.hostlocal.record:undo",
+}
+
+Records = dict[str, Object]
+
+
+def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterator[Attachment]:
+    """Give every attachment that we have a record of, each once.
+
+    With `network` those with an address in it; with `data_dir` those with an address that is kept there.
+    """
+    seen: set[Attachment] = set()
+    for subject in (ipamrecord.SUBJECT,) if network or data_dir else _UNDO:
+        for attachment, known in record.everything(host, subject):
+            asked = network in ("", attachment.network) and data_dir in ("", known.get("dataDir"))
+            if attachment not in seen and asked:
+                seen.add(attachment)
+                yield attachment
+
+
+def judge(host: Host, attachment: Attachment) -> Verdict:
+    """Say what our records prove of an attachment."""
+    return _judge(host, attachment, _records(host, attachment))
+
+
+def unplugged(host: Host, attachment: Attachment) -> str:
+    """Return the name of the attachment's host end if it is there, and no port; else nothing."""
+    known = record.look_up(host, record.LINKS, attachment)
+    links = record.parse(known) if known is not None else None
+    end = _host_end(host, attachment, links.veth, links.index) if links is not None else None
+    return end.name if end is not None and not end.master else ""
+
+
+def free(host: Host, attachment: Attachment) -> str:
+    """Free all that an attachment holds if it is leaked; return the proof, empty if nothing was done.
+
+    Raises `OSError`, `CniError` or `JsonError` if something cannot be undone.
+    """
+    with host.claim(attachment.container_id) as claimed:
+        if not claimed:
+            return ""
+        records = _records(host, attachment)
+        verdict = _judge(host, attachment, records)
+        if verdict.state is not State.LEAKED:
+            return ""
+        given = records.get(ipamrecord.SUBJECT)
+        anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
+        for subject, known in records.items():
+            if not anothers:
+                module, _, function = _UNDO[subject].partition(":")
+                getattr(import_module(module), function)(host, attachment, known)
+        for subject in reversed(records):
+            record.forget(host, subject, attachment)
+    return "" if anothers else verdict.proof
+
+
+def free_network(host: Host, network: str) -> int:
+    """Free what is leaked of a network; return how many attachments that were. Those that resist stay."""
+    freed = 0
+    # A full range is mostly full of what lives: one look at all links spares a closer one at each of them.
+    alive = {link.alias for link in host.rtnl.links()}
+    for attachment in attachments(host, network=network):
+        if record.alias_of(attachment) in alive:
+            continue
+        try:
+            freed += bool(free(host, attachment))
+        except (OSError, CniError, JsonError):
+            continue
+    return freed
+
+
+def set_aside_torn(host: Host) -> list[Problem]:
+    """Set aside all records that cannot be read."""
+    return [problem for subject in _UNDO for problem in record.set_aside_torn(host, subject)]
+
+
+def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
+    """Remove what a death in the middle of writing has left; return what the next call must be given as `seen`.
+
+    A temporary file lives for microseconds: one that was there at an earlier look has lost its writer.
+    """
+    found = set()
+    for files, path in _temporaries(host):
+        with suppress(FileNotFoundError):
+            if path in seen:
+                files.unlink(path)
+            else:
+                found.add(path)
+    return frozenset(found)
+
+
+def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
+    """Give the temporary files beside our records and flannel's state; host-local's go with the next look at them."""
+    places = {(host.state, f"/{subject}") for subject in _UNDO}
+    for _, known in record.everything(host, flannelstate.SUBJECT):
+        places.add((host.files, str(known.get("path")).rpartition("/")[0]))
+    for files, directory in places:
+        with suppress(OSError):
+            for name in files.list(directory):
+                if name.startswith(TEMPORARY):
+                    yield files, f"{directory}/{name}"
+
+
+def _records(host: Host, attachment: Attachment) -> Records:
+    """Return what is known of an attachment by subject, in the order of undoing."""
+    found = {subject: record.recall(host, subject, attachment) for subject in _UNDO}
+    return {subject: known for subject, known in found.items() if known is not None}
+
+
+def _judge(host: Host, attachment: Attachment, records: Records) -> Verdict:
+    def has_host_end(name: str, index: int) -> bool:
+        return _host_end(host, attachment, name, index) is not None
+
+    traces = [_trace(subject, known) for subject, known in records.items()]
+    return leaks.judge(traces, boot=host.boot_id, netns=host.namespace[1], has_host_end=has_host_end)
+
+
+def _host_end(host: Host, attachment: Attachment, name: str, index: int) -> LinkInfo | None:
+    """Find it by index, and by name or alias: people rename links, and numbers may come again."""
+    alias = record.alias_of(attachment)
+    link = host.rtnl.link(index)
+    if link is not None and (link.name == name or link.alias in (alias, RETIRED)):
+        return link
+    named = host.rtnl.link(name)
+    return named if named is not None and named.alias == alias else None
+
+
+def _trace(subject: str, known: Object) -> Trace:
+    links = record.parse(known) if subject == record.LINKS else None
+    netns = known.get("netns")
+    return Trace(
+        boot=str(known.get("boot")),
+        netns=netns if isinstance(netns, int) else 0,
+        veth=links.veth if links else "",
+        index=links.index if links else 0,
+    )

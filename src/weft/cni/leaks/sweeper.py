@@ -1,0 +1,146 @@
+"""Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
+
+Host ports that somebody has deleted are put back on the way. In a thread of its own, one attachment at a time with a
+pause after each, so that requests never wait for more.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Final, NoReturn
+
+from weft.cni.host.descriptors import Node, OpenedHost
+from weft.cni.host.openat import open_root
+from weft.cni.leaks import sweep
+from weft.cni.plugins.portmap import forms
+from weft.cni.sdk import record
+from weft.cni.sdk.host import ClientGone
+from weft.desired.leaks import Cut, State
+from weft.model.attachment import Attachment
+from weft.model.errors import Problem
+
+_EVERY_SECONDS: Final = 300.0
+# A request takes the interpreter for a few milliseconds; between two looks it finds it free.
+_PAUSE_SECONDS: Final = 0.005
+_STOP_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def node_host(node: Node) -> Iterator[OpenedHost]:
+    """Give a host that belongs to no request: no container, no client to run programs.
+
+    Its files are those that clients have, once there was one: the daemon may live in another mount namespace. To be
+    called in the node's own network namespace.
+    """
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    root = os.dup(node.roots[0]) if node.roots else open_root("/")
+    try:
+        host = OpenedHost(
+            node,
+            plugin="",
+            descriptors={"own": own, "root": root},
+            env={},
+            netns_problem="",
+            delegate=_nobody,
+            settings=_nobody,
+        )
+        with closing(host):
+            yield host
+    finally:
+        os.close(root)
+        os.close(own)
+
+
+def _nobody(*_: object) -> NoReturn:
+    raise ClientGone("nobody is there to run programs, or to open anything")
+
+
+def cut(node: Node, bridges: Mapping[str, str]) -> list[Cut]:
+    """Say which attachments, given by their keys, are cut off, and no request is for.
+
+    `bridges` names for each the bridge that it was taken off; nothing if its host end was deleted.
+    """
+    found = []
+    with node_host(node) as host:
+        deleted = {bridge for bridge in {*bridges.values()} - {""} if host.rtnl.link(bridge) is None}
+        for key, bridge in bridges.items():
+            attachment = record.of_key(host, record.LINKS, key)
+            if attachment is None:
+                continue
+            with host.claim(attachment.container_id) as claimed:
+                problem = _cut_off(host, attachment, bridge) if claimed else None
+            if problem is not None:
+                found.append(Cut(key=key, problem=problem, bridge=bridge if bridge in deleted else ""))
+    return found
+
+
+def _cut_off(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:
+    verdict = sweep.judge(host, attachment)
+    hint = "If its container lives, it has no network: delete the pod, its successor gets one"
+    where = _words(attachment)
+    if verdict.state is State.LEAKED:
+        return Problem(code="CHECK-001", where=where, seen=verdict.proof, hint=hint)
+    loose = sweep.unplugged(host, attachment) if bridge else ""
+    if not loose:
+        return None
+    seen = f"host end {loose} is on no bridge"
+    return Problem(code="CHECK-001", where=where, seen=seen, expected=f"a port of {bridge}", hint=hint)
+
+
+def _words(attachment: Attachment) -> str:
+    return f"network={attachment.network} container={attachment.container_id} interface={attachment.ifname}"
+
+
+class Sweeper:
+    """Sweeps until closed. To be made in the node's network namespace, and closed before the node is."""
+
+    def __init__(self, node: Node, *, every: float = _EVERY_SECONDS) -> None:
+        self._node = node
+        self._every = every
+        self._stopping = threading.Event()
+        self._complained: set[Attachment] = set()
+        self._temporaries: frozenset[str] = frozenset()
+        self._thread = threading.Thread(target=self._work, name="cni-sweep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the attachment that is being looked at."""
+        self._stopping.set()
+        self._thread.join(_STOP_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self._sweep()
+            except Exception:  # noqa: BLE001 - the next sweep may do better, and there is nobody to tell but the log
+                _log.exception("the sweep for leaked attachments ended early")
+            if self._stopping.wait(self._every):
+                return
+
+    def _sweep(self) -> None:
+        with node_host(self._node) as host:
+            for attachment in sweep.attachments(host):
+                self._look_at(host, attachment)
+                if self._stopping.wait(_PAUSE_SECONDS):
+                    return
+            for problem in sweep.set_aside_torn(host):
+                _log.warning("%s", problem)
+            self._temporaries = sweep.tidy(host, self._temporaries)
+
+    def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
+        who = _words(attachment)
+        try:
+            proof = sweep.free(host, attachment)
+        except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are looked at all the same
+            if attachment not in self._complained:
+                self._complained.add(attachment)
+                _log.warning("leaked attachment not freed: %s error=%s", who, error)
+            return
+        if proof:
+            _log.info("leaked attachment freed: %s proof=%s", who, proof)
+        elif forms.put_back(host, attachment):
+            _log.warning("host ports put back that somebody had deleted: %s", who)

@@ -1,0 +1,1 @@
+"""The plugins: a folder each, whose `verbs` are what a runtime calls."""

@@ -1,0 +1,1 @@
+"""bridge: containers on a bridge of the host (cni.md §3)."""

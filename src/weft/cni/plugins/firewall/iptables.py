@@ -1,0 +1,82 @@
+"""firewall's rules as upstream makes them, with the host's iptables programs: one look and one commit per family.
+
+Only the programs of the families that are needed are started. What the rules are, `desired.podfirewall` decides.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from weft.cni.host import programs
+from weft.cni.sdk.host import Host
+from weft.desired import podfirewall
+from weft.model.net import Ip
+from weft.wire.cni import CniError
+
+_TABLE: Final = "filter"
+_LOCK: Final = "/firewall.lock"
+# Upstream's plugin does not know our lock: what it has done between look and commit makes the commit fail.
+_ATTEMPTS: Final = 3
+
+
+def add(host: Host, addresses: Sequence[Ip], *, admin_chain: str) -> None:
+    """Let these addresses be forwarded to and from. May be repeated."""
+    for family, own in _by_family(addresses):
+        _change(host, family, partial(podfirewall.additions, addresses=own, admin_chain=admin_chain))
+
+
+def remove(host: Host, addresses: Sequence[Ip]) -> None:
+    """Take back what was made for these addresses. May be repeated."""
+    for family, own in _by_family(addresses):
+        _change(host, family, partial(podfirewall.removals, addresses=own))
+
+
+def missing(addresses: Sequence[Ip], *, admin_chain: str) -> str:
+    """Return the first thing that these addresses lack, in words; empty if nothing."""
+    found = (
+        podfirewall.missing(programs.iptables_save(family, _TABLE), own, admin_chain)
+        for family, own in _by_family(addresses)
+    )
+    return next(filter(None, found), "")
+
+
+def guard(host: Host, families: Sequence[int], bridge: str, policy: str) -> None:
+    """Keep pods of other guarded bridges from this one's. May be repeated."""
+    for family in families:
+        _change(host, family, partial(podfirewall.isolation, bridge=bridge, policy=policy))
+
+
+def missing_guard(families: Sequence[int], bridge: str, policy: str) -> str:
+    """Return the first rule of `guard` that is not there; empty if none."""
+    for family in families:
+        lines = podfirewall.isolation(programs.iptables_save(family, _TABLE), bridge, policy)
+        if lines:
+            return lines[0]
+    return ""
+
+
+def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
+    """Take back what was made for bridges that are gone."""
+    for family in programs.FAMILIES:
+        _change(host, family, partial(_of_gone, is_gone=is_gone))
+
+
+def _of_gone(save: str, is_gone: Callable[[str], bool]) -> list[str]:
+    return podfirewall.isolation_removals(save, {bridge for bridge in podfirewall.guarded(save) if is_gone(bridge)})
+
+
+def _change(host: Host, family: int, lines: Callable[[str], list[str]]) -> None:
+    with host.state.lock(_LOCK):
+        for attempt in range(_ATTEMPTS):
+            try:
+                programs.iptables_restore(family, lines(programs.iptables_save(family, _TABLE)), _TABLE)
+            except CniError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+
+def _by_family(addresses: Sequence[Ip]) -> list[tuple[int, list[Ip]]]:
+    found = [(family, [one for one in addresses if one.version == family]) for family in programs.FAMILIES]
+    return [(family, own) for family, own in found if own]

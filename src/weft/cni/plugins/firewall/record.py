@@ -1,0 +1,88 @@
+"""What firewall has done for each attachment, and whose each address is.
+
+Rules of upstream's form and sources of a zone say only which address they are for. An address that was freed under a
+dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with
+an address owns what stands for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.sdk import record
+from weft.cni.sdk.host import Host
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Attachment
+from weft.model.net import Ip
+from weft.model.value import Value
+from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
+_SUBJECT: Final = "firewall"
+_OWNERS: Final = "/firewall-owners"
+
+
+class Done(Value):
+    """What was done for an attachment, in which boot, and with which backend. `zone` is firewalld's."""
+
+    boot: str
+    backend: str
+    zone: str
+    addresses: tuple[Ip, ...]
+
+
+def keep(call: Call, done: Done) -> None:
+    """Keep it, before anything is done; the addresses are this attachment's from now on."""
+    addresses = [str(address) for address in done.addresses]
+    record.keep(call, _SUBJECT, {"backend": done.backend, "zone": done.zone, "addresses": addresses})
+    for address in done.addresses:
+        call.host.state.replace(_path(address), record.key_of(call.attachment).encode(), parents=0o700)
+
+
+def parse(known: Object) -> Done | None:
+    """Read what `keep` has kept; None if it is torn."""
+    try:
+        return Done(
+            boot=cnijson.text(known, "boot"),
+            backend=cnijson.text(known, "backend"),
+            zone=cnijson.text(known, "zone"),
+            addresses=tuple(map(cnijson.parse_ip, cnijson.items(known, "addresses", cnijson.as_text))),
+        )
+    except JsonError:
+        return None
+
+
+def look_up(host: Host, attachment: Attachment) -> Done | None:
+    """Return what was done for an attachment in this boot, None if nothing is known."""
+    known = record.look_up(host, _SUBJECT, attachment)
+    return None if known is None else parse(known)
+
+
+def everything(host: Host) -> Iterator[tuple[Attachment, Done | None]]:
+    """Give all that is kept, of other boots too; with None what is torn."""
+    for attachment, known in list(record.everything(host, _SUBJECT)):
+        yield attachment, parse(known)
+
+
+def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[Ip, ...]:
+    """Return the addresses without those that are another attachment's by now."""
+    return tuple(address for address in addresses if _owner(host, address) in ("", record.key_of(attachment)))
+
+
+def forget(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> None:
+    """Forget an attachment and that these addresses are its own."""
+    for address in owned(host, attachment, addresses):
+        with suppress(FileNotFoundError):
+            host.state.unlink(_path(address))
+    record.forget(host, _SUBJECT, attachment)
+
+
+def _owner(host: Host, address: Ip) -> str:
+    try:
+        return host.state.read(_path(address)).decode("ascii", "replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _path(address: Ip) -> str:
+    return f"{_OWNERS}/{address}"

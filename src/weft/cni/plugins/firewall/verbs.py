@@ -1,0 +1,289 @@
+"""firewall: lets a container's packets be forwarded, and keeps them from other bridges if asked to (cni.md §6.3).
+
+Always a later one in a chain: it takes the addresses from `prevResult` and returns that unchanged. What was done is
+kept, so that DEL and GC need neither the runtime's memory nor the container's namespace.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.attachment import masq
+from weft.cni.plugins.firewall import firewalld, iptables, nft
+from weft.cni.plugins.firewall import record as firewallrecord
+from weft.cni.plugins.firewall.record import Done
+from weft.cni.sdk.host import Host
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.model.attachment import Attachment, Result
+from weft.model.net import Ip
+from weft.wire import cni, cniresult, firewallconf
+from weft.wire.cni import CniError, failure, versions_from
+from weft.wire.cnijson import Object
+from weft.wire.firewallconf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
+
+NAME: Final = "firewall"
+
+_NO_RESULT: Final = "missing prevResult from earlier plugin"
+_NO_TOOL: Final = "HOST-002: install the package that holds its program"
+_BROKEN: Final = "CHECK-001: somebody has changed or removed rules; start the pod anew"
+
+
+def _add(call: Call) -> bytes:
+    conf = firewallconf.parse(call.config)
+    result = call.previous(_NO_RESULT)
+    addresses = _addresses(result)
+    bridge = _bridge(result) if conf.policy != OPEN else ""
+    done = Done(boot=call.host.boot_id, backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
+    before = firewallrecord.look_up(call.host, call.attachment)
+    if before is not None and before != done:
+        _undo(call.host, call.attachment, before, note=call.note)
+    firewallrecord.keep(call, done)
+    try:
+        _let_through(call, conf, done)
+        if bridge:
+            _guard(call, conf, bridge, done)
+    except (CniError, OSError):
+        with suppress(CniError, OSError):  # what went wrong first is what people must read
+            _undo(call.host, call.attachment, done, note=call.note)
+        raise
+    return cniresult.render(result, call.version)
+
+
+def _addresses(result: Result) -> tuple[Ip, ...]:
+    return tuple(dict.fromkeys(ip.address.ip for ip in result.ips))
+
+
+def _bridge(result: Result) -> str:
+    name = result.interfaces[0].name if result.interfaces else ""
+    if not name:
+        raise failure("ingressPolicy needs a bridge", "prevResult has no interface")
+    cni.check_ifname(name)
+    if not firewallconf.is_word(name):
+        raise failure(f'ingressPolicy: the name of bridge "{name}" cannot stand in a rule')
+    return name
+
+
+def _choose(call: Call, conf: FirewallConf) -> str:
+    if conf.backend:
+        return conf.backend
+    return FIREWALLD if _runs_firewalld(call) else masq.choose("")
+
+
+def _runs_firewalld(call: Call) -> bool:
+    """Ask the bus. One that gives no answer is as good as none: other backends need it not."""
+    try:
+        with firewalld.opened(call.host.files) as running:
+            return running is not None
+    except CniError as error:
+        call.note(f"firewall: {error}")
+        return False
+
+
+def _let_through(call: Call, conf: FirewallConf, done: Done) -> None:
+    match done.backend:
+        case "iptables":
+            iptables.add(call.host, done.addresses, admin_chain=conf.admin_chain)
+        case "nftables":
+            nft.add(call.host, done.addresses, _comment(call.attachment))
+        case _:
+            with firewalld.opened(call.host.files) as running:
+                if running is None:
+                    raise failure("firewalld is not running")
+                running.add(conf.zone, done.addresses)
+
+
+def _guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> None:
+    """Keep bridges apart. firewalld knows no such thing, so that there it is iptables or nf_tables all the same."""
+    if _policy_backend(done) == NFTABLES:
+        nft.guard(call.host, bridge, isolated=conf.policy == ISOLATED)
+    else:
+        iptables.guard(call.host, _families(done.addresses), bridge, conf.policy)
+
+
+def _policy_backend(done: Done) -> str:
+    return masq.choose("") if done.backend == FIREWALLD else done.backend
+
+
+def _families(addresses: Sequence[Ip]) -> list[int]:
+    return sorted({address.version for address in addresses})
+
+
+def _comment(attachment: Attachment) -> str:
+    return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[0]
+
+
+def _owner(attachment: Attachment) -> str:
+    return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[1]
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Take back what was done for a leaked attachment, from its record."""
+    done = firewallrecord.parse(known)
+    if done is not None:
+        _undo(host, attachment, done, note=lambda _: None)
+
+
+def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str], None]) -> None:
+    """Take back what was done for an attachment alone, and forget it. May be repeated.
+
+    What was done in another boot ended with it: what is there for the same addresses is not this attachment's.
+    """
+    addresses = firewallrecord.owned(host, attachment, done.addresses) if done.boot == host.boot_id else ()
+    match done.backend:
+        case "iptables":
+            iptables.remove(host, addresses)
+        case "nftables":
+            owner = _owner(attachment)
+            nft.remove(host, lambda comment: comment.startswith(owner))
+        case _ if addresses:
+            _leave_zone(host, done.zone, addresses, note)
+    firewallrecord.forget(host, attachment, done.addresses)
+
+
+def _leave_zone(host: Host, zone: str, addresses: Sequence[Ip], note: Callable[[str], None]) -> None:
+    """Take addresses out of the zone. firewalld forgets them with its end, and may have forgotten some already."""
+    try:
+        with firewalld.opened(host.files) as running:
+            if running is None:
+                return
+            for address in addresses:
+                try:
+                    running.remove(zone, address)
+                except CniError as error:
+                    note(f"firewall: {error}")
+    except CniError as error:
+        note(f"firewall: {error}")
+
+
+def _delete(call: Call) -> None:
+    done = firewallrecord.look_up(call.host, call.attachment)
+    if done is None:
+        _delete_strangers(call)
+    else:
+        _undo(call.host, call.attachment, done, note=call.note)
+
+
+def _delete_strangers(call: Call) -> None:
+    """Take back what somebody else has made for this attachment, or we before the state was lost.
+
+    Without `prevResult` nobody knows its addresses; with it, what cannot be looked at has most likely never been made.
+    """
+    conf = firewallconf.parse_for_delete(call.config)
+    try:
+        result = cniresult.read_previous(call.config, call.version)
+    except CniError as error:
+        call.note(f"firewall: {error}")
+        return
+    if result is None:
+        return
+    backends = (conf.backend,) if conf.backend in (IPTABLES, NFTABLES, FIREWALLD) else (FIREWALLD, NFTABLES, IPTABLES)
+    for backend in backends:
+        try:
+            done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))
+            _undo(call.host, call.attachment, done, note=call.note)
+        except (CniError, OSError) as error:
+            call.note(f"firewall: no {backend} rules looked at: {error}")
+
+
+def _check(call: Call) -> None:
+    conf = firewallconf.parse(call.config)
+    result = call.previous(_NO_RESULT)
+    kept = firewallrecord.look_up(call.host, call.attachment)
+    backend = kept.backend if kept else _choose(call, conf)
+    done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))
+    problem = _missing(call, conf, done)
+    if not problem and conf.policy != OPEN:
+        problem = _missing_guard(call, conf, _bridge(result), done)
+    if problem:
+        raise failure(problem, _BROKEN)
+
+
+def _missing(call: Call, conf: FirewallConf, done: Done) -> str:
+    match done.backend:
+        case "iptables":
+            return iptables.missing(done.addresses, admin_chain=conf.admin_chain)
+        case "nftables":
+            return nft.missing(call.host, done.addresses, _comment(call.attachment))
+        case _:
+            with firewalld.opened(call.host.files) as running:
+                if running is None:
+                    return "firewalld is not running"
+                lost = [address for address in done.addresses if not running.has(conf.zone, address)]
+            return f"expected source {lost[0]} not found in zone {conf.zone}" if lost else ""
+
+
+def _missing_guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> str:
+    if _policy_backend(done) == NFTABLES:
+        return nft.missing_guard(call.host, bridge)
+    line = iptables.missing_guard(_families(done.addresses), bridge, conf.policy)
+    return f"expected rule [{line}] not found" if line else ""
+
+
+def _gc(call: Call) -> None:
+    problems = []
+    for attachment, done in firewallrecord.everything(call.host):
+        if call.is_valid(attachment):
+            continue
+        try:
+            if done is None:
+                firewallrecord.forget(call.host, attachment, ())
+            else:
+                _undo(call.host, attachment, done, note=call.note)
+        except (CniError, OSError) as error:
+            problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    _collect_strangers(call)
+    if problems:
+        raise failure(f"failed to remove rules: {'; '.join(problems)}")
+
+
+def _collect_strangers(call: Call) -> None:
+    """Take back what nothing is kept of: elements that name this network and nobody valid, and bridges that are gone.
+
+    Which attachment upstream's rules belong to, nothing in them says.
+    """
+    network = f"{masq.nft_hash(call.network)}-"
+    owners = tuple(
+        _owner(Attachment(network=call.network, container_id=container, ifname=ifname))
+        for container, ifname in cni.valid_attachments(call.config)
+    )
+
+    def is_lost(comment: str) -> bool:
+        return comment.startswith(network) and not comment.startswith(owners)
+
+    for what, act in (
+        ("nftables elements", lambda: nft.remove(call.host, is_lost)),
+        ("nftables bridges", lambda: nft.unguard(call.host, lambda name: _is_gone(call, name))),
+        ("iptables bridges", lambda: iptables.unguard(call.host, lambda name: _is_gone(call, name))),
+    ):
+        try:
+            act()
+        except (CniError, OSError) as error:
+            call.note(f"firewall: no {what} looked at: {error}")
+
+
+def _is_gone(call: Call, bridge: str) -> bool:
+    """Tell whether a bridge is gone. Asked after its rules were seen: it is there before they are made."""
+    return call.host.rtnl.link(bridge) is None
+
+
+def _status(call: Call) -> None:
+    conf = firewallconf.parse(call.config)
+    if conf.backend in ("", FIREWALLD) and _runs_firewalld(call):
+        return
+    if conf.backend == FIREWALLD:
+        raise CniError(cni.UNAVAILABLE, "firewalld is not running")
+    backend = conf.backend or masq.choose("")
+    if not masq.works(backend):
+        raise CniError(cni.UNAVAILABLE, f"firewall needs {backend}, which does not work here", _NO_TOOL)
+
+
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    versions=versions_from("0.4.0"),
+    about=about(NAME),
+)

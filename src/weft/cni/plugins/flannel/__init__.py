@@ -1,0 +1,1 @@
+"""flannel: a delegate configured by subnet.env (flannel.md §10)."""

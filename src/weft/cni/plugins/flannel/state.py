@@ -1,0 +1,178 @@
+"""flannel's state files: what each delegate was told, and whose file is whose (flannel.md §10.5, settled.md §9).
+
+A container's first attachment has upstream's file `<id>`, a further one `<id>.<hash of network and interface>`. Our
+record says which one an attachment has, and is written before the file. Without a record a file is upstream's.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.sdk import plugins, record
+from weft.cni.sdk.host import TEMPORARY, Host
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Attachment
+from weft.wire import cni, cnijson
+from weft.wire.cnijson import JsonError, Object
+from weft.wire.flannelconf import FlannelConf
+
+SUBJECT: Final = "flannel"
+
+_HASH_HEX: Final = 16
+# No writer takes so long.
+_BEING_WRITTEN_NS: Final = 60 * 10**9
+
+
+def choose(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
+    """Return where an ADD's state goes, and what is there now."""
+    first = f"{conf.data_dir}/{call.container_id}"
+    before = read(call.host, first)
+    if before is None or _recorded(call.host, call.attachment) == first:
+        return first, before
+    own = _own_path(conf, call.attachment)
+    return own, read(call.host, own)
+
+
+def hold(call: Call, path: str) -> None:
+    """Write down, before the file itself, whose it is."""
+    record.keep(call, SUBJECT, {"path": path})
+
+
+def find(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
+    """Return this attachment's state file and its content, None if there is none."""
+    own = _own_path(conf, call.attachment)
+    content = read(call.host, own)
+    if content is not None:
+        return own, content
+    first = f"{conf.data_dir}/{call.container_id}"
+    content = read(call.host, first)
+    if content is None or _is_anothers(call, first) or _network(content) not in (None, call.network):
+        return None
+    return first, content
+
+
+def read(host: Host, path: str) -> bytes | None:
+    """Return a state file's content, None if there is none."""
+    try:
+        return host.files.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def drop(call: Call, path: str) -> None:
+    """Remove a state file, and that it is this attachment's."""
+    with suppress(FileNotFoundError):
+        call.host.files.unlink(path)
+    let_go(call)
+
+
+def let_go(call: Call) -> None:
+    """Forget which state file is this attachment's."""
+    record.forget(call.host, SUBJECT, call.attachment)
+
+
+def stale(call: Call, conf: FlannelConf) -> Iterator[tuple[str, bytes]]:
+    """Give the state files of this network whose attachments a GC does not name as valid, with their content.
+
+    An upstream file does not tell its interface: it stays while any attachment of the container is valid.
+    """
+    valid = cni.valid_attachments(call.config)
+    containers = {container_id for container_id, _ in valid}
+    kept = {
+        _own_path(conf, Attachment(network=call.network, container_id=container_id, ifname=ifname))
+        for container_id, ifname in valid
+    }
+    holders = {known.get("path"): attachment for attachment, known in record.everything(call.host, SUBJECT)}
+    for name, path, content in _files(call.host, conf):
+        holder = holders.get(path)
+        network = _network(content)
+        if holder is not None and network in (None, holder.network):
+            gone = not call.is_valid(holder)
+        else:
+            gone = network == call.network and name not in containers and path not in kept
+        if gone:
+            yield path, content
+
+
+def is_used(call: Call, conf: FlannelConf) -> bool:
+    """Tell whether an attachment of this network may be alive: one that has state, and not of an earlier boot."""
+    old = {
+        known.get("path")
+        for _, known in record.everything(call.host, SUBJECT)
+        if known.get("boot") != call.host.boot_id
+    }
+    return any(path not in old and _network(content) == call.network for _, path, content in _files(call.host, conf))
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
+
+    `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place,
+    so it may be whole in a moment, and with our record gone nobody would know whose it is.
+    """
+    path = cnijson.text(known, "path")
+    content = read(host, path)
+    if content is None:
+        host.files.stamp(path.rpartition("/")[0])
+        return
+    network = _network(content)
+    # Of an earlier boot nobody writes any more; and the clock may have been set back.
+    alive = known.get("boot") == host.boot_id
+    if network is None and alive and abs(time.time_ns() - host.files.modified(path)) < _BEING_WRITTEN_NS:
+        raise JsonError(f"{path} is no configuration, and may still be written")
+    if network is None or (network == attachment.network and _addresses_are_ours(content)):
+        with suppress(FileNotFoundError):
+            host.files.unlink(path)
+
+
+def _addresses_are_ours(content: bytes) -> bool:
+    """Tell whether nobody but us gives the addresses of this configuration."""
+    try:
+        ipam = cnijson.text(cnijson.member(cnijson.load(content), "ipam"), "type")
+    except JsonError:
+        return False
+    return not ipam or plugins.find(ipam) is not None
+
+
+def _files(host: Host, conf: FlannelConf) -> Iterator[tuple[str, str, bytes]]:
+    """Give name, path and content of every state file."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        names = host.files.list(conf.data_dir)
+    for name in names:
+        path = f"{conf.data_dir}/{name}"
+        with suppress(OSError):  # gone meanwhile, or a directory
+            if not name.startswith(TEMPORARY):
+                yield name, path, host.files.read(path)
+
+
+def _network(content: bytes) -> str | None:
+    """Return the network that a state file's configuration is of; None if it is none."""
+    try:
+        return cnijson.text(cnijson.load(content), "name")
+    except JsonError:
+        return None
+
+
+def _own_path(conf: FlannelConf, attachment: Attachment) -> str:
+    """Return the state file of a further attachment of the container."""
+    what = f"{attachment.network}\0{attachment.ifname}".encode("utf-8", "surrogateescape")
+    return f"{conf.data_dir}/{attachment.container_id}.{hashlib.sha256(what).hexdigest()[:_HASH_HEX]}"
+
+
+def _recorded(host: Host, attachment: Attachment) -> str:
+    """Return which state file we know to be the attachment's, in whatever boot; empty if we know of none."""
+    known = record.recall(host, SUBJECT, attachment)
+    return "" if known is None else str(known.get("path"))
+
+
+def _is_anothers(call: Call, first: str) -> bool:
+    """Tell whether another attachment of ours has the container's first state file."""
+    if _recorded(call.host, call.attachment) == first:
+        return False
+    return any(
+        known.get("path") == first and attachment != call.attachment
+        for attachment, known in record.everything(call.host, SUBJECT)
+    )

@@ -1,0 +1,1 @@
+"""host-local: addresses from ranges, remembered in files (cni.md §4)."""

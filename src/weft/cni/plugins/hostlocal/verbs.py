@@ -1,0 +1,246 @@
+"""host-local: addresses from ranges, remembered as files that upstream's host-local reads too (cni.md §4).
+
+Whom an address belongs to is decided by its file alone. ADD, DEL, CHECK and STATUS read no more files than they name;
+GC reads them all.
+"""
+
+from contextlib import ExitStack, suppress
+from ipaddress import ip_interface
+from typing import Final
+
+from weft.cni.attachment import living
+from weft.cni.leaks import sweep
+from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.plugins.hostlocal import store
+from weft.cni.plugins.hostlocal.record import Giving
+from weft.cni.plugins.hostlocal.store import Store
+from weft.cni.sdk import record
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.desired import podaddress
+from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Result
+from weft.model.net import Ip
+from weft.wire import cni, cniresult, ipamconf
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError
+
+NAME: Final = "host-local"
+
+
+class _Full(CniError):
+    """A range set has no free address."""
+
+
+def allocate(call: Call) -> Result:
+    """Reserve an address of each range set, or none at all. A full set is tried again once leaks are swept."""
+    conf = ipamconf.parse(call.config, call.version, call.args)
+    dns = _dns(call, conf.resolv_conf) if conf.resolv_conf else Dns()
+    try:
+        ips = _reserve(call, conf)
+    except FileNotFoundError:  # the network's first address
+        call.host.files.makedirs(_directory(call), mode=0o755)
+        ips = _reserve(call, conf)
+    except _Full:
+        if not sweep.free_network(call.host, call.network):
+            raise
+        ips = _reserve(call, conf)
+    return Result(ips=tuple(ips), routes=conf.routes, dns=dns)
+
+
+def release(call: Call) -> None:
+    """Free what the attachment holds, whatever the ranges are now: only the owner counts (cni.md §4.5)."""
+    # Without a directory nobody has ever had an address of this network.
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        if not reservations.release_owner(call.container_id, call.ifname):
+            reservations.look_again()
+            reservations.release_owner(call.container_id, call.ifname)
+    record.forget(call.host, ipamrecord.SUBJECT, call.attachment)
+
+
+def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
+    """Take an address of each set, all under one lock: a second ADD waits."""
+    requested = list(conf.requested)
+    ips = []
+    with (
+        store.opened(call.host.files, _directory(call), call.host.stores) as reservations,
+        ipamrecord.giving(call, conf.data_dir) as giving,
+        ExitStack() as undo,
+    ):
+        taker = _Taker(call, reservations, giving)
+        for index, ranges in enumerate(conf.sets):
+            try:
+                ip, one = taker.take(ranges, requested, range_id=index)
+            except CniError as error:
+                raise error.within(f"failed to allocate for range {index}: ") from error
+            undo.callback(reservations.release, ip)
+            ips.append(IpConfig(address=ip_interface((ip, one.subnet.prefixlen)), gateway=one.gateway))
+        if requested:
+            raise failure(f"failed to allocate all requested IPs: {' '.join(map(str, requested))}")
+        undo.pop_all()
+    return ips
+
+
+class _Taker:
+    """Takes addresses for one attachment, while the store is locked."""
+
+    def __init__(self, call: Call, reservations: Store, giving: Giving) -> None:
+        self._call = call
+        self._reservations = reservations
+        self._giving = giving
+        self._owner = store.owner_of(call.container_id, call.ifname)
+        self._lost = False  # whether a reservation was found lost
+
+    def take(self, ranges: RangeSet, requested: list[Ip], *, range_id: int) -> tuple[Ip, Range]:
+        """Take a requested address of the set, which leaves the list, or the next free one."""
+        wanted = podaddress.pick_requested(ranges, requested)
+        if wanted is not None:
+            ip, one = wanted
+            requested.remove(ip)
+            if ip == one.gateway:
+                raise failure(f"requested ip {ip} is subnet's gateway")
+            if self._is_living(ip) or not self._try(ip, range_id):
+                raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
+            return ip, one
+        for ip in self._reservations.confirmed(self._call.container_id, self._call.ifname):
+            if any(ip in one for one in ranges):
+                owned = f"{ip} has been allocated to {self._call.container_id}"
+                raise failure(f"{owned}, duplicate allocation is not allowed")
+        found = self._first_free(ranges, range_id)
+        if found is None:
+            self._reservations.look_again()
+            found = self._first_free(ranges, range_id)
+        if found is None:
+            raise _Full(cni.INTERNAL, *_no_address_left(self._call, ranges))
+        return found
+
+    def _first_free(self, ranges: RangeSet, range_id: int) -> tuple[Ip, Range] | None:
+        for ip, one in podaddress.candidates(ranges, self._reservations.last_reserved(range_id)):
+            free = not (self._reservations.is_taken(ip) or self._is_living(ip))
+            if free and self._try(ip, range_id):
+                return ip, one
+        return None
+
+    def _is_living(self, ip: Ip) -> bool:
+        """Tell whether a living pod has an address that is not reserved for it any more, and say so."""
+        rtnl = self._call.host.rtnl
+        if not self._reservations.is_living(ip, lambda: living.addresses(rtnl), again=not self._lost):
+            return False
+        if not self._lost:
+            self._call.note(f"IPAM-003 {ip} is a living pod's, whose reservation is lost: it is not given again")
+        self._lost = True
+        return True
+
+    def _try(self, ip: Ip, range_id: int) -> bool:
+        self._giving.about_to(ip)
+        if not self._reservations.reserve(ip, self._owner, range_id=range_id):
+            return False
+        self._giving.done(ip)
+        return True
+
+
+def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
+    """Return message and details."""
+    import shlex  # late: hardly ever
+
+    data_dir = ipamconf.data_dir(call.config)
+    other = [] if data_dir == ipamconf.DATA_DIR else ["--data-dir", data_dir]
+    look = shlex.join(["weft", "ipam", "list", *other])
+    hint = f"IPAM-001: every address is reserved under {_directory(call)}; see `{look}`"
+    return f"no IP addresses available in range set: {ipamconf.describe(ranges)}", hint
+
+
+def _check(call: Call) -> None:
+    """Compare the reservations with what the runtime remembers of the result, as far as it is from our ranges."""
+    conf = ipamconf.parse(call.config, call.version, call.args)
+    has: list[Ip] = []
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        has = reservations.confirmed(call.container_id, call.ifname)
+        if not has:
+            reservations.look_again()
+            has = reservations.confirmed(call.container_id, call.ifname)
+    who = f"{call.container_id}, interface {call.ifname}"
+    if not has:
+        hint = f"IPAM-003: no file under {_directory(call)} names {who}"
+        raise failure(f"host-local: Failed to find address added by container {call.container_id}", hint)
+    previous = cniresult.read_previous(call.config, call.version)
+    for ip in (one.address.ip for one in previous.ips) if previous else ():
+        if ip not in has and any(ip in one for ranges in conf.sets for one in ranges):
+            hint = f"IPAM-003: {_directory(call)}/{ip} does not name {who}, which has {', '.join(map(str, has))}"
+            raise failure(f"host-local: {ip} is not reserved for container {call.container_id}", hint)
+
+
+def _gc(call: Call) -> None:
+    """Free the addresses of attachments that are not valid, and those whose files name nobody. Goes on after errors."""
+    valid = cni.valid_attachments(call.config)
+    given = ipamrecord.given_to_valid(call)
+    problems: list[str] = []
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        reservations.look_again()
+        for ip, content in reservations.all().items():
+            # The beginning of what a valid attachment's file should hold: torn, and its all the same.
+            if _is_valid(content, valid) or (ip in given and given[ip].startswith(content)):
+                continue
+            try:
+                reservations.release(ip)
+            except OSError as error:
+                problems.append(str(error))
+    for attachment, known in record.everything(call.host, ipamrecord.SUBJECT):
+        if call.is_valid(attachment):
+            continue
+        try:
+            # Once more by its record: an earlier configuration may have named another store.
+            ipamrecord.undo(call.host, attachment, known)
+        except FileNotFoundError:
+            continue
+        except (OSError, JsonError) as error:
+            problems.append(str(error))
+    if problems:
+        raise failure("; ".join(dict.fromkeys(problems)))
+    record.collect(call, ipamrecord.SUBJECT)
+
+
+def _is_valid(content: bytes, valid: frozenset[tuple[str, str]]) -> bool:
+    container_id, ifname = store.parse_owner(content)
+    if ifname:
+        return (container_id, ifname) in valid
+    # The old format: any of the container's interfaces may be meant.
+    return any(container_id == other for other, _ in valid)
+
+
+def _status(call: Call) -> None:
+    """Fail if a range set has no free address, and none that is leaked."""
+    sets = ipamconf.parse_sets(call.config, call.version)
+    full = _full_set(call, sets)
+    if full and sweep.free_network(call.host, call.network):
+        full = _full_set(call, sets)
+    if full:
+        raise CniError(cni.UNAVAILABLE, *_no_address_left(call, full))
+
+
+def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
+    """Return the first set without a free address; an empty one if there is none."""
+    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+        for index, ranges in enumerate(sets):
+            candidates = podaddress.candidates(ranges, reservations.last_reserved(index))
+            if all(reservations.is_taken(ip) for ip, _ in candidates):
+                return ranges
+    return ()
+
+
+def _directory(call: Call) -> str:
+    return f"{ipamconf.data_dir(call.config)}/{call.network}"
+
+
+def _dns(call: Call, path: str) -> Dns:
+    return ipamconf.parse_resolv_conf(call.host.files.read(path).decode("utf-8", "replace"))
+
+
+def _add(call: Call) -> bytes:
+    with ExitStack() as undo:
+        result = allocate(call)
+        undo.callback(release, call)
+        output = cniresult.render(result, call.version)
+        undo.pop_all()
+    return output
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=release, check=_check, gc=_gc, status=_status, about=about(NAME))

@@ -1,0 +1,1 @@
+"""loopback: `lo` of the container (cni.md §6.1)."""

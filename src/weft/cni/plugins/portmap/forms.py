@@ -1,0 +1,168 @@
+"""The forms that port maps take on a host, and what is kept of an attachment so that any of them can be undone.
+
+DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some runtimes repeat no mappings.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from weft.cni.plugins.portmap import maps, shared
+from weft.cni.plugins.portmap import rules as portmaprules
+from weft.cni.sdk import record
+from weft.cni.sdk.host import Host
+from weft.cni.sdk.startup import Call
+from weft.desired.portmap import Taken, is_of
+from weft.kernel.conntrack import forget_udp
+from weft.model.attachment import Attachment
+from weft.model.errors import Problem
+from weft.model.nftset import Element
+from weft.model.portmap import PortMap
+from weft.model.value import Value
+from weft.wire import portmapconf
+from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError, Object
+from weft.wire.portmapconf import IPTABLES, NFTABLES
+
+# Our own nf_tables maps; the other forms bear the names of upstream's backends.
+MAPS: Final = "maps"
+
+_SUBJECT: Final = "portmap"
+
+
+class Form(Value):
+    """One way to have port maps on a host.
+
+    `add` makes an attachment's ports work; `remove` undoes that, with None as all that is known of it; `missing`
+    names the first thing that is not as `add` made it.
+    """
+
+    add: Callable[[Host, Attachment, PortMap], None]
+    remove: Callable[[Host, Attachment, PortMap | None], None]
+    missing: Callable[[Host, Attachment, PortMap], str]
+
+
+FORMS: Final = {
+    MAPS: Form(add=maps.add, remove=maps.remove, missing=maps.missing),
+    IPTABLES: Form(
+        add=portmaprules.add_iptables, remove=portmaprules.remove_iptables, missing=portmaprules.missing_iptables
+    ),
+    NFTABLES: Form(add=portmaprules.add_nft, remove=portmaprules.remove_nft, missing=portmaprules.missing_nft),
+}
+
+
+class Kept(Value):
+    """What is kept of an attachment: the form's name, and what was wanted."""
+
+    form: str
+    wanted: PortMap
+
+
+def keep(call: Call, kept: Kept) -> None:
+    """Keep it, before anything is done."""
+    record.keep(call, _SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
+
+
+def look_up(host: Host, attachment: Attachment) -> Kept | None:
+    """Return what was kept in this boot, None if nothing or if it cannot be read."""
+    return _read(record.look_up(host, _SUBJECT, attachment))
+
+
+def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
+    """Give every attachment of which something is kept, with None for what is of another boot or torn."""
+    for attachment, known in list(record.everything(host, _SUBJECT)):
+        yield attachment, _read(known) if known.get("boot") == host.boot_id else None
+
+
+def set_aside_torn(host: Host) -> list[Problem]:
+    """Set aside what was kept and cannot be read any more."""
+    return record.set_aside_torn(host, _SUBJECT)
+
+
+def forget(host: Host, attachment: Attachment) -> None:
+    """Forget what was kept."""
+    record.forget(host, _SUBJECT, attachment)
+
+
+def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str], None]) -> None:
+    """Remove what was made, and end the UDP flows that led there. Ports that are shared go to who shares them."""
+    FORMS[kept.form].remove(host, attachment, kept.wanted)
+    for sibling in shared.leave(host, attachment):
+        _complete(host, sibling)
+    end_flows(host, kept.wanted, of_container=True, note=note)
+
+
+def undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove what was made of a leaked attachment, from its record; what is of an earlier boot went with it."""
+    kept = _read(known) if known.get("boot") == host.boot_id else None
+    if kept is not None:
+        undo(host, attachment, kept, note=lambda _: None)
+
+
+def share(host: Host, attachment: Attachment, holder: Element) -> bool:
+    """Share ports with the attachment that has this element, if it is one of the same container."""
+    for other, kept in everything(host):
+        sibling = other.container_id == attachment.container_id and other != attachment
+        if sibling and kept is not None and is_of(holder, maps.owner_of(other)):
+            shared.join(host, attachment, other)
+            return True
+    return False
+
+
+def free_if_dead(host: Host, holder: Element) -> bool:
+    """Free what the attachment of an element has, if our records prove that it is leaked (settled.md §9)."""
+    # Late: this happens once in a node's life, if at all.
+    from weft.cni.leaks import sweep
+
+    for attachment, _ in everything(host):
+        if is_of(holder, maps.owner_of(attachment)):
+            try:
+                return bool(sweep.free(host, attachment))
+            except (OSError, CniError, JsonError):
+                return False
+    return False
+
+
+def put_back(host: Host, attachment: Attachment) -> bool:
+    """Have an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
+
+    Returns whether that was so and all is well now. One whose request is running is left to that, a port that is
+    another's meanwhile to him.
+    """
+    with host.claim(attachment.container_id) as claimed:
+        return claimed and _complete(host, attachment)
+
+
+def _complete(host: Host, attachment: Attachment) -> bool:
+    """Make what is missing of an attachment's ports in our maps. Returns whether that was so and all is well now."""
+    kept = look_up(host, attachment)
+    if kept is None or kept.form != MAPS:
+        return False
+    try:
+        if not maps.missing(host, attachment, kept.wanted):
+            return False
+        maps.add(host, attachment, kept.wanted)
+        return not maps.missing(host, attachment, kept.wanted)
+    except (OSError, CniError, Taken, maps.Unusable):
+        return False  # CHECK says what is wrong
+
+
+def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:
+    """Have UDP flows to the mapped ports begin anew; `of_container`: only those that lead to it.
+
+    What fails is only noted: such an entry ends by itself half a minute after the last packet.
+    """
+    ports = {mapping.host_port for mapping in wanted.conf.mappings if mapping.protocol == "udp"}
+    if not ports:
+        return
+    try:
+        for address in wanted.addresses:
+            forget_udp(host.netfilter, address.version, ports, leading_to=address.ip if of_container else None)
+    except OSError as error:
+        note(f"portmap: UDP flows are not ended: {error}")
+
+
+def _read(known: Object | None) -> Kept | None:
+    if known is None or known.get("form") not in FORMS:
+        return None
+    wanted = portmapconf.restore(known)
+    return None if wanted is None else Kept(form=known["form"], wanted=wanted)

@@ -1,0 +1,214 @@
+"""portmap: ports of the host that lead to the container (cni.md §5).
+
+Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The
+ports work in one of three forms (`cni.portmapforms`): our own maps, unless the configuration asks for upstream's
+rules or the host has no nf_tables.
+"""
+
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.attachment import masq
+from weft.cni.host.programs import FAMILIES
+from weft.cni.plugins.portmap import forms, maps
+from weft.cni.plugins.portmap import rules as portmaprules
+from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
+from weft.cni.plugins.portmap.maps import Unusable
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.desired import portmap, portmapiptables, portmapnft
+from weft.desired.portmap import Taken
+from weft.kernel.netlink import NetlinkError
+from weft.kernel.nfnetlink import NfSocket, Table
+from weft.model.attachment import Result
+from weft.model.net import Ip
+from weft.model.portmap import PortMap, PortmapConf
+from weft.wire import cni, cniresult, portmapconf
+from weft.wire.cni import CniError, failure
+from weft.wire.portmapconf import IPTABLES, NFTABLES
+
+NAME: Final = "portmap"
+
+_PREFIX: Final = {4: "ip", 6: "ip6"}
+
+
+def _add(call: Call) -> bytes:
+    conf, previous = _parse(call)
+    if conf.mappings:
+        wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+        if wanted.addresses:
+            _map(call, wanted)
+    return cniresult.render(previous, call.version)
+
+
+def _parse(call: Call) -> tuple[PortmapConf, Result]:
+    conf = portmapconf.parse(call.config)
+    try:
+        previous = cniresult.read_previous(call.config, call.version)
+    except CniError as error:
+        raise error.within("failed to parse config: ") from error
+    if previous is None:
+        raise failure("must be called as chained plugin")
+    return conf, previous
+
+
+def _map(call: Call, wanted: PortMap) -> None:
+    """Map the ports in whole or not at all."""
+    host, attachment = call.host, call.attachment
+    kept = Kept(form=wanted.conf.backend or MAPS, wanted=wanted)
+    before = forms.look_up(host, attachment)
+    if before is not None and before != kept:
+        forms.undo(host, attachment, before, note=call.note)
+    try:
+        try:
+            _make(call, kept)
+        except Unusable as error:
+            call.note(f"portmap: {error}")
+            _make(call, Kept(form=masq.choose(""), wanted=wanted))
+        forms.end_flows(host, wanted, of_container=False, note=call.note)
+        if wanted.conf.snat:
+            for address in wanted.addresses:
+                if address.version == 4:
+                    _allow_localhost(call, address.ip)
+    except (CniError, OSError):
+        _unmap(call)
+        raise
+
+
+def _make(call: Call, kept: Kept) -> None:
+    """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
+    forms.keep(call, kept)
+    while True:
+        try:
+            FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+        except Taken as error:
+            shared = forms.share(call.host, call.attachment, error.holder)
+            if not shared and not forms.free_if_dead(call.host, error.holder):
+                holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
+                hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
+                raise failure(f"cannot map {portmap.describe(error.wanted)}: taken by {holder}", hint) from error
+        else:
+            return
+
+
+def _unmap(call: Call) -> None:
+    """Undo what an ADD has made that fails; what cannot be undone is left to DEL."""
+    kept = forms.look_up(call.host, call.attachment)
+    if kept is None:
+        return
+    try:
+        forms.undo(call.host, call.attachment, kept, note=call.note)
+        forms.forget(call.host, call.attachment)
+    except (CniError, OSError) as error:
+        call.note(f"portmap: while undoing: {error}")
+
+
+def _allow_localhost(call: Call, pod: Ip) -> None:
+    """Let packets from 127.0.0.1 leave through the device that leads to the pod, where upstream allows it too."""
+    host = call.host
+    try:
+        name = host.rtnl.name_of(host.rtnl.route_to(pod).index)
+    except NetlinkError:
+        return  # no way there
+    setting = f"net/ipv4/conf/{name}/route_localnet"
+    try:
+        if host.sysctls.read(setting) != "1":
+            host.sysctls.write(setting, "1")
+    except OSError as error:
+        raise failure(f"unable to enable route_localnet: {error.strerror}") from error
+
+
+def _delete(call: Call) -> None:
+    host, attachment = call.host, call.attachment
+    kept = forms.look_up(host, attachment)
+    if kept is None:
+        _remove_strangers(call, mapped=bool(portmapconf.parse(call.config).mappings))
+    else:
+        forms.undo(host, attachment, kept, note=call.note)
+    forms.forget(host, attachment)
+
+
+def _remove_strangers(call: Call, *, mapped: bool) -> None:
+    """Remove what somebody else has made for this attachment: upstream, or we before the state was lost.
+
+    Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables.
+    """
+    nf = _socket(call)
+    container = call.container_id
+    chain = portmapiptables.chain_of(call.network, container)
+    chains = chain, portmapiptables.old_chain_of(chain)
+    for family, prefix in _PREFIX.items():
+        nat, hostports = Table(prefix, "nat"), Table(*portmapnft.table_of(family).split())
+        if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
+            portmaprules.remove_container(call.host, family, call.attachment)
+        elif mapped:
+            with suppress(CniError):  # no iptables: no rules of it
+                portmaprules.remove_container(call.host, family, call.attachment)
+        if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
+            FORMS[NFTABLES].remove(call.host, call.attachment, None)
+    if mapped:
+        FORMS[MAPS].remove(call.host, call.attachment, None)
+
+
+def _socket(call: Call) -> NfSocket | None:
+    try:
+        return call.host.netfilter
+    except OSError:
+        return None
+
+
+def _check(call: Call) -> None:
+    conf, previous = _parse(call)
+    wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+    if not conf.mappings or not wanted.addresses:
+        return
+    problem = _problem(call, wanted)
+    if problem:
+        raise failure(problem, "HOSTPORT-002: somebody has changed or removed what makes the ports work")
+
+
+def _problem(call: Call, wanted: PortMap) -> str:
+    """Return what is missing, in the form in which it was made; any form will do if we have not made it."""
+    kept = forms.look_up(call.host, call.attachment)
+    form = kept.form if kept else wanted.conf.backend
+    if form:
+        return FORMS[form].missing(call.host, call.attachment, wanted)
+    problems = {}
+    for name in (IPTABLES, NFTABLES, MAPS):
+        try:
+            problems[name] = FORMS[name].missing(call.host, call.attachment, wanted)
+        except CniError as error:
+            problems[name] = str(error)
+    return "" if "" in problems.values() else problems[IPTABLES]
+
+
+def _gc(call: Call) -> None:
+    for attachment, kept in forms.everything(call.host):
+        if call.is_valid(attachment):
+            continue
+        if kept is not None:
+            forms.undo(call.host, attachment, kept, note=call.note)
+        forms.forget(call.host, attachment)
+    for problem in forms.set_aside_torn(call.host):
+        call.note(str(problem))
+    _collect_strangers(call)
+
+
+def _collect_strangers(call: Call) -> None:
+    """Remove what nothing is kept of: elements and chains that name this network, and an attachment that is gone.
+
+    Rules of upstream's nft form name no network, so they are left to whoever made them.
+    """
+    valid = cni.valid_attachments(call.config)
+    owners = {masq.nft_comment_of(call.network, ifname, container)[1] for container, ifname in valid}
+    ours = f"{masq.nft_hash(call.network)}-"
+    nf = _socket(call)
+    if nf is not None:
+        maps.remove_all(nf, lambda comment: comment.startswith(ours) and not comment.startswith(tuple(owners)))
+    for family in FAMILIES:
+        try:
+            portmaprules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
+        except CniError as error:
+            call.note(f"portmap: no iptables rules looked at: {error}")
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, about=about(NAME))

@@ -1,0 +1,1 @@
+"""ptp: a pair of links for each container, and routes."""

@@ -1,0 +1,174 @@
+"""ptp: a veth pair between a container and the host, which routes to each address by itself.
+
+Behaves as upstream's, for which no specification was written: the host's end has each gateway as a single address and
+a route to each address of the container; the container reaches its gateway directly and all else, its own subnet too,
+through it. What bridge promises about failed ADDs and about DEL holds here as well.
+"""
+
+from contextlib import ExitStack
+from ipaddress import ip_interface
+from typing import Final
+
+from weft.cni.attachment import attach, detach, forwarding, interface, masq, veth
+from weft.cni.attachment import check as attachcheck
+from weft.cni.attachment.attach import Pair
+from weft.cni.attachment.detach import Made
+from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
+from weft.cni.sdk import delegate, record
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.desired import pod, podcheck
+from weft.desired.podcheck import Wrong
+from weft.kernel.link import announcing, set_link
+from weft.kernel.route import add_route, delete_route
+from weft.model.attachment import Cidr, Interface, Result
+from weft.model.marks import MAIN_TABLE
+from weft.model.net import Ip, Net
+from weft.model.reported import LinkInfo
+from weft.model.value import replace
+from weft.wire import cniresult, ptpconf
+from weft.wire.cni import failure
+
+NAME: Final = "ptp"
+
+# The container's interface is the second of the result.
+_CONTAINER_INDEX: Final = 1
+_RT_SCOPE_HOST: Final = 254
+# Routes that the kernel makes by itself for an address (linux/rtnetlink.h).
+_RTPROT_KERNEL: Final = 2
+
+
+def _add(call: Call) -> bytes:
+    conf = ptpconf.parse(call.config)
+    masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq else ""
+    container = call.container()
+    with ExitStack() as undo:
+        pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind)
+        result = attach.allocate(call, undo, pair, conf.ipam_type)
+        try:
+            result = pod.behind_gateways(result, _CONTAINER_INDEX)
+        except pod.Unfit as error:
+            raise failure(str(error)) from error
+        result = replace(
+            result,
+            interfaces=(Interface(name=pair.name), veth.container_interface(call, pair.link)),
+            dns=conf.dns if conf.dns.is_set else result.dns,
+        )
+        _set_up_host_end(call, pair, result)
+        interface.configure(
+            call,
+            container,
+            pair.link,
+            result,
+            # The kernel announces the addresses when the link comes up (gratuitous ARP).
+            first=[Step(f'failed to have "{call.ifname}" announced', announcing(pair.link.index))],
+            before_routes=_ways_to_gateways(pair, result),
+            after_routes=_ways_through_gateways(pair, result),
+        )
+        forwarding.turn_on(call, (ip.address.version for ip in result.ips))
+        if masq_kind:
+            attach.masquerade(call, undo, pair, result)
+        end = call.host.rtnl.link(pair.link.link)
+        host = replace(result.interfaces[0], mac=str((end.mac if end else None) or ""))
+        output = cniresult.render(replace(result, interfaces=(host, *result.interfaces[1:])), call.version)
+        undo.pop_all()
+    return output
+
+
+def _set_up_host_end(call: Call, pair: Pair, result: Result) -> None:
+    """Give the host's end the gateways, and routes to the container's addresses."""
+    set_quietly(call.host.sysctls, f"net/ipv6/conf/{pair.name}/accept_ra", "0")
+    index = pair.link.link
+    up = set_link(index, up=True, alias=record.alias_of(call.attachment))
+    steps = [Step(f'failed to set "{pair.name}" UP', up)]
+    gateways = dict.fromkeys(ip.gateway for ip in result.ips if ip.gateway is not None)
+    for gateway in gateways:
+        message = interface.address_message(index, _single(gateway))
+        steps.append(Step(f'failed to add IP addr {gateway} to "{pair.name}"', message))
+    for ip in result.ips:
+        scope = _RT_SCOPE_HOST if ip.address.version == 4 else None
+        steps.append(_route(index, _single(ip.address.ip).network, scope=scope))
+    interface.take(call.host.rtnl, steps)
+
+
+def _ways_to_gateways(pair: Pair, result: Result) -> list[Step]:
+    """Return the container's routes to its gateways, which may lie outside of its subnets."""
+    ways: dict[Net, Step] = {}
+    for ip in result.ips:
+        if ip.gateway is not None:  # two addresses of one subnet share it
+            gateway = _single(ip.gateway).network
+            ways.setdefault(gateway, _route(pair.link.index, gateway, src=ip.address.ip))
+    return list(ways.values())
+
+
+def _ways_through_gateways(pair: Pair, result: Result) -> list[Step]:
+    """Return what makes the container reach its own subnets through its gateways, not as the kernel has it, directly.
+
+    This comes last: the routes of the result may have gateways in those subnets.
+    """
+    index = pair.link.index
+    steps: dict[Net, list[Step]] = {}
+    for ip in result.ips:
+        network = ip.address.network
+        if network.prefixlen < network.max_prefixlen:
+            direct = delete_route(network, index=index, table=MAIN_TABLE, protocol=_RTPROT_KERNEL)
+            through = _route(index, network, via=ip.gateway, src=ip.address.ip)
+            steps.setdefault(network, [Step(f"failed to delete route {network}", direct), through])
+    return [step for pair_of_steps in steps.values() for step in pair_of_steps]
+
+
+def _single(ip: Ip) -> Cidr:
+    return ip_interface(ip)
+
+
+def _route(index: int, dst: Net, *, via: Ip | None = None, src: Ip | None = None, scope: int | None = None) -> Step:
+    message = add_route(
+        dst, via=via, index=index, src=src, scope=scope, table=MAIN_TABLE, protocol=RTPROT_BOOT, mode="append"
+    )
+    return Step(f"failed to add route to {dst}", message)
+
+
+def _check(call: Call) -> None:
+    conf = ptpconf.parse(call.config)
+    delegate.ask(call, conf.ipam_type, "CHECK")
+    result = call.previous("ptp: Required prevResult missing")
+    with attachcheck.reported():
+        link = attachcheck.container_side(call, result)
+        missing = f"CNI veth created for {call.ifname} was not found"
+        _check_host_end(call, podcheck.check_host_end(result, veth.peer_of(call.host.rtnl, link), missing), result)
+        if conf.ip_masq:
+            attachcheck.masquerade(call, conf.masq_kind, result)
+
+
+def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
+    have = interface.addresses_on(call.host.rtnl, end.index)
+    routes = {route.dst for route in call.host.rtnl.routes(index=end.index)}
+    for ip in result.ips:
+        if ip.gateway is not None and _single(ip.gateway) not in have:
+            there = ", ".join(map(str, have)) or "none"
+            raise Wrong(f"Gateway address {ip.gateway} not found on {end.name}", f"its addresses: {there}")
+        if _single(ip.address.ip).network not in routes:
+            raise Wrong(f"Route to {ip.address.ip} not found on the host", f"none leads out of {end.name}")
+        if not forwarding.is_on(call, ip.address.version):
+            raise Wrong(f"IPv{ip.address.version} forwarding is off", "the host does not route for its pods")
+
+
+def _delete(call: Call) -> None:
+    detach.delete(call, _made(call))
+
+
+def _gc(call: Call) -> None:
+    detach.collect(call, _made(call))
+
+
+def _status(call: Call) -> None:
+    conf = ptpconf.parse(call.config)
+    delegate.ask(call, conf.ipam_type, "STATUS")
+    attachcheck.tools_work(masquerade=conf.ip_masq, masq_kind=conf.masq_kind)
+
+
+def _made(call: Call) -> Made:
+    conf = ptpconf.parse_for_delete(call.config)
+    return Made(masquerade=conf.ip_masq, ipam_type=conf.ipam_type)
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME))

@@ -1,0 +1,1 @@
+"""sbr: source-based routing (cni.md §6.5)."""

@@ -1,0 +1,178 @@
+"""sbr: what a container sends from an interface's address leaves by that interface (cni.md §6.5).
+
+For each address a rule `from ADDRESS lookup TABLE` and a table of its own, into which the interface's routes move
+from the main table. All of it is in the container's namespace and ends with it.
+"""
+
+from contextlib import ExitStack
+from ipaddress import ip_network
+from typing import Final
+
+from weft.cni.attachment.interface import RTPROT_BOOT, reason
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.desired import sourcerouting
+from weft.kernel import route, rule
+from weft.kernel.netlink import Message, NetlinkError
+from weft.kernel.rtnl import Rtnl
+from weft.model.attachment import Cidr, Result
+from weft.model.marks import MAIN_TABLE
+from weft.model.net import Ip
+from weft.model.reported import LinkInfo, RouteInfo, RuleInfo
+from weft.model.sourcerouting import SbrConf, Source
+from weft.wire import cniresult, sbrconf
+from weft.wire.cni import CniError, failure
+
+NAME: Final = "sbr"
+
+_NOT_CHAINED: Final = "This plugin must be called as chained plugin"
+_DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
+
+
+def _add(call: Call) -> bytes:
+    conf = sbrconf.parse(call.config)
+    result = call.previous(_NOT_CHAINED)
+    if not result.ips:
+        raise failure(f"No IP addresses supplied on interface: {call.ifname}")
+    container = call.container()
+    link = container.rtnl.link(call.ifname)
+    if link is None:
+        raise failure(f"Cannot find network interface {call.ifname}: Link not found")
+    _route_by_source(call, container.rtnl, link, conf, result)
+    return cniresult.render(result, call.version)
+
+
+def _route_by_source(call: Call, rtnl: Rtnl, link: LinkInfo, conf: SbrConf, result: Result) -> None:
+    listed = rtnl.route_messages(index=link.index)
+    routes = [route.parse_route(body) for body in listed]
+    sources = sourcerouting.plan(
+        sourcerouting.addresses_of(result, call.ifname),
+        conf,
+        routes=routes,
+        rules=rtnl.rules(),
+        used={one.table for one in rtnl.routes(0)},
+    )
+    with ExitStack() as undo:
+        for source in sources:
+            wanted = _rule(source)
+            _do(rtnl, f"add rule for {source.address.ip}", rule.add_rule(wanted))
+            undo.callback(rtnl.batch, [rule.delete_rule(wanted)])
+            for number in source.routes:
+                _do(rtnl, f"copy route {routes[number].dst}", route.copy_route(listed[number], source.table))
+            if source.gateway is not None:
+                # Last, because it counts more than a default route that was copied.
+                _do(rtnl, f"add default route to {source.gateway}", _default(link, source, source.gateway))
+        if conf.table is None:
+            _clear_main(rtnl, link, conf, sources, routes)
+        undo.pop_all()
+
+
+def _rule(source: Source) -> RuleInfo:
+    address = source.address
+    return RuleInfo(
+        family=address.version,
+        priority=source.priority,
+        table=source.table,
+        src=ip_network(address.ip),
+    )
+
+
+def _default(link: LinkInfo, source: Source, gateway: Ip) -> Message:
+    return route.add_route(
+        _DEFAULTS[gateway.version],
+        via=gateway,
+        index=link.index,
+        table=source.table,
+        protocol=RTPROT_BOOT,
+        mode="replace",
+    )
+
+
+def _clear_main(
+    rtnl: Rtnl, link: LinkInfo, conf: SbrConf, sources: tuple[Source, ...], routes: list[RouteInfo]
+) -> None:
+    """Take the routes that were copied out of the main table; with hints subnets stay there, with their source.
+
+    A route that no address may take (of another family, say) stays where it is, while upstream's loses it.
+    """
+    for one in (routes[number] for number in sorted({number for source in sources for number in source.routes})):
+        hint = next((source.address for source in sources if sourcerouting.is_subnet(one, source.address)), None)
+        if conf.source_hints and hint is not None:
+            if one.src is None:
+                _do(rtnl, f"add source hint to {one.dst}", _with_source(link, one, hint.ip))
+            continue
+        message = route.delete_route(
+            one.dst, via=one.via, index=one.index, table=MAIN_TABLE, priority=one.priority, protocol=one.protocol
+        )
+        _do(rtnl, f"delete route {one.dst}", message)
+
+
+def _with_source(link: LinkInfo, subnet: RouteInfo, source: Ip) -> Message:
+    return route.add_route(
+        subnet.dst,
+        index=link.index,
+        table=MAIN_TABLE,
+        scope=subnet.scope,
+        src=source,
+        priority=subnet.priority,
+        protocol=subnet.protocol,
+        mode="replace",
+    )
+
+
+def _do(rtnl: Rtnl, what: str, message: Message) -> None:
+    for error in rtnl.batch([message]).values():
+        raise failure(f"Failed to {what}: {reason(error)}") from error
+
+
+def _delete(call: Call) -> None:
+    container = call.container_if_any()
+    if container is None:
+        return
+    refused: list[NetlinkError] = []
+    for unwanted in sourcerouting.rules_of(container.rtnl.rules(), _addresses(call, container.rtnl)):
+        refused += container.rtnl.batch([rule.delete_rule(unwanted)]).values()
+    for error in refused:
+        raise failure(f"Failed to delete rule: {reason(error)}") from error
+
+
+def _addresses(call: Call, rtnl: Rtnl) -> list[Ip]:
+    """Return the interface's addresses, from itself and, if it has lost them, from the runtime."""
+    found: list[Ip] = []
+    link = rtnl.link(call.ifname)
+    if link is not None:
+        found += [seen.ip for seen in rtnl.addresses(link.index)]
+    try:
+        previous = cniresult.read_previous(call.config, call.version) or Result()
+    except CniError as error:
+        call.note(str(error))
+        return found
+    return found + [ip.address.ip for ip in sourcerouting.addresses_of(previous, call.ifname)]
+
+
+def _check(call: Call) -> None:
+    conf = sbrconf.parse(call.config)
+    previous = call.previous(_NOT_CHAINED)
+    rtnl = call.container().rtnl
+    rules = rtnl.rules()
+    for ip in sourcerouting.addresses_of(previous, call.ifname):
+        tables = {one.table for one in sourcerouting.rules_of(rules, [ip.address.ip])}
+        if not tables or (conf.table is not None and conf.table not in tables):
+            expected = "a table of its own" if conf.table is None else f"table {conf.table}"
+            there = ", ".join(f"table {table}" for table in sorted(tables)) or "no rule"
+            raise failure(f"Failed to find rule for source {ip.address.ip}", f"expected {expected}, there is {there}")
+        if conf.table is None:
+            _check_default(rtnl, ip.address, tables, conf.gateways.get(ip.address.version, ip.gateway))
+
+
+def _check_default(rtnl: Rtnl, address: Cidr, tables: set[int], gateway: Ip | None) -> None:
+    if gateway is None:
+        return
+    family = address.version
+    routes = [one for table in tables for one in rtnl.routes(table, family=family)]
+    if not any(one.dst == _DEFAULTS[family] and one.via == gateway for one in routes):
+        listed = ", ".join(map(str, sorted(tables)))
+        why = f"expected a default route by {gateway} in table {listed}, there is none"
+        raise failure(f"Failed to find default route for source {address.ip}", why)
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))

@@ -1,0 +1,1 @@
+"""static: addresses that the configuration names."""

@@ -1,0 +1,42 @@
+"""static: an IPAM plugin that gives a container the addresses that it is told, and keeps no state."""
+
+from typing import Final
+
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.model.attachment import IpConfig, Result
+from weft.wire import cniresult, staticconf
+from weft.wire.cni import failure
+
+NAME: Final = "static"
+
+
+def _add(call: Call) -> bytes:
+    conf = staticconf.parse(call.config, call.version, call.args)
+    return cniresult.render(Result(ips=conf.addresses, routes=conf.routes, dns=conf.dns), call.version)
+
+
+def _delete(_: Call) -> None:
+    """Nothing was made: whatever the configuration says, there is nothing to undo."""
+
+
+def _check(call: Call) -> None:
+    conf = staticconf.parse(call.config, call.version, call.args)
+    previous = call.previous()
+    for wanted in conf.addresses:
+        there = [ip for ip in previous.ips if ip.address.ip == wanted.address.ip]
+        if not any(_fits(wanted, ip) for ip in there):
+            raise failure(
+                f"static: Failed to match addr {wanted.address.ip} on interface {call.ifname}",
+                f"expected {_show(wanted)}, there is {', '.join(map(_show, there)) or 'no such address'}",
+            )
+
+
+def _fits(wanted: IpConfig, there: IpConfig) -> bool:
+    return wanted.gateway is None or wanted.gateway == there.gateway
+
+
+def _show(ip: IpConfig) -> str:
+    return f"{ip.address.ip} with gateway {ip.gateway}" if ip.gateway else f"{ip.address.ip}"
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))

@@ -1,0 +1,191 @@
+"""tuning: settings of the container's namespace and of its interface (cni.md §6.4).
+
+What the interface was like is kept in upstream's backup file, which DEL puts back; settings of the namespace end with
+it. They are written through the container's own directories, so that none can reach the host's. Where the backup lies
+is kept in a record, so that what leaks does not leave it.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from weft.cni.attachment.interface import reason
+from weft.cni.sdk import record
+from weft.cni.sdk.host import Container, Host
+from weft.cni.sdk.startup import Call, Plugin, about
+from weft.kernel.link import set_link
+from weft.kernel.netlink import Message
+from weft.kernel.rtnl import Rtnl
+from weft.model.attachment import Attachment, Result
+from weft.model.reported import LinkInfo
+from weft.model.value import replace
+from weft.wire import cnijson, cniresult, tuningbackup, tuningconf
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError, Object
+from weft.wire.tuningconf import LinkTuning, TuningConf
+
+NAME: Final = "tuning"
+
+
+def _add(call: Call) -> bytes:
+    conf, sysctls = _read(call)
+    _check_allow_list(call, conf)
+    result = call.previous()
+    container = call.container()
+    for path, value in sysctls.items():
+        try:
+            container.sysctls.write(path, value)
+        except OSError as error:
+            verb = "open" if error.filename else "write"
+            raise failure(f"{verb} /proc/sys/{path}: {reason(error)}") from error
+    with ExitStack() as undo:
+        if conf.link.given:
+            link = _link(container, call.ifname, f'failed to get "{call.ifname}": Link not found')
+            before = _before(link, conf.link)
+            undo.callback(_restore, call, container, link.index, before)
+            _back_up(call, conf.data_dir, before)
+            _change(container.rtnl, link, conf.link)
+            if conf.mac:
+                result = _with_mac(result, call.ifname, conf.mac)
+        output = cniresult.render(result, call.version)
+        undo.pop_all()
+    return output
+
+
+def _read(call: Call) -> tuple[TuningConf, dict[str, str]]:
+    conf = tuningconf.parse(call.config, call.request.stdin, call.args)
+    return conf, tuningconf.paths(conf.sysctls, call.ifname)
+
+
+def _check_allow_list(call: Call, conf: TuningConf) -> None:
+    """Ask the administrator's list, if there is one."""
+    with suppress(FileNotFoundError):
+        allowed = call.host.files.read(tuningconf.ALLOW_LIST).decode("utf-8", "replace")
+        tuningconf.check_allowed((name for name, _ in conf.sysctls), allowed)
+
+
+def _link(container: Container, ifname: str, missing: str) -> LinkInfo:
+    link = container.rtnl.link(ifname)
+    if link is None:
+        raise failure(missing)
+    return link
+
+
+def _seen(link: LinkInfo) -> LinkTuning:
+    return LinkTuning(
+        mac=link.mac,
+        promisc=link.promisc,
+        mtu=link.mtu,
+        allmulti=link.allmulti,
+        queue_length=link.queue_length,
+    )
+
+
+def _before(link: LinkInfo, wanted: LinkTuning) -> LinkTuning:
+    """Return what a link is like now in whatever is to be changed."""
+    return LinkTuning(**{name: value for name, value in _seen(link).given.items() if name in wanted.given})
+
+
+def _back_up(call: Call, data_dir: str, before: LinkTuning) -> None:
+    """Keep what was there before. What is kept already counts more: an earlier tuning of the chain has written it."""
+    earlier = LinkTuning()
+    path = _path(call, data_dir)
+    with suppress(FileNotFoundError, JsonError):
+        earlier = tuningbackup.parse(call.host.files.read(path))
+    kept = replace(before, **earlier.given)
+    record.keep(call, NAME, {"path": path})
+    call.host.files.replace(path, tuningbackup.render(kept), parents=0o700)
+
+
+def _path(call: Call, data_dir: str) -> str:
+    return f"{data_dir}/{call.container_id}_{call.ifname}.json"
+
+
+def _change(rtnl: Rtnl, link: LinkInfo, wanted: LinkTuning) -> None:
+    for what, message in _messages(link.index, wanted):
+        for error in rtnl.batch([message]).values():
+            raise failure(f"failed to set {what} of {link.name}: {reason(error)}") from error
+
+
+def _messages(index: int, wanted: LinkTuning) -> Iterator[tuple[str, Message]]:
+    if wanted.mac is not None:
+        yield f"the MAC {wanted.mac}", set_link(index, mac=wanted.mac)
+    if wanted.promisc is not None:
+        yield "promiscuous mode", set_link(index, promisc=wanted.promisc)
+    if wanted.mtu is not None:
+        yield f"the MTU {wanted.mtu}", set_link(index, mtu=wanted.mtu)
+    if wanted.allmulti is not None:
+        yield "all-multicast mode", set_link(index, allmulti=wanted.allmulti)
+    if wanted.queue_length is not None:
+        yield f"the queue length {wanted.queue_length}", set_link(index, queue_length=wanted.queue_length)
+
+
+def _with_mac(result: Result, ifname: str, mac: str) -> Result:
+    interfaces = tuple(replace(one, mac=mac) if one.name == ifname else one for one in result.interfaces)
+    return replace(result, interfaces=interfaces)
+
+
+def _restore(call: Call, container: Container, index: int, before: LinkTuning) -> None:
+    """Make a link what it was, as far as it can be."""
+    for what, message in _messages(index, before):
+        for error in container.rtnl.batch([message]).values():
+            call.note(f"tuning: cannot put back {what}: {reason(error)}")
+
+
+def _delete(call: Call) -> None:
+    """Put back what the backup says and forget it; what cannot be done is only noted (cni.md §6.4)."""
+    try:
+        path = _path(call, tuningconf.data_dir(call.config))
+        with suppress(FileNotFoundError):
+            before = tuningbackup.parse(call.host.files.read(path))
+            container = call.host.container
+            link = container.rtnl.link(call.ifname) if container is not None else None
+            if container is not None and link is not None:
+                _restore(call, container, link.index, before)
+            call.host.files.unlink(path)
+        record.forget(call.host, NAME, call.attachment)
+    except (OSError, ValueError, CniError) as error:
+        call.note(f"tuning: {error}")
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:  # noqa: ARG001 - as others of the sweep
+    """Remove the backup of a leaked attachment; the interface that it speaks of has gone."""
+    with suppress(FileNotFoundError):
+        host.files.unlink(cnijson.text(known, "path"))
+
+
+def _check(call: Call) -> None:
+    conf, sysctls = _read(call)
+    call.previous()
+    container = call.container()
+    for path, expected in sysctls.items():
+        try:
+            there = container.sysctls.read(path)
+        except OSError as error:
+            raise failure(f"open /proc/sys/{path}: {reason(error)}") from error
+        # A setting of several numbers is written with blanks and read with tabs.
+        if expected.split() != there.split():
+            name = f"value of /proc/sys/{path}"
+            raise failure(f"Error: Tuning configured {name} is {expected}, current value is {there}")
+    seen = _seen(_link(container, call.ifname, f"Cannot find container link {call.ifname}"))
+    _check_link(call.ifname, conf.link, seen)
+
+
+def _check_link(ifname: str, wanted: LinkTuning, seen: LinkTuning) -> None:
+    promisc = bool(wanted.promisc)
+    for what, expected, there in (
+        (f"configured Ethernet of {ifname}", wanted.mac, seen.mac),
+        (f"link {ifname} configured promisc", promisc, int(bool(seen.promisc))),
+        (f"configured MTU of {ifname}", wanted.mtu, seen.mtu),
+        (f"configured all-multicast mode of {ifname}", wanted.allmulti, seen.allmulti),
+        (f"configured Transmit Queue Length of {ifname}", wanted.queue_length, seen.queue_length),
+    ):
+        if expected is not None and expected != there:
+            raise failure(f"Error: Tuning {what} is {_show(expected)}, current value is {_show(there)}")
+
+
+def _show(value: object) -> str:
+    return str(value).lower()
+
+
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))

@@ -1,0 +1,1 @@
+"""The runtime's side: networks, their plugins, and what is remembered of attachments (cni.md §2)."""

@@ -1,0 +1,1 @@
+"""What every plugin is written with: request and host, start-up rules, delegates, records of attachments."""

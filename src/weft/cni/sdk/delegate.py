@@ -1,0 +1,125 @@
+"""Calling another plugin, and the addresses that come from one (cni.md §1.11, §2.5).
+
+A type of ours runs here; every other one is a program of the client's host, and its errors pass unchanged.
+"""
+
+import json
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.plugins.hostlocal import verbs as hostlocal
+from weft.cni.sdk import record
+from weft.cni.sdk.host import ClientGone, Done
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Result
+from weft.wire import cnichain, cnijson
+from weft.wire.cni import CniError, failure
+
+# IPAM DEL of programs that could not be run, because their client had gone.
+_OWED: Final = "/owed"
+
+
+def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
+    """Run a plugin of this name, ours or the host's, with the call's environment."""
+    if call.find(plugin) is not None:
+        return call.delegated(plugin, command, stdin)
+    if not plugin:
+        raise failure("no plugin name provided")
+    if "/" in plugin:
+        raise failure(f"invalid plugin name: {plugin}")
+    ran = call.host.delegate(plugin, command, {}, stdin)
+    if ran is None:
+        directories = call.request.env.get("CNI_PATH", "").split(":")
+        raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(directories)}]')
+    return Done(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
+
+
+def check(done: Done) -> None:
+    """Raise the error that a plugin printed, in its own words (cni.md §2.5)."""
+    cnichain.raise_for(cnichain.Ran(exit=done.exit, stdout=done.stdout, stderr=done.stderr))
+
+
+def add_addresses(call: Call, ipam_type: str) -> Result:
+    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (cni.md §1.9).
+
+    If the client has gone, nobody knows how far the program came, and DEL is owed.
+    """
+    if ipam_type == hostlocal.NAME:
+        return hostlocal.allocate(call)
+    _pay(call, ipam_type)
+    try:
+        done = run(call, ipam_type, "ADD", call.request.stdin)
+        _pass_on(call, done)
+        try:
+            check(done)
+            return cnichain.read_outcome(done.stdout, call.version).result
+        except CniError:
+            with suppress(CniError):
+                check(run(call, ipam_type, "DEL", call.request.stdin))
+            raise
+    except ClientGone:
+        _owe(call, ipam_type)
+        raise
+
+
+def delete_addresses(call: Call, ipam_type: str) -> None:
+    """Run IPAM DEL. If the client has gone, what is owed is written down."""
+    if ipam_type == hostlocal.NAME:
+        hostlocal.release(call)
+        return
+    try:
+        done = run(call, ipam_type, "DEL", call.request.stdin)
+    except ClientGone:
+        _owe(call, ipam_type)
+        raise
+    _pass_on(call, done)
+    check(done)
+    with suppress(FileNotFoundError):
+        call.host.state.unlink(f"{_OWED}/{record.key_of(call.attachment)}.json")
+
+
+def ask(call: Call, plugin: str, command: str) -> None:
+    """Have a delegate do CHECK, GC or STATUS with this call's own configuration. Raises the delegate's error."""
+    if command == "GC":
+        _pay(call, plugin)
+    done = run(call, plugin, command, call.request.stdin)
+    _pass_on(call, done)
+    check(done)
+
+
+def _pass_on(call: Call, done: Done) -> None:
+    if done.stderr:
+        call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
+
+
+def _owe(call: Call, ipam_type: str) -> None:
+    debt = {
+        "type": ipam_type,
+        "network": call.network,
+        "container": call.container_id,
+        "ifname": call.ifname,
+        "stdin": call.request.stdin.decode("utf-8", "replace"),
+    }
+    call.host.state.replace(f"{_OWED}/{record.key_of(call.attachment)}.json", json.dumps(debt).encode(), parents=0o700)
+
+
+def _pay(call: Call, ipam_type: str) -> None:
+    """Run what is owed to this type in this network: now there is a client that can."""
+    try:
+        names = call.host.state.list(_OWED)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        path = f"{_OWED}/{name}"
+        with suppress(OSError, ValueError, CniError):  # what cannot be read cannot be paid
+            debt = cnijson.load(call.host.state.read(path))
+            if (cnijson.text(debt, "type"), cnijson.text(debt, "network")) != (ipam_type, call.network):
+                continue
+            attachment = {
+                "CNI_CONTAINERID": cnijson.text(debt, "container"),
+                "CNI_IFNAME": cnijson.text(debt, "ifname"),
+                "CNI_NETNS": "",
+            }
+            ran = call.host.delegate(ipam_type, "DEL", attachment, cnijson.text(debt, "stdin").encode())
+            if ran is not None and ran.exit == 0:
+                call.host.state.unlink(path)

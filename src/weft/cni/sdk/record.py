@@ -1,0 +1,220 @@
+"""What we know of an attachment beyond upstream's files, below the state directory (settled.md §9).
+
+One small file for each attachment and subject: the proof by which an address may one day be called leaked, the way
+to the host's end when the container's namespace is gone, what a plugin must undo whatever the runtime remembers. It
+lives as long as the attachment, at most as long as the boot; one that is torn, empty or of another boot says nothing.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import Final
+
+from weft.cni.sdk.host import Host
+from weft.cni.sdk.startup import Call
+from weft.kernel.statefiles import SHORTAGES, Spoilt
+from weft.model.attachment import Attachment, Cidr
+from weft.model.errors import Problem
+from weft.model.marks import POD_ALIAS
+from weft.model.value import Value
+from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
+# The subject of `Record`.
+LINKS: Final = "attachments"
+_WORDS: Final = 200
+_KEY: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Record(Value):
+    """The host's end of an attachment, by name and index, and what else must be undone.
+
+    `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says
+    that there are rules against spoofed MACs.
+    """
+
+    veth: str
+    index: int
+    masq: str = ""
+    addresses: tuple[Cidr, ...] = ()
+    spoof_check: bool = False
+
+
+@lru_cache(maxsize=64)
+def key_of(attachment: Attachment) -> str:
+    """Name an attachment in 32 hex digits. One call of a chain asks a dozen times for the same."""
+    parts = (attachment.network, attachment.container_id, attachment.ifname)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def alias_of(attachment: Attachment) -> str:
+    """Return the alias of the attachment's host end."""
+    return f"{POD_ALIAS}{key_of(attachment)}"
+
+
+def write(call: Call, record: Record) -> None:
+    """Keep what is known of this attachment's links."""
+    known = {
+        "veth": record.veth,
+        "index": record.index,
+        "masq": record.masq,
+        "addresses": [str(address) for address in record.addresses],
+        "spoofCheck": record.spoof_check,
+    }
+    keep(call, LINKS, known)
+
+
+def read(call: Call) -> Record | None:
+    """Return what is known of this attachment's links in this boot."""
+    known = look_up(call.host, LINKS, call.attachment)
+    return None if known is None else parse(known)
+
+
+def remove(call: Call) -> None:
+    """Forget the attachment's links."""
+    forget(call.host, LINKS, call.attachment)
+
+
+def parse(known: Object) -> Record | None:
+    """Read what `write` has kept; None if it is torn."""
+    try:
+        return Record(
+            veth=cnijson.text(known, "veth"),
+            index=cnijson.integer(known, "index"),
+            masq=cnijson.text(known, "masq"),
+            addresses=tuple(map(cnijson.parse_cidr, cnijson.items(known, "addresses", cnijson.as_text))),
+            spoof_check=cnijson.flag(known, "spoofCheck"),
+        )
+    except JsonError:
+        return None
+
+
+def keep(call: Call, subject: str, known: Object) -> None:
+    """Keep what a plugin knows of this attachment, instead of what it knew before."""
+    keep_of(call.host, subject, call.attachment, known)
+
+
+def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> None:
+    """Keep what a plugin knows of an attachment that need not be the call's."""
+    content = {
+        "network": attachment.network,
+        "container": attachment.container_id,
+        "ifname": attachment.ifname,
+        "boot": host.boot_id,
+        # The inode of the host's namespace: that a link is missing in another one proves nothing.
+        "netns": host.namespace[1],
+        **known,
+    }
+    data, path = json.dumps(content).encode("utf-8", "surrogateescape"), _path(subject, attachment)
+    try:
+        host.state.replace(path, data, parents=0o700)
+    except (IsADirectoryError, NotADirectoryError) as error:
+        # Not of our making: it makes room, and the next sweep says so if it is a record.
+        host.state.set_aside(path if isinstance(error, IsADirectoryError) else f"/{subject}")
+        host.state.replace(path, data, parents=0o700)
+
+
+def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
+    """Return what was kept of an attachment in this boot, None if nothing or if it cannot be read."""
+    found = recall(host, subject, attachment)
+    return found if found is not None and found.get("boot") == host.boot_id else None
+
+
+def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
+    """Return what was kept of an attachment, in an earlier boot too: `boot` in it tells."""
+    return _load(host, _path(subject, attachment))
+
+
+def written(host: Host, subject: str, attachment: Attachment) -> int:
+    """Return when something was kept of an attachment last, in nanoseconds. `FileNotFoundError` if nothing is."""
+    return host.state.modified(_path(subject, attachment))
+
+
+def of_key(host: Host, subject: str, key: str) -> Attachment | None:
+    """Return the attachment of this name if anything is kept of it; the name may be anybody's words."""
+    known = _load(host, f"/{subject}/{key}.json") if _KEY.fullmatch(key) else None
+    try:
+        return None if known is None else _attachment(known)
+    except JsonError:
+        return None
+
+
+def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
+    """Give all that is kept of a subject, that of earlier boots too: `boot` in it tells."""
+    for path in _paths(host, subject):
+        known = _load(host, path)
+        if known is not None:
+            with suppress(JsonError):
+                yield _attachment(known), known
+
+
+def forget(host: Host, subject: str, attachment: Attachment) -> None:
+    """Forget what was kept of an attachment."""
+    try:
+        host.state.unlink(_path(subject, attachment))
+    except IsADirectoryError:
+        host.state.set_aside(_path(subject, attachment))
+    except FileNotFoundError:
+        pass
+
+
+def collect(call: Call, subject: str) -> None:
+    """Forget, in GC, what was kept of attachments that are not valid, and what cannot be read any more."""
+    for attachment, _ in everything(call.host, subject):
+        if not call.is_valid(attachment):
+            forget(call.host, subject, attachment)
+    for problem in set_aside_torn(call.host, subject):
+        call.note(str(problem))
+
+
+def set_aside_torn(host: Host, subject: str) -> list[Problem]:
+    """Set aside the records that cannot be read: they say nothing, and are never written in place. One `Problem`."""
+    torn = []
+    for path in _paths(host, subject):
+        try:
+            _attachment(cnijson.load(host.state.read(path)))
+        except (JsonError, Spoilt) as error:
+            torn.append(f"{path.rpartition('/')[2]}: {error}")
+            host.state.set_aside(path)
+        except OSError:
+            continue
+    if not torn:
+        return []
+    seen = f"{len(torn)} cannot be read, first {torn[0][:_WORDS]}"
+    hint = "The latest are kept beside them. Those that lost one are detached without what it said"
+    return [Problem(code="STATE-001", where=f"records of {subject}", seen=seen, hint=hint)]
+
+
+def _attachment(known: Object) -> Attachment:
+    if not cnijson.text(known, "container"):
+        raise JsonError("it names no container")
+    return Attachment(
+        network=cnijson.text(known, "network"),
+        container_id=cnijson.text(known, "container"),
+        ifname=cnijson.text(known, "ifname"),
+    )
+
+
+def _paths(host: Host, subject: str) -> list[str]:
+    try:
+        return [f"/{subject}/{name}" for name in host.state.list(f"/{subject}") if name.endswith(".json")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _load(host: Host, path: str) -> Object | None:
+    try:
+        return cnijson.load(host.state.read(path))
+    except JsonError:
+        return None
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        return None
+
+
+def _path(subject: str, attachment: Attachment) -> str:
+    return f"/{subject}/{key_of(attachment)}.json"

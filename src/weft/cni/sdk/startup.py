@@ -1,0 +1,205 @@
+"""The frame that all plugins share: the start-up algorithm of cni.md §1.3, in its exact order and words.
+
+A plugin is two functions. What is wrong with a call before they run is found here, and what they raise becomes an
+error object here; no plugin prints or exits.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from weft import __version__
+from weft.cni.sdk.host import ClientGone, Container, Done, Host, Request
+from weft.model.attachment import Attachment, Result
+from weft.model.value import Value, field, replace
+from weft.wire import cni, cnijson, cniresult
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError
+
+# From which version of the protocol a verb exists.
+_SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+
+
+class Plugin(Value):
+    """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
+
+    A verb that is None has nothing to do and succeeds. `about` is what a person who starts the program by hand is
+    told.
+    """
+
+    name: str
+    add: "Callable[[Call], bytes]"
+    delete: "Callable[[Call], None]"
+    check: "Callable[[Call], None] | None" = None
+    gc: "Callable[[Call], None] | None" = None
+    status: "Callable[[Call], None] | None" = None
+    versions: tuple[str, ...] = cni.VERSIONS
+    about: str = ""
+
+
+class Call(Value):
+    """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
+
+    `find` returns a plugin of ours by type, so that a delegate of ours runs here and not as a process. GC and STATUS
+    are about no attachment: `container_id`, `ifname` and `netns` are then empty.
+    """
+
+    host: Host
+    request: Request
+    config: cnijson.Object
+    network: str
+    version: str
+    find: "Callable[[str], Plugin | None]"
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def attachment(self) -> Attachment:
+        return Attachment(network=self.network, container_id=self.container_id, ifname=self.ifname)
+
+    @property
+    def container_id(self) -> str:
+        return self.request.env.get("CNI_CONTAINERID", "")
+
+    @property
+    def ifname(self) -> str:
+        return self.request.env.get("CNI_IFNAME", "")
+
+    @property
+    def netns(self) -> str:
+        """The path as the runtime gave it: for results and messages, never to be opened here."""
+        return self.request.env.get("CNI_NETNS", "")
+
+    @property
+    def args(self) -> str:
+        return self.request.env.get("CNI_ARGS", "")
+
+    def container(self) -> Container:
+        """Return the container's namespace, which this verb cannot do without."""
+        if self.host.container is None:
+            raise failure(self._unopened)
+        return self.host.container
+
+    def container_if_any(self) -> Container | None:
+        """Return the container's namespace, None if it is gone or not named: for DEL that is well."""
+        if self.host.container is None and self.host.netns_problem and not self.host.netns_gone:
+            raise failure(self._unopened)
+        return self.host.container
+
+    @property
+    def _unopened(self) -> str:
+        return f'failed to open netns "{self.netns}": {self.host.netns_problem}'
+
+    def previous(self, missing: str = "Required prevResult missing") -> Result:
+        """Return `prevResult`; without one the error says that it is `missing`."""
+        result = cniresult.read_previous(self.config, self.version)
+        if result is None:
+            raise failure(missing)
+        return result
+
+    def is_valid(self, attachment: Attachment) -> bool:
+        """Tell, in GC, whether to leave this attachment alone: it is still valid, or of another network."""
+        if attachment.network != self.network:
+            return True
+        return (attachment.container_id, attachment.ifname) in cni.valid_attachments(self.config)
+
+    def note(self, text: str) -> None:
+        """Write a line to the plugin's stderr."""
+        self.notes.append(text)
+
+    def delegated(self, plugin: str, command: str, stdin: bytes) -> Done:
+        """Run another plugin of ours as a delegate: same environment, another verb and configuration."""
+        found = self.find(plugin)
+        if found is None:
+            raise LookupError(plugin)
+        request = replace(self.request, plugin=plugin, command=command, stdin=stdin)
+        return run(found, request, self.host, find=self.find)
+
+
+def run(plugin: Plugin, request: Request, host: Host, *, find: "Callable[[str], Plugin | None]") -> Done:
+    """Do what the plugin's process would do."""
+    if not request.command and plugin.about:
+        versions = f"CNI protocol versions supported: {', '.join(plugin.versions)}"
+        return Done(exit=0, stderr=_lines([plugin.about, versions]))
+    notes: list[str] = []
+    try:
+        return Done(exit=0, stdout=_dispatch(plugin, request, host, find, notes), stderr=_lines(notes))
+    except CniError as error:
+        return Done(exit=1, stdout=error.render(), stderr=_lines(notes))
+    except (OSError, JsonError) as error:
+        said = cni.failure(str(error))
+        if isinstance(error, BlockingIOError):  # a lock that another program keeps
+            said = CniError(cni.TRY_AGAIN, f"{error.filename} is {error.strerror}")
+        return Done(exit=1, stdout=said.render(), stderr=_lines(notes))
+    except ClientGone:
+        return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours is an error object too
+        import traceback  # late: it is needed once in a blue moon, and imports what a plugin's start can do without
+
+        notes.append(traceback.format_exc())
+        return Done(exit=1, stdout=cni.failure(f"internal fault: {error!r}").render(), stderr=_lines(notes))
+
+
+def _lines(notes: list[str]) -> bytes:
+    return "".join(f"{note}\n" for note in notes).encode("utf-8", "replace")
+
+
+def about(name: str) -> str:
+    """Return the line about one of our plugins."""
+    return f"CNI {name} plugin weft {__version__}"
+
+
+def _dispatch(
+    plugin: Plugin, request: Request, host: Host, find: "Callable[[str], Plugin | None]", notes: list[str]
+) -> bytes:
+    cni.check_environment(request.command, request.env)
+    if request.command == "VERSION":
+        return cni.render_versions(plugin.versions)
+    if request.stdin_error:
+        raise CniError(cni.IO_FAILURE, f"error reading from stdin: {request.stdin_error}")
+    try:
+        config = cnijson.load(request.stdin)
+        network = cnijson.text(config, "name")
+    except JsonError as error:
+        raise CniError(cni.UNDECODABLE, f"error unmarshall network config: {error}") from error
+    cni.check_network_name(network)
+    if request.command not in {"ADD", "DEL", *_SINCE}:
+        raise CniError(cni.BAD_ENVIRONMENT, f"unknown CNI_COMMAND: {request.command}")
+    version = _version(config)
+    if request.command in _SINCE:
+        _check_verb(plugin, request.command, version)
+    cni.reconcile(version, plugin.versions)
+    if request.command in ("ADD", "DEL"):
+        _guard(request, host)
+    call = Call(host=host, request=request, config=config, network=network, version=version, find=find, notes=notes)
+    if request.command == "ADD":
+        return plugin.add(call)
+    verbs = {"DEL": plugin.delete, "CHECK": plugin.check, "GC": plugin.gc, "STATUS": plugin.status}
+    verb = verbs[request.command]
+    if verb is not None:
+        verb(call)
+    return b""
+
+
+def _version(config: cnijson.Object) -> str:
+    try:
+        return cnijson.text(config, "cniVersion") or cni.VERSIONS[0]
+    except JsonError as error:
+        raise CniError(cni.UNDECODABLE, f"decoding version from network config: {error}") from error
+
+
+def _check_verb(plugin: Plugin, command: str, version: str) -> None:
+    try:
+        if not cni.at_least(version, _SINCE[command]):
+            raise CniError(cni.INCOMPATIBLE_VERSION, f"config version does not allow {command}")
+        if not any(cni.at_least(supported, version) for supported in plugin.versions):
+            raise CniError(cni.INCOMPATIBLE_VERSION, f"plugin version does not allow {command}")
+    except ValueError as error:
+        raise CniError(cni.UNDECODABLE, str(error)) from error
+
+
+def _guard(request: Request, host: Host) -> None:
+    """Refuse to act in the plugin's own namespace (cni.md §1.4), before anything is done, unlike upstream."""
+    override = request.env.get("CNI_NETNS_OVERRIDE", "")
+    if override == "1" or override.lower() == "true":
+        return
+    if host.same_namespace:
+        raise CniError(cni.BAD_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")

@@ -1,0 +1,93 @@
+"""The daemon's socket for CNI clients: a name in a directory that only root can enter, served by one daemon.
+
+Never an abstract socket: a container in the host's network namespace could reach that.
+"""
+
+import os
+import socket
+import stat
+from contextlib import ExitStack, suppress
+from typing import Final, Self
+
+from weft.cni.host.files import RootedFiles
+from weft.cni.host.openat import open_root
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+DEFAULT_PATH: Final = "/run/weft/cni.sock"
+_BACKLOG: Final = 1024
+
+
+class Endpoint:
+    """A listening socket and the lock that says that it is ours."""
+
+    def __init__(self, sock: socket.socket, *, name: ExitStack, held: ExitStack) -> None:
+        self.socket = sock
+        self._name = name
+        self._held = held
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        """Make the directory if needed, and listen.
+
+        `Unavailable` (INST-001) when another daemon serves this socket; `ConfigError` (FLAG-001) when the directory
+        is open to others, or when the path cannot be a socket's.
+        """
+        directory, name = os.path.split(os.path.abspath(path))
+        with ExitStack() as held:
+            files = RootedFiles(_private_directory(directory, held))
+            try:
+                held.enter_context(files.lock(f"/{name}.lock", wait=False))
+            except BlockingIOError as error:
+                seen = "another daemon serves it"
+                hint = "This one runs without CNI; give it another --cni-socket to have both."
+                raise Unavailable(Problem(code="INST-001", where=path, seen=seen, hint=hint)) from error
+            sock = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+            fresh = f"{path}.new"
+            with suppress(FileNotFoundError):
+                files.unlink(f"/{name}.new")
+            try:
+                sock.bind(fresh)
+            except OSError as error:
+                raise _unusable(path, error.strerror or str(error)) from error
+            sock.listen(_BACKLOG)
+            sock.settimeout(0)
+            # A client that finds the name finds somebody listening, also while a daemon takes over.
+            os.rename(fresh, path)
+            named = held.enter_context(ExitStack())
+            named.callback(files.unlink, f"/{name}")
+            return cls(sock, name=named, held=held.pop_all())
+
+    def hide(self) -> None:
+        """Remove the name: no client comes any more, and those that have come can still be accepted."""
+        self._name.close()
+
+    def close(self) -> None:
+        """Stop listening and remove the name: clients now do the work themselves."""
+        self._held.close()
+
+
+def _private_directory(path: str, held: ExitStack) -> int:
+    try:
+        RootedFiles(_held_root("/", held)).makedirs(path, mode=0o700)
+        fd = _held_root(path, held)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    seen = os.fstat(fd)
+    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+        raise _unusable(path, f"a directory of uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
+    return fd
+
+
+def _held_root(path: str, held: ExitStack) -> int:
+    fd = open_root(path)
+    held.callback(os.close, fd)
+    return fd
+
+
+def _unusable(path: str, seen: str) -> ConfigError:
+    expected = "a socket in a directory of our own, mode 0700"
+    return ConfigError(
+        Problem(
+            code="FLAG-001", where=f"--cni-socket: {path}", seen=seen, expected=expected, hint=f"Try {DEFAULT_PATH}."
+        )
+    )

@@ -1,0 +1,220 @@
+"""Accepts CNI clients and reads their requests, in the event loop; the work is done in threads (`session`).
+
+Nothing here waits: a slow client costs descriptors and a timer, a plugin that blocks costs a thread. How many there may
+be at a time is limited; those above wait in the socket's backlog, and after a while do the work themselves.
+"""
+
+import asyncio
+import logging
+import resource
+import time
+from contextlib import suppress
+from typing import Final
+
+from weft.cni.host.descriptors import Node
+from weft.cni.host.locks import VARIABLE, ContainerLocks
+from weft.cni.serve.endpoint import Endpoint
+from weft.cni.serve.incoming import Incoming
+from weft.cni.serve.session import Plugins, Service, Session
+from weft.cni.serve.workers import Turns
+from weft.model.errors import Problem
+from weft.wire import cni
+from weft.wire.cni import CniError
+from weft.wire.frames import Call
+
+# Our own work on one request, without waiting for delegates. The client waits longer (ANSWER_SECONDS in weft.h).
+LIMIT_SECONDS: Final = 30.0
+# A client writes its request at once; it has nothing to wait for.
+_REQUEST_SECONDS: Final = 5.0
+_WATCH_SECONDS: Final = 1.0
+# How long a stop lets requests come in that a client has begun to send, those that run end, and the others undo.
+_LAST_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 5.0
+_UNDO_SECONDS: Final = 3.0
+# How long nothing is accepted after that has failed: the kernel says why at each look, and lets each look fail at once.
+_REST_SECONDS: Final = 1.0
+_SILENCE_SECONDS: Final = 60.0
+_GLANCE_SECONDS: Final = 0.005
+# They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes half as much
+# CPU time again, spent on handing the interpreter over at each system call.
+_PLACES: Final = 1
+# Whoever takes longer is taken to wait: for other hosts, for a program, for a slow disk. No request takes half of it.
+_LONG_SECONDS: Final = 0.02
+# A service manager's usual 1024 descriptors are too few for a node that starts all its pods.
+_ROOM: Final = 1 << 16
+# Of them other work of the daemon needs so many, and one request at most so many.
+_RESERVED: Final = 64
+_EACH: Final = 12
+# Requests at a time, those that wait for something included: no node starts more pods at once, and each is a thread.
+_MOST_REQUESTS: Final = 256
+_LEAST_REQUESTS: Final = 4
+# All GCs are of one line: the key of no container.
+_GC: Final = ""
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS) -> None:
+    """Serve clients until cancelled; then finish what runs, and close endpoint and node.
+
+    `run` is called in worker threads, for one container at a time and for different containers at once.
+    """
+    room = _make_room()
+    server = _Server(
+        endpoint,
+        room,
+        Service(
+            node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES, most=room), run=run, limit=limit
+        ),
+    )
+    server.start()
+    try:
+        await server.watch()
+    finally:
+        await server.stop()
+
+
+def _make_room() -> int:
+    """Let this process have as many descriptors as it may; return for how many requests that is enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ROOM if hard == resource.RLIM_INFINITY else min(_ROOM, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    room = _ROOM if soft == resource.RLIM_INFINITY else soft
+    return max(_LEAST_REQUESTS, min(_MOST_REQUESTS, (room - _RESERVED) // _EACH))
+
+
+class _Server:
+    """The accepting side: connections whose request is not complete, and sessions that run."""
+
+    def __init__(self, endpoint: Endpoint, room: int, service: Service) -> None:
+        self._endpoint = endpoint
+        self._room = room
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._incoming: set[Incoming] = set()
+        self._sessions: set[Session] = set()
+        self._relief: asyncio.TimerHandle | None = None
+        self._accepts = False
+        self._rests_until = 0.0
+        self._says_again = 0.0
+
+    def start(self) -> None:
+        self._service.locks.sweep()
+        self._admit()
+
+    async def watch(self) -> None:
+        """Cut off what takes too long."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            for session in tuple(self._sessions):
+                if session.deserted():
+                    self._drop(session)
+                elif session.overdue(now):
+                    session.cut_off(f"weftd did not finish within {self._service.limit:g} s")
+            for incoming in tuple(self._incoming):
+                if now - incoming.since > _REQUEST_SECONDS:
+                    incoming.refuse(CniError(cni.TRY_AGAIN, f"no request within {_REQUEST_SECONDS:g} s"))
+            self._admit()
+
+    async def stop(self) -> None:
+        """Accept the clients that have come already, let what runs end, and end it if it does not."""
+        self._endpoint.hide()
+        end = time.monotonic() + _LAST_SECONDS
+        while time.monotonic() < end:
+            while self._accept():
+                pass
+            if not self._incoming:
+                break
+            await asyncio.sleep(_GLANCE_SECONDS)
+        self._loop.remove_reader(self._endpoint.socket.fileno())
+        self._endpoint.close()
+        for incoming in tuple(self._incoming):
+            incoming.hang_up()
+        turns = self._service.turns
+        if not await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS):
+            for session in tuple(self._sessions):
+                if not self._drop(session):
+                    session.cut_off("weftd is stopping")
+            await asyncio.to_thread(turns.wait_idle, _UNDO_SECONDS)
+        if self._relief is not None:
+            self._relief.cancel()
+        turns.close()
+        self._service.node.close()
+
+    def _admit(self) -> None:
+        """Accept clients, unless there is no room for more requests, or accepting has just failed."""
+        room = self._room - len(self._incoming) - len(self._sessions)
+        accepts = room > 0 and time.monotonic() >= self._rests_until
+        if accepts == self._accepts:
+            return
+        self._accepts = accepts
+        if accepts:
+            self._loop.add_reader(self._endpoint.socket.fileno(), self._accept)
+        else:
+            self._loop.remove_reader(self._endpoint.socket.fileno())
+
+    def _accept(self) -> bool:
+        """Take one client; if more wait, the event loop calls again. Returns whether there was one."""
+        try:
+            connection, _ = self._endpoint.socket.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._rest(error)
+            return False
+        incoming = Incoming(connection, loop=self._loop, done=self._incoming.discard, complete=self._dispatch)
+        self._incoming.add(incoming)
+        incoming.start()
+        self._admit()
+        return True
+
+    def _rest(self, error: OSError) -> None:
+        now = time.monotonic()
+        self._rests_until = now + _REST_SECONDS
+        if now >= self._says_again:
+            self._says_again = now + _SILENCE_SECONDS
+            seen = f"cannot accept a client: {error}"
+            hint = "Clients wait, and after 15 s do the work themselves."
+            _log.warning("%s", Problem(code="RES-001", where="--cni-socket", seen=seen, hint=hint))
+        self._admit()
+
+    def _drop(self, session: Session) -> bool:
+        dropped = session.drop()
+        if dropped:
+            self._sessions.discard(session)
+        return dropped
+
+    def _dispatch(self, incoming: Incoming, call: Call, version: int) -> None:
+        session = Session(
+            self._service,
+            connection=incoming.connection,
+            call=call,
+            version=version,
+            descriptors=dict(zip(call.descriptors, incoming.descriptors, strict=True)),
+        )
+        self._sessions.add(session)
+        key = call.env.get("CNI_CONTAINERID") or (_GC if call.env.get("CNI_COMMAND") == "GC" else None)
+        # What a delegate of a running request asks for must not wait for that request.
+        if VARIABLE in call.env and self._service.locks.inside(call.env):
+            key = None
+        if self._service.turns.submit(key, lambda: self._run(session)) and self._relief is None:
+            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
+
+    def _relieve(self) -> None:
+        """Let requests that are ready not wait for those that wait themselves."""
+        self._relief = None
+        if self._service.turns.relieve(_LONG_SECONDS):
+            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
+
+    def _run(self, session: Session) -> None:
+        """In a worker thread."""
+        try:
+            session.serve()
+        finally:
+            self._sessions.discard(session)
+            if not self._accepts:
+                with suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._admit)
