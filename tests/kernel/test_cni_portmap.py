@@ -14,9 +14,8 @@ import pytest
 
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
-from weft.cni.plugins.portmap import forms
+from weft.cni.plugins.portmap import forms, iptables
 from weft.cni.plugins.portmap.handback import hand_back
-from weft.desired import portmapiptables
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
@@ -424,7 +423,7 @@ def test_without_nft_the_rules_are_iptables(netns, ports, pods, monkeypatch):
     answer = ports.portmap("ADD", HTTP)
     assert answer.exit == 0
     assert "cannot be made: nft: program not found" in answer.stderr
-    assert portmapiptables.chain_of(NETWORK, "c1") in netns.run("iptables-save -t nat")
+    assert iptables.chain_of(NETWORK, "c1") in netns.run("iptables-save -t nat")
     assert ports.portmap("CHECK", HTTP).exit == 0
     assert ports.portmap("DEL").exit == 0
     assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")

@@ -11,11 +11,11 @@ import pytest
 from tests.support.hostports import NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from tests.support.portmaps import LONG_ID, listed
-from weft.desired import portmapiptables
+from weft.cni.plugins.portmap import iptables
 
 HTTP, DNS = mapping(8080, 80), mapping(5353, 53, "udp")
 BACKENDS = ["iptables", "nftables"]
-CHAIN = portmapiptables.chain_of(NETWORK, "c1")
+CHAIN = iptables.chain_of(NETWORK, "c1")
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_all_mappings_of_the_vectors(netns, ports):
     ports.results[f"{LONG_ID} eth0"] = ports.results["c1 eth0"]
     conf = {"backend": "iptables", "conditionsV4": ["-s", "192.0.2.0/24"]}
     assert ports.portmap("ADD", *listed(), id_=LONG_ID, **conf).exit == 0
-    chain = portmapiptables.chain_of(NETWORK, LONG_ID)
+    chain = iptables.chain_of(NETWORK, LONG_ID)
     found = {family: of_the_container(netns, family) for family in (4, 6)}
     assert len([line for line in found[4] if line.startswith(f"-A {chain} ")]) == 18
     assert len([line for line in found[6] if line.startswith(f"-A {chain} ")]) == 12
@@ -344,7 +344,7 @@ def test_what_upstreams_nft_form_left_goes_by_the_containers_id(netns, ports):
 
 
 def test_the_historic_chain_goes_too(netns, ports):
-    old = portmapiptables.old_chain_of(CHAIN)
+    old = iptables.old_chain_of(CHAIN)
     netns.run(
         f"iptables -t nat -N CNI-HOSTPORT-SNAT; iptables -t nat -N {old};"
         f"iptables -t nat -A CNI-HOSTPORT-SNAT -s 127.0.0.1 -j {old}; iptables -t nat -A {old} -j MASQUERADE"

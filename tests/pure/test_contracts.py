@@ -16,6 +16,7 @@ LINT = Path(sys.executable).with_name("lint-imports")
 PLANTED = {
     "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
+    "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnl"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
     "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),
 }

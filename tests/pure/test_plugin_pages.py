@@ -10,7 +10,7 @@ from tests.support import pluginsdoc
 from weft.cni.sdk import plugins
 from weft.wire import cnilist
 
-WIRE = Path(__file__).parents[2] / "src" / "weft" / "wire"
+PLUGINS = Path(__file__).parents[2] / "src" / "weft" / "cni" / "plugins"
 READERS = {"flag", "integer", "items", "maybe_integer", "member", "text", "value_of"}
 # Objects on the way to keys, which every plugin has.
 ON_THE_WAY = {"args", "cni", "ipam", "runtimeConfig", "name", "cniVersion", "type"}
@@ -30,7 +30,7 @@ def test_parsers_read_by_keys_alone(page):
     """No key of a configuration is read that the page does not have; what plugins keep themselves is `kept`."""
     if not page.conf:
         return
-    for node in ast.walk(ast.parse((WIRE / f"{page.conf}.py").read_text())):
+    for node in ast.walk(ast.parse((PLUGINS / page.conf / "conf.py").read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="cnijson"), attr=attr), args=[source, key, *_]):
                 if attr in READERS and ast.unparse(source) != "kept" and isinstance(key, ast.Constant):

@@ -20,7 +20,7 @@ DIRECTORY = Path(__file__).parents[2] / "docs" / "reference" / "plugins"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page has beside its keys. `conf` is the module of the parser, empty where there is nothing to configure.
+    """What a page has beside its keys. `conf` is the folder of the parser, empty where nothing is to configure.
 
     `example` is the plugin's object in a list; `first` goes before it, for a plugin that needs a predecessor.
     """
@@ -40,17 +40,17 @@ PAGES = {
             "Attaches pods to the node's subnet of the flannel network. "
             "It reads the subnet from the daemon's file and has another plugin do the work, `bridge` unless told."
         ),
-        conf="flannelconf",
+        conf="flannel",
         example={"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
     ),
     "bridge": Page(
         lead="Joins the container to a bridge of the node by a pair of interfaces. An IPAM plugin gives its addresses.",
-        conf="bridgeconf",
+        conf="bridge",
         example={**_BRIDGE, "hairpinMode": True, "ipMasq": True},
     ),
     "ptp": Page(
         lead="Joins the container to the node by a pair of interfaces, without a bridge. The node routes to it.",
-        conf="ptpconf",
+        conf="ptp",
         example={"type": "ptp", "ipMasq": True, "ipam": _ADDRESSES},
     ),
     "loopback": Page(
@@ -63,7 +63,7 @@ PAGES = {
             "Gives addresses from ranges, and remembers each as a file that upstream's host-local reads too. "
             "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
-        conf="ipamconf",
+        conf="hostlocal",
         example={
             "type": "bridge",
             "ipam": {
@@ -77,7 +77,7 @@ PAGES = {
         lead=(
             "Gives the addresses that it is told. It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
-        conf="staticconf",
+        conf="static",
         example={
             "type": "bridge",
             "ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}]},
@@ -85,25 +85,25 @@ PAGES = {
     ),
     "portmap": Page(
         lead="Makes ports of the node lead to the container. It comes behind a plugin that has made the interface.",
-        conf="portmapconf",
+        conf="portmap",
         example={"type": "portmap", "capabilities": {"portMappings": True}},
         first=_BRIDGE,
     ),
     "bandwidth": Page(
         lead="Limits the container's traffic. It comes behind a plugin that has made the interface.",
-        conf="bandwidthconf",
+        conf="bandwidth",
         example={"type": "bandwidth", "ingressRate": 100000000, "ingressBurst": 10000000},
         first=_BRIDGE,
     ),
     "firewall": Page(
         lead="Lets the container's traffic through the node's firewall. It comes behind a plugin that gives addresses.",
-        conf="firewallconf",
+        conf="firewall",
         example={"type": "firewall", "ingressPolicy": "same-bridge"},
         first=_BRIDGE,
     ),
     "tuning": Page(
         lead="Changes settings of the container's network and of its interface. It comes behind the one that makes it.",
-        conf="tuningconf",
+        conf="tuning",
         example={"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}, "mtu": 1400},
         first=_BRIDGE,
     ),
@@ -112,7 +112,7 @@ PAGES = {
             "Routes what a container with several interfaces sends by its source address. "
             "It comes behind the plugin that has made the further interface."
         ),
-        conf="sbrconf",
+        conf="sbr",
         example={"type": "sbr"},
         first=_BRIDGE,
     ),
@@ -127,12 +127,12 @@ _VERBS = (
 
 def keys_of(page: Page) -> tuple[Key[Any], ...]:
     """The keys that the plugin's parser reads."""
-    return import_module(f"weft.wire.{page.conf}").KEYS if page.conf else ()
+    return import_module(f"weft.cni.plugins.{page.conf}.conf").KEYS if page.conf else ()
 
 
 def args_of(page: Page) -> dict[str, str]:
     """The arguments in CNI_ARGS that the plugin's parser reads."""
-    return getattr(import_module(f"weft.wire.{page.conf}"), "ARGS", {}) if page.conf else {}
+    return getattr(import_module(f"weft.cni.plugins.{page.conf}.conf"), "ARGS", {}) if page.conf else {}
 
 
 def conflist(page: Page) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def render(name: str) -> str:
     """Return a plugin's page."""
     page, plugin = PAGES[name], plugins.find(name)
     assert plugin is not None
-    source = f"src/weft/wire/{page.conf}.py and " if page.conf else ""
+    source = f"src/weft/cni/plugins/{page.conf}/conf.py and " if page.conf else ""
     parts = [
         f"# {name}\n",
         f"<!-- Made by `make docs` from {source}tests/support/pluginsdoc.py: change that. -->\n",

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from weft.desired import pod
+from weft.cni.attachment import pod
 from weft.model.attachment import BridgeConf, Interface, IpConfig, Result, RouteConfig
 from weft.model.value import replace
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.desired import podaddress
+from weft.cni.plugins.hostlocal import choice as podaddress
 from weft.model.attachment import Range
 
 

@@ -4,8 +4,8 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from weft.desired import podcheck
-from weft.desired.podcheck import Wrong
+from weft.cni.attachment import compare
+from weft.cni.attachment.compare import Wrong
 from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.reported import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
@@ -23,9 +23,9 @@ DIRECT = RouteInfo(dst=ip_network("10.1.2.0/24"), index=5)
 
 
 def test_the_containers_interface_is_found_by_name_and_namespace():
-    assert podcheck.container_interface(RESULT, "eth0", "/ns") == ETH0
+    assert compare.container_interface(RESULT, "eth0", "/ns") == ETH0
     twice = replace(RESULT, interfaces=(replace(ETH0, sandbox="/other"), ETH0))
-    assert podcheck.container_interface(twice, "eth0", "/ns") == ETH0
+    assert compare.container_interface(twice, "eth0", "/ns") == ETH0
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_containers_interface_is_found_by_name_and_namespace():
 )
 def test_a_namespace_that_is_another_one(result, sandbox, found):
     with pytest.raises(Wrong) as caught:
-        podcheck.container_interface(result, "eth0", "/now")
+        compare.container_interface(result, "eth0", "/now")
     assert caught.value.text == f"Sandbox in prevResult {sandbox} doesn't match configured netns: /now"
     assert caught.value.found == found
 
@@ -57,14 +57,14 @@ def test_a_namespace_that_is_another_one(result, sandbox, found):
 )
 def test_the_containers_end(link, text):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_container_end(ETH0, link, up=True)
+        compare.check_container_end(ETH0, link, up=True)
     assert caught.value.text == text
 
 
 def test_a_containers_end_that_is_as_it_should_be():
-    assert podcheck.check_container_end(ETH0, END, up=True) == END
+    assert compare.check_container_end(ETH0, END, up=True) == END
     down = replace(END, up=False, mac=Mac.parse(OTHER))
-    assert podcheck.check_container_end(replace(ETH0, mac=""), down, up=False) == down
+    assert compare.check_container_end(replace(ETH0, mac=""), down, up=False) == down
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_a_containers_end_that_is_as_it_should_be():
 )
 def test_the_bridge(link, text):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_bridge(RESULT, "cni0", link, promisc=False)
+        compare.check_bridge(RESULT, "cni0", link, promisc=False)
     assert caught.value.text == text
 
 
 def test_promiscuous_mode_that_somebody_has_switched_off():
     with pytest.raises(Wrong, match="configured Promisc Mode true doesn't match current state: false") as caught:
-        podcheck.check_bridge(RESULT, "cni0", BRIDGE, promisc=True)
+        compare.check_bridge(RESULT, "cni0", BRIDGE, promisc=True)
     assert caught.value.found == "promiscuous mode of cni0 was switched off by somebody"
 
 
 def test_a_result_without_the_bridge():
     with pytest.raises(Wrong, match=r"^Interface name missing$"):
-        podcheck.check_bridge(RESULT, "br1", BRIDGE, promisc=False)
+        compare.check_bridge(RESULT, "br1", BRIDGE, promisc=False)
     inside = Result(interfaces=(Interface(name="cni0", sandbox="/ns"),))
     with pytest.raises(Wrong, match=r"^Interface cni0 should not be in sandbox$"):
-        podcheck.check_bridge(inside, "cni0", BRIDGE, promisc=False)
+        compare.check_bridge(inside, "cni0", BRIDGE, promisc=False)
 
 
 def test_a_bridge_that_is_as_it_should_be():
-    assert podcheck.check_bridge(RESULT, "cni0", BRIDGE, promisc=False) == BRIDGE
+    assert compare.check_bridge(RESULT, "cni0", BRIDGE, promisc=False) == BRIDGE
     bare = Result(interfaces=(Interface(name="cni0"),))
-    assert podcheck.check_bridge(bare, "cni0", replace(BRIDGE, promisc=True), promisc=True).promisc
+    assert compare.check_bridge(bare, "cni0", replace(BRIDGE, promisc=True), promisc=True).promisc
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_a_bridge_that_is_as_it_should_be():
 )
 def test_the_hosts_end(link, text):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_host_end(RESULT, link, "gone")
+        compare.check_host_end(RESULT, link, "gone")
     assert caught.value.text == text
 
 
 def test_a_hosts_end_that_is_as_it_should_be():
-    assert podcheck.check_host_end(RESULT, VETH, "gone") == VETH
-    assert podcheck.check_host_end(Result(interfaces=(Interface(name="veth0"),)), VETH, "gone") == VETH
+    assert compare.check_host_end(RESULT, VETH, "gone") == VETH
+    assert compare.check_host_end(Result(interfaces=(Interface(name="veth0"),)), VETH, "gone") == VETH
 
 
 @pytest.mark.parametrize(
@@ -150,25 +150,25 @@ def test_a_hosts_end_that_is_as_it_should_be():
 )
 def test_a_port(link, text, found):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_port(link, BRIDGE, hairpin=True, isolated=False)
+        compare.check_port(link, BRIDGE, hairpin=True, isolated=False)
     assert (caught.value.text, caught.value.found) == (text, found)
-    podcheck.check_port(replace(VETH, port=PortInfo(hairpin=True)), BRIDGE, hairpin=True, isolated=False)
+    compare.check_port(replace(VETH, port=PortInfo(hairpin=True)), BRIDGE, hairpin=True, isolated=False)
 
 
 def test_the_vlans_of_a_port():
     have = PortVlans(index=7, own=100, untagged=frozenset({100}), tagged=frozenset({101, 102}))
-    podcheck.check_vlans(VETH, have, own=100, tagged=(101,))
+    compare.check_vlans(VETH, have, own=100, tagged=(101,))
     with pytest.raises(Wrong, match=r"^Port veth0 is not in VLAN 1$") as caught:
-        podcheck.check_vlans(VETH, have, own=1, tagged=())
+        compare.check_vlans(VETH, have, own=1, tagged=())
     assert caught.value.found == "its untagged frames belong to VLAN 100"
     with pytest.raises(Wrong) as caught:
-        podcheck.check_vlans(VETH, PortVlans(index=7), own=1, tagged=())
+        compare.check_vlans(VETH, PortVlans(index=7), own=1, tagged=())
     assert caught.value.found == "its untagged frames belong to VLAN none"
     with pytest.raises(Wrong, match=r"^Port veth0 does not carry VLAN 103$") as caught:
-        podcheck.check_vlans(VETH, have, own=100, tagged=(101, 104, 103))
+        compare.check_vlans(VETH, have, own=100, tagged=(101, 104, 103))
     assert caught.value.found == "it carries tagged: 101, 102"
     with pytest.raises(Wrong) as caught:
-        podcheck.check_vlans(VETH, replace(have, tagged=frozenset()), own=100, tagged=(103,))
+        compare.check_vlans(VETH, replace(have, tagged=frozenset()), own=100, tagged=(103,))
     assert caught.value.found == "it carries tagged: none"
 
 
@@ -198,17 +198,17 @@ def test_the_vlans_of_a_port():
 )
 def test_addresses(addresses, routes, text, found):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_addresses(RESULT, ETH0, addresses, routes)
+        compare.check_addresses(RESULT, ETH0, addresses, routes)
     assert (caught.value.text, caught.value.found) == (text, found)
-    podcheck.check_addresses(RESULT, ETH0, [THERE], [DIRECT])
+    compare.check_addresses(RESULT, ETH0, [THERE], [DIRECT])
 
 
 def test_whose_addresses_are_looked_for():
     other = replace(RESULT, ips=(replace(IP, interface=0),))
-    podcheck.check_addresses(other, ETH0, [], [])  # the bridge's own
+    compare.check_addresses(other, ETH0, [], [])  # the bridge's own
     for index in (None, 7):
         with pytest.raises(Wrong):
-            podcheck.check_addresses(replace(RESULT, ips=(replace(IP, interface=index),)), ETH0, [], [])
+            compare.check_addresses(replace(RESULT, ips=(replace(IP, interface=index),)), ETH0, [], [])
 
 
 def test_a_single_address_has_no_network():
@@ -216,7 +216,7 @@ def test_a_single_address_has_no_network():
         address = ip_interface(text)
         result = replace(RESULT, ips=(IpConfig(address=address, interface=2),))
         there = AddressInfo(index=5, ip=address.ip, prefixlen=address.network.prefixlen)
-        podcheck.check_addresses(result, ETH0, [there], [])
+        compare.check_addresses(result, ETH0, [there], [])
 
 
 def route(dst, gw=None, table=None):
@@ -242,7 +242,7 @@ ROUTES = [
     ],
 )
 def test_routes_that_are_there(want):
-    podcheck.check_routes([want], ROUTES)
+    compare.check_routes([want], ROUTES)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +263,6 @@ def test_routes_that_are_there(want):
 )
 def test_routes_that_are_not(want, text, found):
     with pytest.raises(Wrong) as caught:
-        podcheck.check_routes([want], ROUTES)
+        compare.check_routes([want], ROUTES)
     assert caught.value.text == f"Expected Route {text} not found in routing table"
     assert caught.value.found == found

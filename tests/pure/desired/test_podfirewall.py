@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from weft.desired import podfirewall
+from weft.cni.plugins.firewall import chains as podfirewall
 
 ONE, OTHER = ip_address("10.0.0.2"), ip_address("10.0.0.3")
 EMPTY = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"

@@ -2,27 +2,27 @@
 
 from ipaddress import ip_address
 
-from weft.desired import podfirewallnft
+from weft.cni.plugins.firewall import sets
 from weft.model.nftset import Element
 
 
 def test_each_address_is_an_element_once():
     four, six = ip_address("10.0.0.2"), ip_address("fd00::2")
-    assert podfirewallnft.elements([four, six, four], "owner") == (
+    assert sets.elements([four, six, four], "owner") == (
         Element(set="pods4", key=four.packed, comment="owner"),
         Element(set="pods6", key=six.packed, comment="owner"),
     )
 
 
 def test_bridges():
-    guard, within = podfirewallnft.guard("cni0"), podfirewallnft.allow_within("cni0")
+    guard, within = sets.guard("cni0"), sets.allow_within("cni0")
     assert (guard.set, len(guard.key)) == ("bridges", 16)
     assert (within.set, len(within.key)) == ("within", 32)
-    assert podfirewallnft.bridge_of(guard) == podfirewallnft.bridge_of(within) == "cni0"
+    assert sets.bridge_of(guard) == sets.bridge_of(within) == "cni0"
 
 
 def test_the_frame_has_every_rule_that_is_looked_for():
-    lines = podfirewallnft.frame()
+    lines = sets.frame()
     assert lines[0].startswith("create table inet weft-firewall ")
-    for chain, comment in podfirewallnft.rule_comments():
+    for chain, comment in sets.rule_comments():
         assert any(line.startswith(f"add rule inet weft-firewall {chain} ") and comment in line for line in lines)

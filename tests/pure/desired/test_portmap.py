@@ -5,11 +5,11 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from tests.support.portmaps import MAPPINGS, wanted
-from weft.desired import portmap
-from weft.desired.portmap import Change, Taken
+from weft.cni.plugins.portmap import elements as portmap
+from weft.cni.plugins.portmap.elements import Change, Taken
+from weft.cni.plugins.portmap.ports import Mapping
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.nftset import Element
-from weft.model.portmap import Mapping
 
 COMMENT = "0123456789abcdef-0123456789abcdef, net: n, if: eth0, id: c1"
 OWNER = "0123456789abcdef-0123456789abcdef"

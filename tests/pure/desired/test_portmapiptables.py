@@ -5,8 +5,8 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.portmaps import LONG_ID, MAPPINGS, wanted
-from weft.desired import portmapiptables as rules
-from weft.model.portmap import Mapping
+from weft.cni.plugins.portmap import iptables as rules
+from weft.cni.plugins.portmap.ports import Mapping
 
 CHAIN = "CNI-DN-1383eeb27000e215038bb"
 COMMENT = 'dnat name: "dbnet" id: "c1"'

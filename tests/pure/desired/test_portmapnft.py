@@ -5,8 +5,8 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.portmaps import wanted
-from weft.desired import portmapnft as rules
-from weft.model.portmap import Mapping
+from weft.cni.plugins.portmap import nft as rules
+from weft.cni.plugins.portmap.ports import Mapping
 
 ID = "icee6giejonei6so"
 V4, V6 = "10.0.0.2/24", "2001:db8::2/64"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from weft.cni.plugins.bandwidth import conf as bandwidthconf
 from weft.model.shaping import Limit, Limits
-from weft.wire import bandwidthconf
 from weft.wire.cni import CniError
 
 INGRESS = {"ingressRate": 16, "ingressBurst": 8}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.model.attachment import BridgeConf, Dns
-from weft.wire import bridgeconf
 from weft.wire.cni import CniError
 
 

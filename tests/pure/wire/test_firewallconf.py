@@ -2,9 +2,9 @@
 
 import pytest
 
-from weft.wire import firewallconf
+from weft.cni.plugins.firewall import conf as firewallconf
+from weft.cni.plugins.firewall.conf import FirewallConf
 from weft.wire.cni import CniError
-from weft.wire.firewallconf import FirewallConf
 
 
 def test_keys():

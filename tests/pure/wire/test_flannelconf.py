@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weft.wire import flannelconf
+from weft.cni.plugins.flannel import conf as flannelconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 from weft.wire.subnetenv import parse_for_cni

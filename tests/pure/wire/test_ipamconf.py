@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from weft.wire import ipamconf
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.bent import mostly
 from tests.support.portmaps import MAPPINGS, listed, wanted
 from tests.support.reach import reached, reaches
-from weft.desired import portmapiptables, portmapnft
-from weft.model.portmap import Mapping, PortMap, PortmapConf
-from weft.wire import portmapconf
+from weft.cni.plugins.portmap import conf as portmapconf
+from weft.cni.plugins.portmap import iptables, nft
+from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf
 from weft.wire.cni import CniError
 
 
@@ -231,8 +231,8 @@ def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
     of = PortMap(conf=conf, addresses=(ip_interface("10.0.0.2/24"), ip_interface("fd00::2/64")))
     assert portmapconf.restore(portmapconf.render(of)) == (of if mappings else None)
     for family in (4, 6):
-        for line in portmapiptables.additions("", of, family, chain="CNI-DN-1", comment="C"):
+        for line in iptables.additions("", of, family, chain="CNI-DN-1", comment="C"):
             assert line.isprintable()
         if conf.backend != "iptables":
-            rules = [line for line in portmapnft.additions({}, of, family, "c1") if line.startswith("add rule")]
+            rules = [line for line in nft.additions({}, of, family, "c1") if line.startswith("add rule")]
             assert all(rule.isprintable() and ";" not in rule for rule in rules)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from weft.cni.plugins.ptp import conf as ptpconf
 from weft.model.attachment import Dns, PtpConf
-from weft.wire import ptpconf
 from weft.wire.cni import CniError
 
 IPAM = {"ipam": {"type": "host-local"}}

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from weft.model.sourcerouting import SbrConf
-from weft.wire import sbrconf
+from weft.cni.plugins.sbr import conf as sbrconf
+from weft.cni.plugins.sbr.values import SbrConf
 from weft.wire.cni import CniError
 
 

@@ -4,8 +4,8 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
+from weft.cni.plugins.static import conf as staticconf
 from weft.model.attachment import Dns, IpConfig, RouteConfig
-from weft.wire import staticconf
 from weft.wire.cni import CniError
 
 ONE = IpConfig(address=ip_interface("10.0.0.1/24"))

@@ -2,10 +2,10 @@
 
 import pytest
 
+from weft.cni.plugins.tuning import backup as tuningbackup
+from weft.cni.plugins.tuning.conf import LinkTuning
 from weft.model.net import Mac
-from weft.wire import tuningbackup
 from weft.wire.cnijson import JsonError
-from weft.wire.tuningconf import LinkTuning
 
 
 def test_the_file_is_upstreams():

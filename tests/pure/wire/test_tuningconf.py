@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from weft.cni.plugins.tuning import conf as tuningconf
+from weft.cni.plugins.tuning.conf import LinkTuning
 from weft.model.net import Mac
-from weft.wire import tuningconf
 from weft.wire.cni import CniError
-from weft.wire.tuningconf import LinkTuning
 
 MACS = [f"c2:11:22:33:44:0{number}" for number in range(4)]
 

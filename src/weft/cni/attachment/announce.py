@@ -1,10 +1,10 @@
 """How the bridge, the host and its pods learn where a new pod is: by as few frames as will do (docs/decisions/0016)."""
 
+from weft.cni.attachment import pod
 from weft.cni.attachment.interface import set_quietly
 from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call
-from weft.desired import pod
 from weft.kernel.neigh import learn_fdb
 from weft.model.attachment import BridgeConf, Result
 from weft.model.net import Mac

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import compare, masq
+from weft.cni.attachment.compare import Wrong
+from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
-from weft.desired import podcheck
-from weft.desired.podcheck import Wrong
 from weft.model.attachment import Cidr, Result
 from weft.model.reported import LinkInfo
-from weft.wire import bridgeconf, cni
+from weft.wire import cni
 from weft.wire.cni import CniError, failure
 
 NO_TOOL: Final = "HOST-002: install it, or leave the key out"
@@ -31,11 +31,11 @@ def reported() -> Iterator[None]:
 def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
     """Check the container's interface, its addresses and the routes; return the interface."""
     container = call.container()
-    want = podcheck.container_interface(result, call.ifname, call.netns)
-    link = podcheck.check_container_end(want, container.rtnl.link(call.ifname), up=up)
+    want = compare.container_interface(result, call.ifname, call.netns)
+    link = compare.check_container_end(want, container.rtnl.link(call.ifname), up=up)
     routes = container.rtnl.routes(_ALL_TABLES)
-    podcheck.check_addresses(result, want, container.rtnl.addresses(link.index), routes)
-    podcheck.check_routes(result.routes, routes)
+    compare.check_addresses(result, want, container.rtnl.addresses(link.index), routes)
+    compare.check_routes(result.routes, routes)
     return link
 
 

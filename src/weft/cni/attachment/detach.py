@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.cni.attachment import interface, masq, veth
+from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import spoofcheck
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.sdk import delegate, record
@@ -16,7 +17,7 @@ from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.reported import LinkInfo
 from weft.model.value import Value
-from weft.wire import bridgeconf, cni, cniresult
+from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 
 

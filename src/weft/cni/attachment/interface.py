@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_interface
 from typing import Final, NamedTuple
 
+from weft.cni.attachment import pod
 from weft.cni.sdk.host import RETIRED, Container, Sysctls
 from weft.cni.sdk.startup import Call
-from weft.desired import pod
 from weft.kernel import addr
 from weft.kernel.link import set_link
 from weft.kernel.netlink import Message, NetlinkError

@@ -18,13 +18,13 @@ from weft.cni.commands.ipamlist import Reservation
 from weft.cni.host.descriptors import open_node
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.sdk.host import Host
 from weft.desired.leaks import State
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
-from weft.wire import ipamconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 

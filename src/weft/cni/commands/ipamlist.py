@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from weft.cni.leaks import sweep
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.plugins.hostlocal import store
 from weft.cni.sdk import record
@@ -12,7 +13,6 @@ from weft.desired.leaks import State, Verdict
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
 from weft.model.value import Value
-from weft.wire import ipamconf
 
 _UNKNOWN = Verdict(state=State.UNKNOWN)
 

@@ -9,10 +9,11 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.plugins.bandwidth import buckets
+from weft.cni.plugins.bandwidth import conf as bandwidthconf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container, Host
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import shaping
 from weft.kernel import tc
 from weft.kernel.link import set_link
 from weft.kernel.netlink import NetlinkError
@@ -23,7 +24,7 @@ from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
 from weft.model.shaping import Bucket, Limit
 from weft.model.value import replace
-from weft.wire import bandwidthconf, cni, cnijson, cniresult
+from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
 
@@ -71,7 +72,7 @@ def _host_end(call: Call, container: Container, result: Result) -> LinkInfo:
 
 
 def _shape(rtnl: Rtnl, link: LinkInfo, limit: Limit) -> None:
-    for error in rtnl.batch([tc.set_bucket(link.index, shaping.bucket_of(limit))]).values():
+    for error in rtnl.batch([tc.set_bucket(link.index, buckets.bucket_of(limit))]).values():
         raise failure(f"failed to limit {link.name} to {limit.rate} bits a second: {reason(error)}") from error
 
 
@@ -96,7 +97,7 @@ def _limit_egress(call: Call, host_end: LinkInfo, limit: Limit) -> LinkInfo:
 def _free_name(call: Call) -> str:
     """Return upstream's name for the IFB device, or one of its own if another interface of the container has that."""
     _remove_ifb(call.host, call.attachment, only_ours=True)
-    shared, own = shaping.ifb_names(call.attachment)
+    shared, own = buckets.ifb_names(call.attachment)
     return own if call.host.rtnl.link(shared) is not None else shared
 
 
@@ -107,7 +108,7 @@ def _alias_of(attachment: Attachment) -> str:
 def _remove_ifb(host: Host, attachment: Attachment, *, only_ours: bool = False) -> None:
     """Remove the attachment's IFB device. One that upstream made says nobody's name, unless `only_ours`."""
     known = record.look_up(host, NAME, attachment)
-    names = shaping.ifb_names(attachment) if known is None else (cnijson.text(known, "ifb"),)
+    names = buckets.ifb_names(attachment) if known is None else (cnijson.text(known, "ifb"),)
     aliases = (_alias_of(attachment),) if only_ours else ("", _alias_of(attachment))
     for name in names:
         link = host.rtnl.link(name)
@@ -158,7 +159,7 @@ def _check(call: Call) -> None:
     if limits.ingress:
         _check_bucket(rtnl, host_end, limits.ingress)
     if limits.egress:
-        names = shaping.ifb_names(call.attachment)
+        names = buckets.ifb_names(call.attachment)
         name = next((one.name for one in result.interfaces if one.name in names), names[0])
         ifb = rtnl.link(name)
         if ifb is None:
@@ -171,7 +172,7 @@ def _check(call: Call) -> None:
 
 
 def _check_bucket(rtnl: Rtnl, link: LinkInfo, limit: Limit) -> None:
-    wanted, seen = shaping.bucket_of(limit), _bucket_on(rtnl, link)
+    wanted, seen = buckets.bucket_of(limit), _bucket_on(rtnl, link)
     if seen is None:
         raise failure("Failed to find qdisc", f"{link.name}: a tbf qdisc expected, none at its root")
     for word, expected, there in (

@@ -7,17 +7,18 @@ would make an ADD fail.
 from ipaddress import ip_interface
 
 from weft.cni.attachment import check as attachcheck
-from weft.cni.attachment import forwarding, interface, veth
+from weft.cni.attachment import compare, forwarding, interface, pod, veth
+from weft.cni.attachment.compare import Wrong
+from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck, vlan
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import delegate
 from weft.cni.sdk.startup import Call
-from weft.desired import pod, podcheck
-from weft.desired.podcheck import Wrong
 from weft.model.attachment import BridgeConf, Result
 from weft.model.reported import LinkInfo
-from weft.wire import bridgeconf, cni, ipamconf
+from weft.wire import cni
 from weft.wire.cni import CniError
 
 
@@ -29,11 +30,11 @@ def check(call: Call) -> None:
     result = call.previous()
     rtnl = call.host.rtnl
     with attachcheck.reported():
-        bridge = podcheck.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)
+        bridge = compare.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)
         link = attachcheck.container_side(call, result, up=not conf.container_down)
         missing = f"CNI veth created for bridge {conf.bridge} was not found"
-        end = podcheck.check_host_end(result, veth.peer_of(rtnl, link), missing)
-        podcheck.check_port(end, bridge, hairpin=conf.hairpin, isolated=conf.isolated)
+        end = compare.check_host_end(result, veth.peer_of(rtnl, link), missing)
+        compare.check_port(end, bridge, hairpin=conf.hairpin, isolated=conf.isolated)
         if conf.vlan or conf.trunk:
             _check_vlans(call, conf, bridge, end)
         if conf.is_gateway:
@@ -48,7 +49,7 @@ def _check_vlans(call: Call, conf: BridgeConf, bridge: LinkInfo, end: LinkInfo) 
     if bridge.bridge is None or not bridge.bridge.vlan_filtering:
         raise Wrong(f"Bridge interface {bridge.name} has VLAN filtering off", "its VLANs separate nothing")
     own, tagged = vlan.of_port(conf.vlan, conf.trunk)
-    podcheck.check_vlans(end, vlan.ports(call)[end.index], own=own, tagged=tagged)
+    compare.check_vlans(end, vlan.ports(call)[end.index], own=own, tagged=tagged)
 
 
 def _check_gateways(call: Call, conf: BridgeConf, result: Result) -> None:

@@ -3,12 +3,11 @@
 import errno
 from typing import Final
 
-from weft.cni.attachment import forwarding, interface
+from weft.cni.attachment import forwarding, interface, pod
 from weft.cni.attachment.interface import Step, reason, set_quietly
 from weft.cni.plugins.bridge import vlan
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
-from weft.desired import pod
 from weft.kernel.link import set_link, set_port, without_link_local
 from weft.kernel.netlink import NetlinkError
 from weft.model.attachment import BridgeConf, Cidr

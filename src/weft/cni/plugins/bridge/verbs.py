@@ -8,21 +8,21 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from weft.cni.attachment import announce, attach, dad, detach, interface, masq, veth
+from weft.cni.attachment import announce, attach, dad, detach, interface, masq, pod, veth
 from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.plugins.bridge import check as bridgecheck
+from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import pod
 from weft.kernel.link import announcing, set_link, without_link_local
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
-from weft.wire import bridgeconf, cniresult
+from weft.wire import cniresult
 
 NAME: Final = "bridge"
 

@@ -1,6 +1,6 @@
 """firewall's rules as upstream makes them, with the host's iptables programs: one look and one commit per family.
 
-Only the programs of the families that are needed are started. What the rules are, `desired.podfirewall` decides.
+Only the programs of the families that are needed are started. What the rules are, `chains` decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from weft.cni.host import programs
+from weft.cni.plugins.firewall import chains
 from weft.cni.sdk.host import Host
-from weft.desired import podfirewall
 from weft.model.net import Ip
 from weft.wire.cni import CniError
 
@@ -22,19 +22,19 @@ _ATTEMPTS: Final = 3
 def add(host: Host, addresses: Sequence[Ip], *, admin_chain: str) -> None:
     """Let these addresses be forwarded to and from. May be repeated."""
     for family, own in _by_family(addresses):
-        _change(host, family, partial(podfirewall.additions, addresses=own, admin_chain=admin_chain))
+        _change(host, family, partial(chains.additions, addresses=own, admin_chain=admin_chain))
 
 
 def remove(host: Host, addresses: Sequence[Ip]) -> None:
     """Take back what was made for these addresses. May be repeated."""
     for family, own in _by_family(addresses):
-        _change(host, family, partial(podfirewall.removals, addresses=own))
+        _change(host, family, partial(chains.removals, addresses=own))
 
 
 def missing(addresses: Sequence[Ip], *, admin_chain: str) -> str:
     """Return the first thing that these addresses lack, in words; empty if nothing."""
     found = (
-        podfirewall.missing(programs.iptables_save(family, _TABLE), own, admin_chain)
+        chains.missing(programs.iptables_save(family, _TABLE), own, admin_chain)
         for family, own in _by_family(addresses)
     )
     return next(filter(None, found), "")
@@ -43,13 +43,13 @@ def missing(addresses: Sequence[Ip], *, admin_chain: str) -> str:
 def guard(host: Host, families: Sequence[int], bridge: str, policy: str) -> None:
     """Keep pods of other guarded bridges from this one's. May be repeated."""
     for family in families:
-        _change(host, family, partial(podfirewall.isolation, bridge=bridge, policy=policy))
+        _change(host, family, partial(chains.isolation, bridge=bridge, policy=policy))
 
 
 def missing_guard(families: Sequence[int], bridge: str, policy: str) -> str:
     """Return the first rule of `guard` that is not there; empty if none."""
     for family in families:
-        lines = podfirewall.isolation(programs.iptables_save(family, _TABLE), bridge, policy)
+        lines = chains.isolation(programs.iptables_save(family, _TABLE), bridge, policy)
         if lines:
             return lines[0]
     return ""
@@ -62,7 +62,7 @@ def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
 
 
 def _of_gone(save: str, is_gone: Callable[[str], bool]) -> list[str]:
-    return podfirewall.isolation_removals(save, {bridge for bridge in podfirewall.guarded(save) if is_gone(bridge)})
+    return chains.isolation_removals(save, {bridge for bridge in chains.guarded(save) if is_gone(bridge)})
 
 
 def _change(host: Host, family: int, lines: Callable[[str], list[str]]) -> None:

@@ -1,6 +1,6 @@
 """firewall's rules as elements of our own nf_tables sets: one transaction for an attachment, and no program.
 
-`nft` is started once on a node, when the table is missing. What table and elements are, `desired.podfirewallnft`
+`nft` is started once on a node, when the table is missing. What table and elements are, `cni.plugins.firewall.sets`
 decides.
 """
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from weft.cni.host import programs
+from weft.cni.plugins.firewall import sets
 from weft.cni.sdk.host import Host
-from weft.desired import podfirewallnft
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
 from weft.model.net import Ip
 from weft.model.nftset import Element
 from weft.wire.cni import CniError, failure
 
-TABLE: Final = Table(*podfirewallnft.TABLE)
+TABLE: Final = Table(*sets.TABLE)
 
 # Each failed one was overtaken by somebody else's change.
 _ATTEMPTS: Final = 8
@@ -25,7 +25,7 @@ _PODS: Final = ("pods4", "pods6")
 
 def add(host: Host, addresses: Sequence[Ip], comment: str) -> None:
     """Let these addresses be forwarded to and from. May be repeated."""
-    wanted = podfirewallnft.elements(addresses, comment)
+    wanted = sets.elements(addresses, comment)
     # An address is one pod's at a time: one that stands for another pod is left over from a dead one.
     _change(host, lambda nf: [message for element in wanted for message in _put(nf, element)])
 
@@ -45,13 +45,13 @@ def remove(host: Host, is_unwanted: Callable[[str], bool]) -> int:
 def missing(host: Host, addresses: Sequence[Ip], comment: str) -> str:
     """Return the first thing that these addresses lack, in words; empty if nothing."""
     nf = _socket(host)
-    for element, address in zip(podfirewallnft.elements(addresses, comment), addresses, strict=True):
+    for element, address in zip(sets.elements(addresses, comment), addresses, strict=True):
         present = nf.element(TABLE, element.set, element.key)
         if present != element:
             found = f'found with comment "{present.comment}"' if present else "not found"
             return f"expected element {address} of set {element.set} in table {TABLE} {found}"
     present_rules = nf.comments(TABLE)
-    for chain, note in podfirewallnft.rule_comments():
+    for chain, note in sets.rule_comments():
         if (chain, note) not in present_rules:
             return f'expected rule "{note}" not found in chain {chain} of table {TABLE}'
     return ""
@@ -67,7 +67,7 @@ def guard(host: Host, bridge: str, *, isolated: bool) -> None:
 
 def missing_guard(host: Host, bridge: str) -> str:
     """Return what keeps a bridge from being guarded; empty if nothing."""
-    element = podfirewallnft.guard(bridge)
+    element = sets.guard(bridge)
     if _socket(host).element(TABLE, element.set, element.key) is not None:
         return ""
     return f"expected element {bridge} of set {element.set} in table {TABLE} not found"
@@ -75,18 +75,18 @@ def missing_guard(host: Host, bridge: str) -> str:
 
 def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
     """Take away what was made for bridges that are gone."""
-    names = (podfirewallnft.BRIDGES, podfirewallnft.WITHIN)
+    names = (sets.BRIDGES, sets.WITHIN)
     _change(
         host,
         lambda nf: _deletions(
-            [one for name in names for one in nf.elements(TABLE, name) if is_gone(podfirewallnft.bridge_of(one))]
+            [one for name in names for one in nf.elements(TABLE, name) if is_gone(sets.bridge_of(one))]
         ),
         makes=False,
     )
 
 
 def _guarding(nf: NfSocket, bridge: str, *, isolated: bool) -> list[Message]:
-    guard, within = podfirewallnft.guard(bridge), podfirewallnft.allow_within(bridge)
+    guard, within = sets.guard(bridge), sets.allow_within(bridge)
     is_guarded = nf.element(TABLE, guard.set, guard.key) is not None
     messages = [] if is_guarded else [add_element(TABLE, guard)]
     if isolated and nf.element(TABLE, within.set, within.key) is not None:
@@ -125,7 +125,7 @@ def _complete_frame(nf: NfSocket) -> None:
     if nf.sets(TABLE):
         return
     try:
-        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in podfirewallnft.frame()))
+        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in sets.frame()))
     except CniError as error:
         if not nf.sets(TABLE):  # else somebody else was quicker
             raise failure(f"table {TABLE} cannot be made: {error.msg}", error.details) from error

@@ -9,17 +9,18 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment import masq
+from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
 from weft.cni.plugins.firewall import record as firewallrecord
+from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
 from weft.cni.plugins.firewall.record import Done
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
-from weft.wire import cni, cniresult, firewallconf
+from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
-from weft.wire.firewallconf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
 
 NAME: Final = "firewall"
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from weft.cni.plugins.flannel.conf import FlannelConf
 from weft.cni.sdk import plugins, record
 from weft.cni.sdk.host import TEMPORARY, Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
 from weft.wire import cni, cnijson
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.flannelconf import FlannelConf
 
 SUBJECT: Final = "flannel"
 

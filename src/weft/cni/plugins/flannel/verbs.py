@@ -9,15 +9,16 @@ from contextlib import ExitStack
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.flannel import state as flannelstate
+from weft.cni.plugins.flannel.conf import FlannelConf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.host import ClientGone, Done
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.errors import ConfigError
-from weft.wire import cni, cnijson, flannelconf, subnetenv
+from weft.wire import cni, cnijson, subnetenv
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.flannelconf import FlannelConf
 from weft.wire.subnetenv import PluginEnv
 
 NAME: Final = "flannel"

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import store
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.wire import cnijson, ipamconf
+from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 
 SUBJECT: Final = "ipam"

@@ -10,16 +10,17 @@ from typing import Final
 
 from weft.cni.attachment import living
 from weft.cni.leaks import sweep
+from weft.cni.plugins.hostlocal import choice as podaddress
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.plugins.hostlocal import store
 from weft.cni.plugins.hostlocal.record import Giving
 from weft.cni.plugins.hostlocal.store import Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import podaddress
 from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Result
 from weft.model.net import Ip
-from weft.wire import cni, cniresult, ipamconf
+from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
 

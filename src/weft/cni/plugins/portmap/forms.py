@@ -6,22 +6,22 @@ DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some run
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import maps, shared
 from weft.cni.plugins.portmap import rules as portmaprules
+from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
+from weft.cni.plugins.portmap.elements import Taken, is_of
+from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
-from weft.desired.portmap import Taken, is_of
 from weft.kernel.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.nftset import Element
-from weft.model.portmap import PortMap
 from weft.model.value import Value
-from weft.wire import portmapconf
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.portmapconf import IPTABLES, NFTABLES
 
 # Our own nf_tables maps; the other forms bear the names of upstream's backends.
 MAPS: Final = "maps"

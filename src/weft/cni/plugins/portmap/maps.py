@@ -1,7 +1,7 @@
 """Port maps as elements of our own nf_tables maps: one transaction for an attachment, and no program (settled.md §8).
 
-`nft` is started once on a node, when the frame is missing. What the elements and the frame are, `desired.portmap`
-decides; a comment says whose an element is, in the way of upstream's masquerading table.
+`nft` is started once on a node, when the frame is missing. What the elements and the frame are, `elements` decides; a
+comment says whose an element is, in the way of upstream's masquerading table.
 """
 
 import errno
@@ -10,14 +10,14 @@ from typing import Final
 
 from weft.cni.attachment import masq
 from weft.cni.host import programs
+from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap import shared
+from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
-from weft.desired import portmap
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
 from weft.model.attachment import Attachment
 from weft.model.nftset import Element
-from weft.model.portmap import PortMap
 from weft.wire.cni import CniError, failure
 
 TABLE: Final = Table(*portmap.TABLE)

@@ -10,11 +10,11 @@ from typing import Final
 
 from weft.cni.host import programs
 from weft.cni.host.programs import FAMILIES
+from weft.cni.plugins.portmap import iptables, nft
+from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
-from weft.desired import portmapiptables, portmapnft
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.model.portmap import PortMap
 from weft.wire.cni import CniError
 
 _LOCK: Final = "/portmap.lock"
@@ -28,7 +28,7 @@ def add_iptables(host: Host, attachment: Attachment, wanted: PortMap) -> None:
 
         def lines(family: int = family) -> list[str]:
             save = programs.iptables_save(family)
-            return portmapiptables.additions(save, wanted, family, chain=chain, comment=comment)
+            return iptables.additions(save, wanted, family, chain=chain, comment=comment)
 
         _commit(host, lines, partial(programs.iptables_restore, family))
 
@@ -45,7 +45,7 @@ def remove_container(host: Host, family: int, attachment: Attachment, *, ours: C
 
     def lines() -> list[str]:
         save = programs.iptables_save(family)
-        return portmapiptables.removals(save, chain, ours=ours)
+        return iptables.removals(save, chain, ours=ours)
 
     _commit(host, lines, partial(programs.iptables_restore, family))
 
@@ -55,8 +55,8 @@ def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -
 
     def lines() -> list[str]:
         save = programs.iptables_save(family)
-        gone = portmapiptables.gone(save, network, valid)
-        return [line for chain in gone for line in portmapiptables.removals(save, chain)]
+        gone = iptables.gone(save, network, valid)
+        return [line for chain in gone for line in iptables.removals(save, chain)]
 
     _commit(host, lines, partial(programs.iptables_restore, family))
 
@@ -66,7 +66,7 @@ def missing_iptables(_: Host, attachment: Attachment, wanted: PortMap) -> str:
     chain, comment = _names(attachment)
     for family in _families(wanted):
         save = programs.iptables_save(family)
-        found = portmapiptables.missing(save, wanted, family, chain=chain, comment=comment)
+        found = iptables.missing(save, wanted, family, chain=chain, comment=comment)
         if found:
             return f"could not check ipv{family} dnat: {found}"
     return ""
@@ -77,7 +77,7 @@ def add_nft(host: Host, attachment: Attachment, wanted: PortMap) -> None:
     for family in _families(wanted):
 
         def lines(family: int = family) -> list[str]:
-            return portmapnft.additions(_list_nft(family), wanted, family, attachment.container_id)
+            return nft.additions(_list_nft(family), wanted, family, attachment.container_id)
 
         _commit(host, lines, _nft)
 
@@ -88,7 +88,7 @@ def remove_nft(host: Host, attachment: Attachment, wanted: PortMap | None) -> No
 
         def lines(family: int = family) -> list[str]:
             found = _list_nft(family)
-            return portmapnft.removals(found, family, attachment.container_id, ours=_addresses(wanted))
+            return nft.removals(found, family, attachment.container_id, ours=_addresses(wanted))
 
         _commit(host, lines, _nft)
 
@@ -96,7 +96,7 @@ def remove_nft(host: Host, attachment: Attachment, wanted: PortMap | None) -> No
 def missing_nft(_: Host, attachment: Attachment, wanted: PortMap) -> str:
     """Return the first thing that an attachment's ports lack, in words; empty if they are whole."""
     for family in _families(wanted):
-        chain = portmapnft.missing(_list_nft(family), wanted, family, attachment.container_id)
+        chain = nft.missing(_list_nft(family), wanted, family, attachment.container_id)
         if chain:
             return f'missing hostport rules in "{chain}" chain'
     return ""
@@ -104,7 +104,7 @@ def missing_nft(_: Host, attachment: Attachment, wanted: PortMap) -> str:
 
 def _names(attachment: Attachment) -> tuple[str, str]:
     names = attachment.network, attachment.container_id
-    return portmapiptables.chain_of(*names), portmapiptables.comment_of(*names)
+    return iptables.chain_of(*names), iptables.comment_of(*names)
 
 
 def _families(wanted: PortMap) -> list[int]:
@@ -135,9 +135,9 @@ def _nft(lines: list[str]) -> None:
     programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
 
 
-def _list_nft(family: int) -> portmapnft.Listing:
+def _list_nft(family: int) -> nft.Listing:
     """Return upstream's table, empty if it is not there."""
-    table = portmapnft.table_of(family)
+    table = nft.table_of(family)
     if f"table {table}" not in programs.run("nft", "list", "tables").splitlines():
         return {}
-    return portmapnft.listing(programs.run("nft", "-a", "list", "table", *table.split()))
+    return nft.listing(programs.run("nft", "-a", "list", "table", *table.split()))

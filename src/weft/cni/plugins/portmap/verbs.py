@@ -10,21 +10,22 @@ from typing import Final
 
 from weft.cni.attachment import masq
 from weft.cni.host.programs import FAMILIES
-from weft.cni.plugins.portmap import forms, maps
+from weft.cni.plugins.portmap import conf as portmapconf
+from weft.cni.plugins.portmap import elements as portmap
+from weft.cni.plugins.portmap import forms, iptables, maps, nft
 from weft.cni.plugins.portmap import rules as portmaprules
+from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
+from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
 from weft.cni.plugins.portmap.maps import Unusable
+from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import portmap, portmapiptables, portmapnft
-from weft.desired.portmap import Taken
 from weft.kernel.netlink import NetlinkError
 from weft.kernel.nfnetlink import NfSocket, Table
 from weft.model.attachment import Result
 from weft.model.net import Ip
-from weft.model.portmap import PortMap, PortmapConf
-from weft.wire import cni, cniresult, portmapconf
+from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
-from weft.wire.portmapconf import IPTABLES, NFTABLES
 
 NAME: Final = "portmap"
 
@@ -134,10 +135,10 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     """
     nf = _socket(call)
     container = call.container_id
-    chain = portmapiptables.chain_of(call.network, container)
-    chains = chain, portmapiptables.old_chain_of(chain)
+    chain = iptables.chain_of(call.network, container)
+    chains = chain, iptables.old_chain_of(chain)
     for family, prefix in _PREFIX.items():
-        nat, hostports = Table(prefix, "nat"), Table(*portmapnft.table_of(family).split())
+        nat, hostports = Table(prefix, "nat"), Table(*nft.table_of(family).split())
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
             portmaprules.remove_container(call.host, family, call.attachment)
         elif mapped:

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.attachment import attach, detach, forwarding, interface, masq, veth
+from weft.cni.attachment import attach, compare, detach, forwarding, interface, masq, pod, veth
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
+from weft.cni.attachment.compare import Wrong
 from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
+from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import pod, podcheck
-from weft.desired.podcheck import Wrong
 from weft.kernel.link import announcing, set_link
 from weft.kernel.route import add_route, delete_route
 from weft.model.attachment import Cidr, Interface, Result
@@ -25,7 +25,7 @@ from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Net
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
-from weft.wire import cniresult, ptpconf
+from weft.wire import cniresult
 from weft.wire.cni import failure
 
 NAME: Final = "ptp"
@@ -134,7 +134,7 @@ def _check(call: Call) -> None:
     with attachcheck.reported():
         link = attachcheck.container_side(call, result)
         missing = f"CNI veth created for {call.ifname} was not found"
-        _check_host_end(call, podcheck.check_host_end(result, veth.peer_of(call.host.rtnl, link), missing), result)
+        _check_host_end(call, compare.check_host_end(result, veth.peer_of(call.host.rtnl, link), missing), result)
         if conf.ip_masq:
             attachcheck.masquerade(call, conf.masq_kind, result)
 

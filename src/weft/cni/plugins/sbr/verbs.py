@@ -9,8 +9,10 @@ from ipaddress import ip_network
 from typing import Final
 
 from weft.cni.attachment.interface import RTPROT_BOOT, reason
+from weft.cni.plugins.sbr import conf as sbrconf
+from weft.cni.plugins.sbr import routing
+from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.desired import sourcerouting
 from weft.kernel import route, rule
 from weft.kernel.netlink import Message, NetlinkError
 from weft.kernel.rtnl import Rtnl
@@ -18,8 +20,7 @@ from weft.model.attachment import Cidr, Result
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip
 from weft.model.reported import LinkInfo, RouteInfo, RuleInfo
-from weft.model.sourcerouting import SbrConf, Source
-from weft.wire import cniresult, sbrconf
+from weft.wire import cniresult
 from weft.wire.cni import CniError, failure
 
 NAME: Final = "sbr"
@@ -44,8 +45,8 @@ def _add(call: Call) -> bytes:
 def _route_by_source(call: Call, rtnl: Rtnl, link: LinkInfo, conf: SbrConf, result: Result) -> None:
     listed = rtnl.route_messages(index=link.index)
     routes = [route.parse_route(body) for body in listed]
-    sources = sourcerouting.plan(
-        sourcerouting.addresses_of(result, call.ifname),
+    sources = routing.plan(
+        routing.addresses_of(result, call.ifname),
         conf,
         routes=routes,
         rules=rtnl.rules(),
@@ -95,7 +96,7 @@ def _clear_main(
     A route that no address may take (of another family, say) stays where it is, while upstream's loses it.
     """
     for one in (routes[number] for number in sorted({number for source in sources for number in source.routes})):
-        hint = next((source.address for source in sources if sourcerouting.is_subnet(one, source.address)), None)
+        hint = next((source.address for source in sources if routing.is_subnet(one, source.address)), None)
         if conf.source_hints and hint is not None:
             if one.src is None:
                 _do(rtnl, f"add source hint to {one.dst}", _with_source(link, one, hint.ip))
@@ -129,7 +130,7 @@ def _delete(call: Call) -> None:
     if container is None:
         return
     refused: list[NetlinkError] = []
-    for unwanted in sourcerouting.rules_of(container.rtnl.rules(), _addresses(call, container.rtnl)):
+    for unwanted in routing.rules_of(container.rtnl.rules(), _addresses(call, container.rtnl)):
         refused += container.rtnl.batch([rule.delete_rule(unwanted)]).values()
     for error in refused:
         raise failure(f"Failed to delete rule: {reason(error)}") from error
@@ -146,7 +147,7 @@ def _addresses(call: Call, rtnl: Rtnl) -> list[Ip]:
     except CniError as error:
         call.note(str(error))
         return found
-    return found + [ip.address.ip for ip in sourcerouting.addresses_of(previous, call.ifname)]
+    return found + [ip.address.ip for ip in routing.addresses_of(previous, call.ifname)]
 
 
 def _check(call: Call) -> None:
@@ -154,8 +155,8 @@ def _check(call: Call) -> None:
     previous = call.previous(_NOT_CHAINED)
     rtnl = call.container().rtnl
     rules = rtnl.rules()
-    for ip in sourcerouting.addresses_of(previous, call.ifname):
-        tables = {one.table for one in sourcerouting.rules_of(rules, [ip.address.ip])}
+    for ip in routing.addresses_of(previous, call.ifname):
+        tables = {one.table for one in routing.rules_of(rules, [ip.address.ip])}
         if not tables or (conf.table is not None and conf.table not in tables):
             expected = "a table of its own" if conf.table is None else f"table {conf.table}"
             there = ", ".join(f"table {table}" for table in sorted(tables)) or "no rule"

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from weft.cni.plugins.static import conf as staticconf
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import IpConfig, Result
-from weft.wire import cniresult, staticconf
+from weft.wire import cniresult
 from weft.wire.cni import failure
 
 NAME: Final = "static"

@@ -10,6 +10,9 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.plugins.tuning import backup as tuningbackup
+from weft.cni.plugins.tuning import conf as tuningconf
+from weft.cni.plugins.tuning.conf import LinkTuning, TuningConf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Container, Host
 from weft.cni.sdk.startup import Call, Plugin, about
@@ -19,10 +22,9 @@ from weft.kernel.rtnl import Rtnl
 from weft.model.attachment import Attachment, Result
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
-from weft.wire import cnijson, cniresult, tuningbackup, tuningconf
+from weft.wire import cnijson, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.tuningconf import LinkTuning, TuningConf
 
 NAME: Final = "tuning"
 

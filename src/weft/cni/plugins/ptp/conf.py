@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from weft.cni.plugins.bridge.conf import DNS, IP_MASQ, IP_MASQ_BACKEND, IPAM_TYPE, MTU, check_masq, check_mtu
 from weft.model.attachment import PtpConf
 from weft.wire import cnijson
-from weft.wire.bridgeconf import DNS, IP_MASQ, IP_MASQ_BACKEND, IPAM_TYPE, MTU, check_masq, check_mtu
 from weft.wire.cni import failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.cniresult import read_dns

@@ -8,8 +8,8 @@ it.
 from collections.abc import Collection
 from typing import Final
 
+from weft.cni.plugins.portmap.ports import PortMap, PortmapConf, target
 from weft.model.net import Ip
-from weft.model.portmap import PortMap, PortmapConf, target
 
 _PREFIX: Final = {4: "ip", 6: "ip6"}
 _TABLE_COMMENT: Final = "CNI portmap plugin"

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from weft.cni.plugins.tuning.conf import LinkTuning
 from weft.model.net import Mac
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.tuningconf import LinkTuning
 
 
 def render(before: LinkTuning) -> bytes:

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
+from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap, PortmapConf
 from weft.model.attachment import Cidr
-from weft.model.portmap import PROTOCOLS, Mapping, PortMap, PortmapConf
 from weft.model.value import replace
 from weft.wire import cnijson, confkey
 from weft.wire.cni import CniError, failure

@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
+from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap
 from weft.model.attachment import Cidr, Result
 from weft.model.net import Ip
 from weft.model.nftset import Element, field
-from weft.model.portmap import PROTOCOLS, Mapping, PortMap
 from weft.model.value import Value
 
 FAMILIES: Final = (4, 6)

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 from ipaddress import ip_network
 from typing import Final
 
+from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf, target
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
-from weft.model.portmap import Mapping, PortMap, PortmapConf, target
 
 ENTRY: Final = "CNI-HOSTPORT-DNAT"
 _OLD_ENTRY: Final = "CNI-HOSTPORT-SNAT"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.model.attachment import Cidr, IpConfig, Result
 from weft.model.net import Ip
 from weft.model.reported import RouteInfo, RuleInfo
-from weft.model.sourcerouting import SbrConf, Source
 
 _FIRST_TABLE: Final = 100
 _MAIN_PRIORITY: Final = 32766

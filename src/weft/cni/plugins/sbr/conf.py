@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from weft.cni.plugins.sbr.values import SbrConf
 from weft.model.net import Ip
-from weft.model.sourcerouting import SbrConf
 from weft.wire import cnijson, confkey
 from weft.wire.cni import failure
 from weft.wire.cnijson import JsonError, Object
