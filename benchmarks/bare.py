@@ -8,11 +8,11 @@ from typing import Self
 
 from weft.cni.attachment.interface import RTPROT_BOOT
 from weft.kernel import netns
-from weft.kernel.addr import add_address
-from weft.kernel.link import set_link, set_port, without_link_local
-from weft.kernel.netlink import Message
-from weft.kernel.route import add_route
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.addr import add_address
+from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
+from weft.kernel.rtnetlink.netlink import Message
+from weft.kernel.rtnetlink.route import add_route
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.marks import MAIN_TABLE
 
 # For documentation (RFC 5737): no chain gives these.

@@ -38,7 +38,7 @@ class Late(Value):
 
 
 COMMANDS: Final = {
-    "lab": Late(place="weft.lab.commands:lab", about="A multi-node cluster network on this machine."),
+    "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
     "plan": Late(place="weft.daemon.commands:plan", about="What a round of the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

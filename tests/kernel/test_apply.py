@@ -7,14 +7,14 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel import codec
-from weft.kernel.apply import CHUNK, apply, applying
-from weft.kernel.codec import VTEP_ALIAS
-from weft.kernel.neigh import list_fdb
-from weft.kernel.netlink import NetlinkSocket
-from weft.kernel.observe import looking, observe
-from weft.kernel.route import list_routes
-from weft.kernel.turns import at_once, in_turns
+from weft.kernel.rtnetlink import codec
+from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
+from weft.kernel.rtnetlink.codec import VTEP_ALIAS
+from weft.kernel.rtnetlink.neigh import list_fdb
+from weft.kernel.rtnetlink.netlink import NetlinkSocket
+from weft.kernel.rtnetlink.observe import looking, observe
+from weft.kernel.rtnetlink.route import list_routes
+from weft.kernel.slices import at_once, in_turns
 from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac

@@ -9,8 +9,8 @@ import pytest
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from weft.cni.plugins.bandwidth import buckets
-from weft.kernel import tc
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink import tc
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 
 NETWORK = "cni-plugin-bandwidth-test"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cnihost import REFERENCE
 from weft.cni.sdk.host import ClientGone, Container, Ran
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.netlink import NetlinkError
 
 Due = Callable[[str], bool]
 

@@ -21,7 +21,7 @@ from weft.cni.host.openat import open_root
 from weft.cni.install.executables import install
 from weft.cni.serve import afterwards
 from weft.cni.serve.local import _Delegates, _open_descriptors
-from weft.kernel.nfnetlink import NfSocket
+from weft.kernel.netfilter.nfnetlink import NfSocket
 
 
 @pytest.fixture(scope="module")

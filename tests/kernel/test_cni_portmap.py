@@ -16,7 +16,7 @@ from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from weft.cni.plugins.portmap import forms, iptables
 from weft.cni.plugins.portmap.handback import hand_back
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError
 

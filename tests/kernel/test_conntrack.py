@@ -6,8 +6,8 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.conntrack import forget_udp
-from weft.kernel.nfnetlink import NfSocket
+from weft.kernel.netfilter.conntrack import forget_udp
+from weft.kernel.netfilter.nfnetlink import NfSocket
 
 TRACKED = "".join(
     f"add table {family} t\nadd chain {family} t o {{ type filter hook output priority 0; }}\n"

@@ -14,15 +14,15 @@ import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
 from tests.support.weftd import eventually
-from weft.kernel import codec, events, link, route
-from weft.kernel.apply import apply
-from weft.kernel.attributes import Malformed
-from weft.kernel.codec import VTEP_ALIAS
-from weft.kernel.events import Monitor
-from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
-from weft.kernel.observe import observe
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink import codec, events, link, route
+from weft.kernel.rtnetlink.apply import apply
+from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.codec import VTEP_ALIAS
+from weft.kernel.rtnetlink.events import Monitor
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
+from weft.kernel.rtnetlink.observe import observe
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl, VxlanLink

@@ -9,9 +9,9 @@ from tests.support.netthread import Namespace, namespace, run
 from weft.config.flags import parse_flags
 from weft.desired.facts import select
 from weft.desired.inputs import Facts
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.observe import observe
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.observe import observe
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip
 from weft.model.reported import RouteInfo
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.firewall import wanted
 from tests.support.netthread import inside, run
-from weft.kernel.firewall import Firewall
-from weft.kernel.iptables import legacy_tables
-from weft.kernel.netlink import Message, NetlinkSocket
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.netfilter.iptables import legacy_tables
+from weft.kernel.rtnetlink.netlink import Message, NetlinkSocket
 from weft.kernel.tools import SEARCH_PATH, Tools
 from weft.model.errors import Failure
 from weft.plan.diff import Delete, Put, diff

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.firewall import wanted
 from tests.support.netthread import Namespace, inside, namespace, run, udp, write
-from weft.kernel.firewall import Firewall
+from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.tools import SEARCH_PATH, Tools
 from weft.plan.diff import Put
 

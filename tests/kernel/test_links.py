@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.net import Mac
 
 MAC = Mac.parse("02:00:00:00:01:07")

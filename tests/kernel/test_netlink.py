@@ -9,10 +9,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
-from weft.kernel.link import create_bridge, delete_link
-from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket
-from weft.kernel.route import RTM_GETROUTE, add_route
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.link import create_bridge, delete_link
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
+from weft.kernel.rtnetlink.route import RTM_GETROUTE, add_route
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.marks import PROTOCOL
 
 

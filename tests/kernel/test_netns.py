@@ -8,7 +8,7 @@ import pytest
 from tests.support.netns import Netns
 from weft.kernel import netns as namespaces
 from weft.kernel import probe
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 
 def test_only_the_thread_that_was_asked_is_inside(netns: Netns) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.firewall import wanted
 from tests.support.netthread import inside, run
-from weft.kernel.firewall import Firewall
-from weft.kernel.nfmonitor import Monitor, Resync, Touched
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.netfilter.monitor import Monitor, Resync, Touched
 from weft.kernel.tools import Tools
 from weft.model.objects import Key
 from weft.plan.diff import Put

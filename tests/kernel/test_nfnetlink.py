@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.netfilter.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.nftset import Element, field
 
 TABLE = Table("inet", "try")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.netns import SECONDS, Netns
 from tests.support.weftd import eventually
-from weft.kernel.neigh import learn_fdb
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.neigh import learn_fdb
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.reported import NextHop, RuleInfo

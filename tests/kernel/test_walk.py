@@ -10,8 +10,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.apply import apply
-from weft.kernel.observe import observe
+from weft.kernel.rtnetlink.apply import apply
+from weft.kernel.rtnetlink.observe import observe
 from weft.model.net import Ip, Mac
 from weft.model.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl, VxlanLink
 from weft.plan.diff import diff

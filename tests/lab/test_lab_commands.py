@@ -16,7 +16,8 @@ from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
 from tests.support.lab import WEFT, Lab, lab, new_name, weft, write_file
-from weft.lab import spec, start
+from weft.lab import spec
+from weft.lab.commands import start
 from weft.model.errors import Unavailable
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.lab import WEFT, lab, new_name, weft, write_file
-from weft.lab import node
+from weft.lab.inside import node
 from weft.lab.places import Place
 from weft.model.errors import Unavailable
 
@@ -262,7 +262,7 @@ def test_an_interrupted_up_leaves_nothing(number, after):
 
 
 def test_without_etcd_nothing_is_started(monkeypatch, tmp_path):
-    from weft.lab import etcd
+    from weft.lab.inside import etcd
     from weft.model.errors import ConfigError
 
     monkeypatch.setattr(etcd, "find_spec", lambda _: None)

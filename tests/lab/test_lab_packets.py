@@ -11,8 +11,8 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
-from weft.lab import decode
-from weft.lab.pcapng import Writer
+from weft.lab.commands import decode
+from weft.lab.commands.pcapng import Writer
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 INNER = Ether(src=A, dst=B) / IP(src="10.244.1.2", dst="10.244.2.2", ttl=63) / ICMP(type=8)

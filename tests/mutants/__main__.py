@@ -37,7 +37,7 @@ _SECONDS: Final = 240  # for one change in one group of tests
 _CANARY: Final = ('"""', 'raise RuntimeError("canary")\n"""')
 _CANARIES: Final = (  # in each place where the changed source must be what runs: file, old, new, tests that then fail
     ("src/weft/wire/frames.py", *_CANARY, "tests/pure/wire/test_frames.py"),
-    ("src/weft/kernel/rtnl.py", *_CANARY, "tests/kernel/test_rtnl.py"),
+    ("src/weft/kernel/rtnetlink/rtnl.py", *_CANARY, "tests/kernel/test_rtnl.py"),
     (
         "src/weft/cni/client/main.c",
         "    open_standard_streams();\n",
@@ -46,7 +46,7 @@ _CANARIES: Final = (  # in each place where the changed source must be what runs
     ),
     ("src/weft/cni/__main__.py", *_CANARY, "tests/kernel/test_cni_client.py"),  # by an interpreter told to be isolated
     ("src/weft/daemon/main.py", *_CANARY, "tests/node/test_health.py"),
-    ("src/weft/lab/supervisor.py", *_CANARY, "tests/lab/test_lab_networks.py"),
+    ("src/weft/lab/inside/supervisor.py", *_CANARY, "tests/lab/test_lab_networks.py"),
 )
 
 

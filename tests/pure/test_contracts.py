@@ -16,7 +16,7 @@ LINT = Path(sys.executable).with_name("lint-imports")
 PLANTED = {
     "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
-    "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnl"),
+    "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
     "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),
 }
@@ -30,10 +30,10 @@ BEGINNINGS = {
     "cni/commands/install.py",
     "daemon/commands.py",
     "daemon/main.py",
-    "lab/commands.py",
-    "lab/lifecycle.py",
-    "lab/which.py",
-    "lab/supervisor.py",
+    "lab/commands/lab.py",
+    "lab/commands/lifecycle.py",
+    "lab/commands/choose.py",
+    "lab/inside/supervisor.py",
 }
 
 

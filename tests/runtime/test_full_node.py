@@ -18,7 +18,7 @@ from tests.support.cri import Sandbox
 from tests.support.runtimenode import Node
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Underlay
 from weft.kernel import netns as namespaces
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 T = TypeVar("T")
 AT_ONCE: Final = 10

@@ -27,9 +27,9 @@ from weft.cni.attachment import retire
 from weft.cni.sdk import plugins
 from weft.cni.sdk.host import Container, Done, Host, Request
 from weft.cni.serve import afterwards, session
-from weft.kernel.addr import RTM_NEWADDR
-from weft.kernel.link import RTM_SETLINK
-from weft.kernel.nfnetlink import NfSocket
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink.addr import RTM_NEWADDR
+from weft.kernel.rtnetlink.link import RTM_SETLINK
 
 DAEMON, LOCAL, CLIENT = "daemon", "local", "client"
 VICTIMS: Final = (DAEMON, LOCAL, CLIENT)

@@ -16,8 +16,8 @@ from typing import Any, Final, Self, TypeVar
 import pytest
 
 from weft.kernel import netns as namespaces
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
-from weft.kernel import bridgevlan
+from weft.kernel.rtnetlink import bridgevlan
 
 V4 = {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]}
 

@@ -21,11 +21,11 @@ from weft.daemon import instance, ours
 from weft.daemon.kernel import NodeKernel
 from weft.desired.leaks import State
 from weft.kernel import statefiles
-from weft.kernel.firewall import Firewall
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.nfnetlink import NfSocket
-from weft.kernel.observe import observe
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.observe import observe
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem

@@ -8,12 +8,12 @@ from typing import Final
 
 from weft.kernel import sysctl
 from weft.kernel.alive import answers
-from weft.kernel.apply import CHUNK, apply, applying
-from weft.kernel.attributes import Malformed
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.observe import looking
-from weft.kernel.rtnl import Rtnl
-from weft.kernel.turns import in_turns
+from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
+from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.observe import looking
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip

@@ -23,9 +23,9 @@ from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.node import forwarded
 from weft.desired.roster import Roster
-from weft.kernel.events import Monitor
-from weft.kernel.nfmonitor import Monitor as RuleMonitor
-from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
+from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
+from weft.kernel.rtnetlink.events import Monitor
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip

@@ -31,10 +31,10 @@ from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import realm
-from weft.kernel.events import Monitor
-from weft.kernel.firewall import Firewall, Tooling
-from weft.kernel.nfmonitor import Monitor as RuleMonitor
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.firewall import Firewall, Tooling
+from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
+from weft.kernel.rtnetlink.events import Monitor
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable

@@ -21,8 +21,8 @@ from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
 from weft.desired.node import SHARED, Wanted, realm, shared
 from weft.desired.roster import Roster
-from weft.kernel.firewall import Firewall
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease

@@ -11,8 +11,8 @@ from typing import Final
 
 from weft.daemon.dirty import Dirty, Wake
 from weft.daemon.retries import Retries
-from weft.kernel.firewall import Firewall
-from weft.kernel.nfmonitor import Monitor, Resync
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.netfilter.monitor import Monitor, Resync
 from weft.model.errors import Problem
 from weft.model.objects import KernelState, Key, Objects
 from weft.model.rulesets import RuleSet

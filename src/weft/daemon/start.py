@@ -27,8 +27,8 @@ from weft.desired.facts import select
 from weft.desired.harm import macs_in
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.desired.node import served
-from weft.kernel.codec import VTEP_ALIAS
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.codec import VTEP_ALIAS
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
 from weft.model.objects import NodeLink

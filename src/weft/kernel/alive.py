@@ -11,7 +11,7 @@ import struct
 from contextlib import suppress
 from typing import Final
 
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip
 
 _NUD_REACHABLE: Final = 0x02  # linux/neighbour.h

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ import errno
 from collections.abc import Iterable
 from pathlib import Path
 
-from weft.kernel import link
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink import link
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 
 def link_kinds(rtnl: Rtnl, kinds: Iterable[str]) -> frozenset[str]:

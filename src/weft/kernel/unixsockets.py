@@ -9,8 +9,8 @@ from contextlib import closing
 from struct import Struct
 from typing import Final, NamedTuple
 
-from weft.kernel.attributes import Attributes, parse
-from weft.kernel.netlink import NetlinkSocket
+from weft.kernel.rtnetlink.attributes import Attributes, parse
+from weft.kernel.rtnetlink.netlink import NetlinkSocket
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20

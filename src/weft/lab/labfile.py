@@ -21,7 +21,8 @@ import msgspec
 import yaml
 
 from weft.config.netconf import NetConf, parse_netconf
-from weft.lab import spec, underlay
+from weft.lab import spec
+from weft.lab.inside import underlay
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 

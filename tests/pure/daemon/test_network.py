@@ -14,7 +14,7 @@ from weft.daemon.dirty import Dirty
 from weft.daemon.memory import Memory
 from weft.daemon.network import Network
 from weft.desired.backends import vxlan
-from weft.kernel.notices import AddressMoved, Resync, Seen
+from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Malformed, Mark
 from weft.model.errors import Failure
 from weft.model.net import Net

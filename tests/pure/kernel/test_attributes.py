@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.support.bent import bent_bytes, mostly
 from tests.support.reach import reached, reaches
-from weft.kernel import addr, codec, link, neigh, netlink, route, rule
-from weft.kernel.attributes import (
+from weft.kernel.rtnetlink import addr, codec, link, neigh, netlink, route, rule
+from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
     attribute,

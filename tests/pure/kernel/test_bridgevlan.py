@@ -5,9 +5,9 @@ import struct
 import pytest
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from weft.kernel import bridgevlan
-from weft.kernel.attributes import Malformed
-from weft.kernel.netlink import Message
+from weft.kernel.rtnetlink import bridgevlan
+from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.netlink import Message
 from weft.model.reported import PortVlans
 
 HEADER = struct.Struct("=IHHII")

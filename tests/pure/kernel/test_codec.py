@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.kernel import addr, codec, neigh, route
-from weft.kernel.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
+from weft.kernel.rtnetlink import addr, codec, neigh, route
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
 from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
 from weft.model.objects import Address, FdbEntry, Neighbour, Route, VxlanLink

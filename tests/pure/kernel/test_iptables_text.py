@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.firewall import wanted
-from weft.kernel.iptables import Listing, Version, as_rule_set, parse, parse_version, render
+from weft.kernel.netfilter.iptables import Listing, Version, as_rule_set, parse, parse_version, render
 from weft.model.value import replace
 
 WANT = wanted("iptables", 4)

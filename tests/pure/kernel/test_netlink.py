@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from weft.kernel.attributes import Malformed, text
-from weft.kernel.netlink import Message, NetlinkError, NetlinkSocket, messages_in
+from weft.kernel.rtnetlink.attributes import Malformed, text
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, messages_in
 
 HEADER = struct.Struct("=IHHII")
 ERROR, DONE, DATA, TORN, TLVS, ACK = 2, 3, 24, 0x10, 0x200, 0x4

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.bent import bent_bytes
 from tests.support.reach import reached, reaches
-from weft.kernel.attributes import Malformed, attribute, text
-from weft.kernel.nfmonitor import Generations, Touched
+from weft.kernel.netfilter.monitor import Generations, Touched
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, text
 from weft.kernel.tools import OwnProcesses
 
 NEWTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSETELEM, NEWGEN = 0, 3, 6, 8, 12, 15

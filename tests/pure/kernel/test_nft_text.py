@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.firewall import wanted
-from weft.kernel.nft import make, parse, refill, remove
+from weft.kernel.netfilter.nft import make, parse, refill, remove
 
 LISTED = """\
 table ip flannel-ipv4 {

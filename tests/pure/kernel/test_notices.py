@@ -6,10 +6,10 @@ from struct import pack
 
 import pytest
 
-from weft.kernel import addr, codec, link, neigh, route
-from weft.kernel.attributes import Malformed, attribute, nest, text, u8, u32
-from weft.kernel.netlink import NLM_F_REPLACE, Reply
-from weft.kernel.notices import AddressMoved, Lost, Notice, PodCut, Reader, Seen, UplinkChanged
+from weft.kernel.rtnetlink import addr, codec, link, neigh, route
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text, u8, u32
+from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Reader, Seen, UplinkChanged
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
 from weft.model.objects import FdbEntry, Neighbour, Route

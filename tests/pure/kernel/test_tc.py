@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.support.bent import bent_bytes
 from tests.support.reach import reached, reaches
-from weft.kernel import tc
-from weft.kernel.attributes import Malformed, attribute, nest, text
+from weft.kernel.rtnetlink import tc
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text
 from weft.model.shaping import Bucket
 
 HEAD = bytes(20)

@@ -12,7 +12,7 @@ from typing import Final
 from weft.cni.attachment import interface
 from weft.cni.attachment.interface import set_quietly
 from weft.cni.sdk.host import Container
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from weft.cni.attachment import pod
 from weft.cni.sdk.host import RETIRED, Container, Sysctls
 from weft.cni.sdk.startup import Call
-from weft.kernel import addr
-from weft.kernel.link import set_link
-from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.route import add_route
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink import addr
+from weft.kernel.rtnetlink.link import set_link
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
+from weft.kernel.rtnetlink.route import add_route
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.marks import MAIN_TABLE
 from weft.model.reported import LinkInfo

@@ -1,8 +1,8 @@
 """Which addresses living pods have, by the kernel: reservations on disk may be lost, and a pod lives on without."""
 
 from weft.cni.sdk.host import RETIRED
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip
 
 

@@ -13,8 +13,8 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from weft.cni.sdk.host import RETIRED
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 # A group of 40 held up another socket's route change for 8 ms, one of 16 for less than 4.
 _GROUP: Final = 16

@@ -12,8 +12,8 @@ from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo

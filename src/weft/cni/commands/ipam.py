@@ -21,7 +21,7 @@ from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.sdk.host import Host
 from weft.desired.leaks import State
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table

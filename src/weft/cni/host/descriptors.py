@@ -17,8 +17,8 @@ from weft.cni.host.openat import open_root
 from weft.cni.host.state import open_state
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings
 from weft.cni.sdk.host import Container, Ran, StoreViews
-from weft.kernel.nfnetlink import NfSocket
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem
 from weft.model.value import Value, field
 from weft.wire import cni

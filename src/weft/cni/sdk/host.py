@@ -13,8 +13,8 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from weft.kernel.nfnetlink import NfSocket
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.marks import ALIAS
 from weft.model.net import Ip
 from weft.model.value import Value, field

@@ -8,9 +8,9 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.nfnetlink import NfSocket
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 
 
 def leave(links: Sequence[int], sockets: Sequence[NfSocket]) -> None:

@@ -17,8 +17,8 @@ from weft.cni.host.sysctls import is_outside, open_settings
 from weft.cni.sdk import plugins
 from weft.cni.sdk.host import Done, Ran, Request
 from weft.cni.serve import afterwards
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netns import run_in
-from weft.kernel.nfnetlink import NfSocket
 from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError

@@ -14,11 +14,11 @@ from weft.cni.plugins.bandwidth import conf as bandwidthconf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container, Host
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel import tc
-from weft.kernel.link import set_link
-from weft.kernel.netlink import NetlinkError
 from weft.kernel.probe import link_kinds
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink import tc
+from weft.kernel.rtnetlink.link import set_link
+from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo

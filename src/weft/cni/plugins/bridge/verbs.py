@@ -17,7 +17,7 @@ from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.link import announcing, set_link, without_link_local
+from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
 from weft.model.attachment import BridgeConf, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo

@@ -6,9 +6,9 @@ from typing import Final
 from weft.cni.attachment import interface, veth
 from weft.cni.attachment.interface import reason
 from weft.cni.sdk.startup import Call
-from weft.kernel import bridgevlan
-from weft.kernel.link import set_link
-from weft.kernel.netlink import NetlinkError
+from weft.kernel.rtnetlink import bridgevlan
+from weft.kernel.rtnetlink.link import set_link
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import BridgeConf
 from weft.model.marks import GATEWAY_ALIAS
 from weft.model.reported import LinkInfo, PortVlans

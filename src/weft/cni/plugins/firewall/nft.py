@@ -10,8 +10,8 @@ from typing import Final
 from weft.cni.host import programs
 from weft.cni.plugins.firewall import sets
 from weft.cni.sdk.host import Host
-from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.netfilter.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.model.net import Ip
 from weft.model.nftset import Element
 from weft.wire.cni import CniError, failure

@@ -15,7 +15,7 @@ from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
-from weft.kernel.conntrack import forget_udp
+from weft.kernel.netfilter.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.nftset import Element

@@ -14,8 +14,8 @@ from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap import shared
 from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
-from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.netfilter.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.nftset import Element
 from weft.wire.cni import CniError, failure

@@ -20,8 +20,8 @@ from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
 from weft.cni.plugins.portmap.maps import Unusable
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.netlink import NetlinkError
-from weft.kernel.nfnetlink import NfSocket, Table
+from weft.kernel.netfilter.nfnetlink import NfSocket, Table
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult

@@ -18,8 +18,8 @@ from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.link import announcing, set_link
-from weft.kernel.route import add_route, delete_route
+from weft.kernel.rtnetlink.link import announcing, set_link
+from weft.kernel.rtnetlink.route import add_route, delete_route
 from weft.model.attachment import Cidr, Interface, Result
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Net

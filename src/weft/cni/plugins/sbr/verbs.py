@@ -13,9 +13,9 @@ from weft.cni.plugins.sbr import conf as sbrconf
 from weft.cni.plugins.sbr import routing
 from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel import route, rule
-from weft.kernel.netlink import Message, NetlinkError
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink import route, rule
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip

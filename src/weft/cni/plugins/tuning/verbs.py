@@ -16,9 +16,9 @@ from weft.cni.plugins.tuning.conf import LinkTuning, TuningConf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Container, Host
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.link import set_link
-from weft.kernel.netlink import Message
-from weft.kernel.rtnl import Rtnl
+from weft.kernel.rtnetlink.link import set_link
+from weft.kernel.rtnetlink.netlink import Message
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Result
 from weft.model.reported import LinkInfo
 from weft.model.value import replace

@@ -1,0 +1,221 @@
+"""The node's rule sets in the kernel: what is there, is it right, make it so.
+
+One class over both kinds. What to want is `desired.firewall`'s, when to look is `nfmonitor`'s and the
+daemon's, and how often to repair is the daemon's alone.
+"""
+
+import asyncio
+import errno
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from weft.kernel.netfilter import iptables, nft
+from weft.kernel.netfilter.iptables import Iptables
+from weft.kernel.netfilter.nft import Nft
+from weft.kernel.netfilter.traces import IPTABLES_NFT, traces
+from weft.kernel.tools import ToolError, Tools
+from weft.model.errors import Failure, Problem
+from weft.model.objects import Key
+from weft.model.rulesets import RuleSet
+from weft.model.value import Value
+from weft.plan.diff import Put, Step
+
+_LEGACY: Final = f"{iptables.KIND}-legacy"
+
+
+class _Rules(Protocol):
+    """The rules of one kind and family."""
+
+    async def read(self) -> RuleSet | None: ...
+
+    async def replace(self, want: RuleSet | None) -> None: ...
+
+
+class Tooling(Value):
+    """What the programs of one kind can do here.
+
+    `notices`: changes are announced through nf_tables (`nfmonitor`); otherwise someone must look now and then.
+    `problems` forbid the kind; `warnings` are for the log.
+    """
+
+    version: str = ""
+    random_fully: bool = False
+    notices: bool = True
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+class Firewall:
+    """Both kinds of rules of both families, in the namespace that the caller's thread is in.
+
+    For one caller at a time: two changes of one rule set at once would not see each other.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._nft = {family: Nft(tools, family) for family in nft.TABLES}
+        self._iptables = {family: Iptables(tools, family) for family in iptables.PROGRAMS}
+        self._variants = {
+            (f"{iptables.KIND}-{variant}", family): Iptables(tools, family, variant)
+            for family in iptables.PROGRAMS
+            for variant in ("nft", "legacy")
+        }
+
+    async def tooling(self, kind: str, families: Collection[int]) -> Tooling:
+        """Find out what the programs of `kind` (`nft`, `iptables`) can do for these families."""
+        if kind == nft.KIND:
+            return await self._nft_tooling(families)
+        return await self._iptables_tooling(families)
+
+    async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
+        """Return every rule set with our names, of both kinds and families, whoever made it; or look for `only` those.
+
+        Those of the kinds `iptables-nft` and `iptables-legacy` are what is left in the variant that the host
+        does not use as `iptables`; like those of the other kind they are deleted by their step. What cannot be
+        read because a program is missing or refuses is not there; `apply` says why.
+        """
+        readable = await self._readable()
+        found = await asyncio.gather(*(_read(rules) for key, rules in readable.items() if only is None or key in only))
+        return {ruleset.key: ruleset for ruleset in found if ruleset is not None}
+
+    async def unseen(self, present: Collection[Key]) -> list[Problem]:
+        """What is, or may be, there, and is not among the keys that `present` gave (HOST-002).
+
+        nf_tables is asked itself. Of legacy iptables the kernel names the tables alone, which may be anybody's.
+        """
+        shown, looked_at = set(present), set(await self._readable())
+        for family, default in self._iptables.items():
+            variant = await _variant(default)
+            for keys in (shown, looked_at):
+                if ("ruleset", iptables.KIND, family) in keys:
+                    keys.add(("ruleset", variant, family))
+        legacy = {("ruleset", _LEGACY, family) for family in iptables.PROGRAMS if iptables.legacy_tables(family)}
+        hidden: set[Key] = {*(traces() - shown), *(legacy - looked_at)}
+        return [_hidden(str(kind), int(family)) for _, kind, family in sorted(hidden, key=repr)]
+
+    async def matches(self, ruleset: RuleSet) -> bool:
+        """Tell whether the kernel holds exactly this rule set."""
+        return await _read(self._rules(ruleset)) == ruleset
+
+    async def apply(self, step: Step) -> Failure | None:
+        """Put or delete one rule set, as a whole. Does nothing when that is already so.
+
+        A failure's errno is ENOENT when a program is missing (its message is the problem HOST-002), ETIMEDOUT
+        when it did not answer, EIO when it refused.
+        """
+        ruleset = step.object
+        if not isinstance(ruleset, RuleSet):
+            raise TypeError(f"not a rule set: {ruleset!r}")
+        want = ruleset if isinstance(step, Put) else None
+        error = await _replace(self._rules(ruleset), want)
+        if error is not None and error.errno == errno.EIO:
+            # What someone else does between look and change can make a program refuse: one more look tells.
+            error = await _replace(self._rules(ruleset), want)
+        if error is None:
+            return None
+        return Failure(step=step, errno=error.errno or errno.EIO, message=error.strerror or str(error))
+
+    def _rules(self, ruleset: RuleSet) -> _Rules:
+        if ruleset.kind == nft.KIND:
+            return self._nft[ruleset.family]
+        if ruleset.kind == iptables.KIND:
+            return self._iptables[ruleset.family]
+        return self._variants[ruleset.kind, ruleset.family]
+
+    async def _readable(self) -> dict[Key, _Rules]:
+        """Return what there are programs for, each variant of iptables once."""
+        rules: dict[Key, _Rules] = {}
+        if self._tools.has("nft"):
+            rules |= {("ruleset", nft.KIND, family): table for family, table in self._nft.items()}
+        for family, default in self._iptables.items():
+            used = await _variant(default)
+            if used:
+                rules["ruleset", iptables.KIND, family] = default
+            for (kind, number), other in self._variants.items():
+                if number == family and kind != used and other.installed:
+                    rules["ruleset", kind, number] = other
+        return rules
+
+    async def _nft_tooling(self, families: Collection[int]) -> Tooling:
+        try:
+            version, enough = await nft.version(self._tools)
+        except ToolError as error:
+            return Tooling(problems=(self._unusable("nft", error),))
+        if not enough:
+            problem = Problem(
+                code="HOST-002",
+                where="nft",
+                seen=f"version {version}",
+                expected="1.0.1 or newer",
+                hint="Update the package nftables, or set EnableNFTables to false.",
+            )
+            return Tooling(version=version, problems=(problem,))
+        # As upstream: the answer for the first family decides for both.
+        random = await self._nft[min(families, default=4)].can_be_random()
+        return Tooling(version=version, random_fully=random, warnings=_mixed(None, families))
+
+    async def _iptables_tooling(self, families: Collection[int]) -> Tooling:
+        versions: list[iptables.Version] = []
+        problems: list[Problem] = []
+        for family in sorted(families):
+            try:
+                versions.append(await self._iptables[family].version())
+            except ToolError as error:
+                problems.append(self._unusable(iptables.PROGRAMS[family], error))
+        if not versions:
+            return Tooling(problems=tuple(problems))
+        return Tooling(
+            version=str(versions[0]),
+            random_fully=all(version.random_fully for version in versions),
+            notices=not any(version.legacy for version in versions),
+            problems=tuple(problems),
+            warnings=_mixed(versions[0], families),
+        )
+
+    def _unusable(self, name: str, error: ToolError) -> Problem:
+        if error.errno == errno.ENOENT:
+            return self._tools.missing(name)
+        return Problem(code="HOST-002", where=name, seen=error.strerror or str(error), expected="a working program")
+
+
+def _hidden(kind: str, family: int) -> Problem:
+    what, program, package = {
+        nft.KIND: (f"the table {nft.TABLES[family]}", "nft", "nftables"),
+        IPTABLES_NFT: (f"chains under our names for IPv{family}", iptables.PROGRAMS[family], "iptables"),
+        _LEGACY: (f"legacy tables for IPv{family}", f"{iptables.PROGRAMS[family]}-legacy", "iptables"),
+    }[kind]
+    return Problem(
+        code="HOST-002",
+        where=program,
+        seen=f"the kernel has {what}, and the program that shows what is in them is missing or fails",
+        hint=f"Install the package {package}, and try again",
+    )
+
+
+async def _read(rules: _Rules) -> RuleSet | None:
+    try:
+        return await rules.read()
+    except ToolError:
+        return None
+
+
+async def _replace(rules: _Rules, want: RuleSet | None) -> ToolError | None:
+    try:
+        await rules.replace(want)
+    except ToolError as error:
+        return error
+    return None
+
+
+async def _variant(default: Iptables) -> str:
+    """Return the kind that names the same rules as the host's own iptables, "" when it has none."""
+    try:
+        legacy = (await default.version()).legacy
+    except ToolError:
+        return ""
+    return _LEGACY if legacy else IPTABLES_NFT
+
+
+def _mixed(version: iptables.Version | None, families: Collection[int]) -> tuple[Problem, ...]:
+    found = (iptables.mixed_worlds(version, family) for family in sorted(families))
+    return tuple(problem for problem in found if problem is not None)

@@ -1,0 +1,253 @@
+"""Hearing of changes to our firewall rules: nf_tables notices (linux/netfilter/nfnetlink.h, nf_tables.h).
+
+Says that rules of ours were touched by someone else, and by whom; what has become of them is for
+`kernel.netfilter.firewall` to look up. Changes of legacy iptables are not announced by the kernel.
+
+A change (one transaction, one generation) is announced by a notice for each object, then by NEWGEN, which says
+which process made it. On a busy node kube-proxy rewrites its chains in the tables that ours live in, so notices
+are told apart by chain too. Nothing ends the monitor but closing it.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator
+from struct import Struct
+from typing import Final, Self
+
+from weft.desired.firewall import FWD, POSTRTG
+from weft.kernel.netfilter import iptables, nft
+from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
+from weft.kernel.rtnetlink.netlink import Reply, messages_in
+from weft.kernel.tools import OwnProcesses
+from weft.model.errors import Problem, Unavailable
+from weft.model.objects import Key
+from weft.model.value import Value
+
+NETLINK_NETFILTER: Final = 12
+_NFNLGRP_NFTABLES: Final = 7
+_SOL_NETLINK: Final = 270
+_NETLINK_ADD_MEMBERSHIP: Final = 1
+_SO_RCVBUFFORCE: Final = 33
+
+_NFNL_SUBSYS_NFTABLES: Final = 10
+_NFT_MSG_NEWTABLE: Final = 0
+_NFT_MSG_DELTABLE: Final = 2
+_NFT_MSG_NEWCHAIN: Final = 3
+_NFT_MSG_DELCHAIN: Final = 5
+_NFT_MSG_NEWRULE: Final = 6
+_NFT_MSG_DELRULE: Final = 8
+_NFT_MSG_NEWGEN: Final = 15
+_NFTA_TABLE: Final = 1  # NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE: all 1
+_NFTA_CHAIN_NAME: Final = 3
+_NFTA_RULE_CHAIN: Final = 2
+_NFTA_GEN_PROC_PID: Final = 2
+_NFTA_GEN_PROC_NAME: Final = 3
+
+_FAMILIES: Final = {2: 4, 10: 6}  # NFPROTO_IPV4, NFPROTO_IPV6
+_HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
+
+# Thousands of rules in one change are a few hundred kilobytes of notices.
+_BUFFER_BYTES: Final = 4 << 20
+_DATAGRAM: Final = 1 << 17
+_RETRY_SECONDS: Final = 1.0
+# After a change that concerns nobody: each pod with a host port is one, and while it comes its request waits for us.
+_REST_SECONDS: Final = 0.02
+
+# The chains of iptables tables that matter: ours, and those that jump there.
+_CHAINS: Final = {
+    "nat": frozenset({POSTRTG, FWD, "POSTROUTING"}),
+    "filter": frozenset({POSTRTG, FWD, "FORWARD"}),
+}
+_OUR_TABLES: Final = frozenset(name.split()[1] for name in nft.TABLES.values())
+
+
+class Touched(Value):
+    """Someone else changed chains or tables of ours. `keys` are of rule sets, `by` are programs (`nft[4711]`).
+
+    The numbers of processes are those of the outermost pid namespace.
+    """
+
+    keys: frozenset[Key]
+    by: tuple[str, ...]
+
+
+class Resync(Value):
+    """Notices were lost: anything may have changed. `reason` is for people."""
+
+    reason: str
+
+
+class Generations:
+    """Collects notices into changes. Knows no socket: datagrams in, keys out."""
+
+    def __init__(self, own: OwnProcesses) -> None:
+        self._own = own
+        self._open: set[Key] = set()
+        self._keys: set[Key] = set()
+        self._by: dict[str, None] = {}
+
+    def feed(self, datagram: bytes) -> None:
+        """Take in one datagram. Raises `Malformed`."""
+        for message in messages_in(datagram):
+            subsystem, kind = message.kind >> 8, message.kind & 0xFF
+            if subsystem != _NFNL_SUBSYS_NFTABLES or len(message.body) < _HEAD.size:
+                continue
+            if kind == _NFT_MSG_NEWGEN:
+                self._close(message)
+            else:
+                key = _touched(kind, message.body)
+                if key is not None:
+                    self._open.add(key)
+
+    def take(self) -> Touched | None:
+        """Return what the finished changes touched since the last call."""
+        if not self._keys:
+            return None
+        touched = Touched(keys=frozenset(self._keys), by=tuple(self._by))
+        self._keys.clear()
+        self._by.clear()
+        return touched
+
+    def forget(self) -> None:
+        """Drop everything: the notices have a gap."""
+        self._open.clear()
+        self._keys.clear()
+        self._by.clear()
+
+    def _close(self, message: Reply) -> None:
+        # The port is the sender's pid in its own pid namespace, which is ours for our children; NFTA_GEN_PROC_PID
+        # counts from the outermost, so inside a container it would never be one that we know (both tried).
+        if self._open and message.port not in self._own:
+            attributes = parse(message.body, _HEAD.size)
+            pid = attributes.network_number(_NFTA_GEN_PROC_PID)
+            self._keys |= self._open
+            self._by[f"{attributes.text(_NFTA_GEN_PROC_NAME)}[{pid}]"] = None
+        self._open.clear()
+
+
+class Monitor:
+    """The nf_tables notices of the namespace in which it was opened. Close it, or use it in `with`."""
+
+    def __init__(self, own: OwnProcesses) -> None:
+        """Raises `Unavailable` (KERN-001) where the kernel has no such notices, `PermissionError` without rights."""
+        self._own = own
+        self._generations = Generations(own)
+        try:
+            self._socket = _subscribe()
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise Unavailable(_no_notices(error)) from error
+        self._broken = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; a waiting `wake` must have been cancelled."""
+        self._socket.close()
+
+    async def wakes(self) -> AsyncIterator[Touched | Resync]:
+        """Yield what `wake` returns, without end."""
+        while True:
+            yield await self.wake()
+
+    async def wake(self) -> Touched | Resync:
+        """Wait for something to happen; all that happened since the last call is one. May be cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if self._broken:
+                    await self._replace_socket()
+                self._generations.feed(await loop.sock_recv(self._socket, _DATAGRAM))
+                self._drain()
+            except (OSError, Malformed) as error:
+                self._generations.forget()
+                # ENOBUFS leaves the socket in order; after anything else a new one takes its place.
+                self._broken = getattr(error, "errno", None) != errno.ENOBUFS
+                return Resync(reason=_reason(error))
+            touched = self._generations.take()
+            if touched is not None:
+                return touched
+            await asyncio.sleep(_REST_SECONDS)
+
+    def _drain(self) -> None:
+        try:
+            while True:
+                self._generations.feed(self._socket.recv(_DATAGRAM))
+        except BlockingIOError:
+            self._own.caught_up()
+
+    async def _replace_socket(self) -> None:
+        # A socket that fails at once, again and again, must not take the processor.
+        await asyncio.sleep(_RETRY_SECONDS)
+        replacement = _subscribe()
+        self._socket.close()
+        self._socket = replacement
+        self._broken = False
+
+
+def _subscribe() -> socket.socket:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    try:
+        sock.setblocking(False)  # noqa: FBT003 (its only argument)
+        # Linux counts this against nobody; without CAP_NET_ADMIN in the first user namespace it is refused.
+        try:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        sock.bind((0, 0))
+        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _NFNLGRP_NFTABLES)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _no_notices(error: OSError) -> Problem:
+    return Problem(
+        code="KERN-001",
+        where="nf_tables notices",
+        seen=f"the kernel has none: {error.strerror}",
+        expected="a kernel with nfnetlink and nf_tables",
+        hint="weft goes on, and looks at its rules every --iptables-resync seconds; with `modprobe nf_tables` and"
+        " another start, changes are put back at once",
+    )
+
+
+def _touched(kind: int, body: bytes) -> Key | None:
+    """Return the rule set that a notice is about, None when it is none of ours."""
+    family = _FAMILIES.get(body[0])
+    if family is None:
+        return None
+    attributes = parse(body, _HEAD.size)
+    table = attributes.text(_NFTA_TABLE)
+    if table in _OUR_TABLES:
+        return ("ruleset", nft.KIND, family)
+    if table in _CHAINS and _chain(kind, attributes) in (None, *_CHAINS[table]):
+        return ("ruleset", iptables.KIND, family)
+    return None
+
+
+def _chain(kind: int, attributes: Attributes) -> str | None:
+    """Return the chain that a notice names, None for one about a whole table, "" for one about a set."""
+    if kind in (_NFT_MSG_NEWTABLE, _NFT_MSG_DELTABLE):
+        return None
+    if kind in (_NFT_MSG_NEWCHAIN, _NFT_MSG_DELCHAIN):
+        return attributes.text(_NFTA_CHAIN_NAME)
+    if kind in (_NFT_MSG_NEWRULE, _NFT_MSG_DELRULE):
+        return attributes.text(_NFTA_RULE_CHAIN)
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
+        return "more nf_tables notices than the socket holds"
+    return f"nf_tables notices: {error}"

@@ -1,0 +1,228 @@
+"""nf_tables without a program: elements changed in one transaction, and looks at what is there.
+
+Messages of linux/netfilter/nf_tables.h in the framing of linux/netfilter/nfnetlink.h. Tables, chains and rules are
+made elsewhere; here only what changes with every pod is written. Knows nothing of what an element means.
+"""
+
+import errno
+import socket
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, Self
+
+from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
+from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
+from weft.model.nftset import Element
+from weft.model.value import Value
+
+NETLINK_NETFILTER: Final = 12
+NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}
+
+# A transaction is one send, and each of its refusals one answer: a pod may map a thousand ports.
+_BUFFER_BYTES: Final = 4 << 20
+_SO_SNDBUFFORCE: Final = 32
+_SO_RCVBUFFORCE: Final = 33
+
+_SUBSYS: Final = 10  # NFNL_SUBSYS_NFTABLES
+_BATCH_BEGIN: Final = 16
+_BATCH_END: Final = 17
+_GETCHAIN: Final = _SUBSYS << 8 | 4
+_GETRULE: Final = _SUBSYS << 8 | 7
+_GETSET: Final = _SUBSYS << 8 | 10
+_NEWSETELEM: Final = _SUBSYS << 8 | 12
+_GETSETELEM: Final = _SUBSYS << 8 | 13
+_DELSETELEM: Final = _SUBSYS << 8 | 14
+
+_NFTA_CHAIN_TABLE: Final = 1
+_NFTA_CHAIN_NAME: Final = 3
+_NFTA_RULE_TABLE: Final = 1
+_NFTA_RULE_CHAIN: Final = 2
+_NFTA_RULE_USERDATA: Final = 7
+_NFTA_SET_TABLE: Final = 1
+_NFTA_SET_NAME: Final = 2
+_NFTA_LIST_TABLE: Final = 1
+_NFTA_LIST_SET: Final = 2
+_NFTA_LIST_ELEMENTS: Final = 3
+_NFTA_LIST_ELEM: Final = 1
+_NFTA_ELEM_KEY: Final = 1
+_NFTA_ELEM_DATA: Final = 2
+_NFTA_ELEM_USERDATA: Final = 6
+_NFTA_DATA_VALUE: Final = 1
+# libnftnl's udata.h: what nft itself writes and shows as a comment; the same number for rules and elements.
+_UDATA_COMMENT: Final = 0
+
+# What is asked for is not there, or nothing can be: the kernel has no nf_tables.
+_ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP)
+_HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
+_FRAME: Final = Struct("=BBxB").pack(0, 0, _SUBSYS)  # the resource is in network order
+_BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
+_END: Final = Message(_BATCH_END, 0, _FRAME)
+
+
+class Table(Value, kw_only=False):
+    """A table by family (`inet`, `ip`, `ip6`) and name."""
+
+    family: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}"
+
+
+class NfSocket:
+    """nf_tables and conntrack of the namespace in which it was opened. One thread at a time.
+
+    Closing it waits for the kernel to have freed what was deleted through it, 10 ms and more, so keep it;
+    `slow_to_close` says that something may have been.
+    """
+
+    def __init__(self, sock: NetlinkSocket) -> None:
+        self._socket = sock
+        self.dump = sock.dump
+        self.batch = sock.batch
+        self.slow_to_close = False
+
+    @classmethod
+    def open(cls) -> Self:
+        """Open one in the calling thread's network namespace."""
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+        try:
+            for forced, modest in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+                try:
+                    sock.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
+                except PermissionError:  # in a user namespace the machine's limit holds
+                    sock.setsockopt(socket.SOL_SOCKET, modest, _BUFFER_BYTES)
+            return cls(NetlinkSocket(sock))
+        except BaseException:
+            sock.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
+        """Carry all out or, if anything is refused, nothing. Returns the refusals by position.
+
+        A refusal of the whole (no nf_tables, no permission) is raised.
+        """
+        if not messages:
+            return {}
+        self.slow_to_close |= any(message.kind == _DELSETELEM for message in messages)
+        refused = self._socket.transaction((_BEGIN, *messages, _END))
+        if 0 in refused:
+            raise refused[0]
+        return {position - 1: error for position, error in refused.items()}
+
+    def element(self, table: Table, name: str, key: bytes) -> Element | None:
+        """Return the element of a set with this key, None if there is none, nor the set, the table or nf_tables."""
+        body = _of_set(table, name, _element(key=key))
+        try:
+            answer = self._socket.ask(Message(_GETSETELEM, 0, body))
+        except NetlinkError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
+        return next(_elements_in(answer, name), None)
+
+    def elements(self, table: Table, name: str) -> list[Element]:
+        """List a set; none if there is no such set."""
+        bodies = self._list(_GETSETELEM, _of_set(table, name))
+        return [element for body in bodies for element in _elements_in(body, name)]
+
+    def sets(self, table: Table) -> set[str]:
+        """Return the names of a table's sets and maps, but for the nameless ones of rules."""
+        bodies = self._list(_GETSET, _head(table) + text(_NFTA_SET_TABLE, table.name))
+        # Kernels differ in whether they look at the table's name in this request.
+        found = [parse(body, _HEAD.size) for body in bodies]
+        names = {each.text(_NFTA_SET_NAME) for each in found if each.text(_NFTA_SET_TABLE) == table.name}
+        return {name for name in names if not name.startswith("__")}
+
+    def has_chain(self, table: Table, chain: str) -> bool:
+        """Tell whether a table has a chain. iptables-nft's tables are asked for likewise (`ip nat`)."""
+        names = text(_NFTA_CHAIN_TABLE, table.name) + text(_NFTA_CHAIN_NAME, chain)
+        try:
+            self._socket.ask(Message(_GETCHAIN, 0, _head(table) + names))
+        except NetlinkError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+        return True
+
+    def comments(self, table: Table) -> list[tuple[str, str]]:
+        """Return chain and comment of each of a table's rules, in order; the comment may be empty."""
+        bodies = self._list(_GETRULE, _head(table) + text(_NFTA_RULE_TABLE, table.name))
+        found = []
+        for body in bodies:
+            rule = parse(body, _HEAD.size)
+            found.append((rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))))
+        return found
+
+    def _list(self, kind: int, body: bytes) -> list[bytes]:
+        try:
+            return self._socket.dump(kind, body)
+        except NetlinkError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise
+
+
+def add_element(table: Table, element: Element) -> Message:
+    """Return the message that adds an element; EEXIST if its key is there, ENOENT without table or set."""
+    body = _of_set(table, element.set, _element(key=element.key, data=element.data, comment=element.comment))
+    return Message(_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def delete_element(table: Table, element: Element) -> Message:
+    """Return the message that deletes the element with this one's key; ENOENT if it is not there."""
+    return Message(_DELSETELEM, 0, _of_set(table, element.set, _element(key=element.key)))
+
+
+def _head(table: Table) -> bytes:
+    return _HEAD.pack(NFPROTO[table.family], 0, 0)
+
+
+def _of_set(table: Table, name: str, *elements: bytes) -> bytes:
+    body = _head(table) + text(_NFTA_LIST_TABLE, table.name) + text(_NFTA_LIST_SET, name)
+    return body + nest(_NFTA_LIST_ELEMENTS, *elements) if elements else body
+
+
+def _element(*, key: bytes, data: bytes = b"", comment: str = "") -> bytes:
+    parts = [nest(_NFTA_ELEM_KEY, attribute(_NFTA_DATA_VALUE, key))]
+    if data:
+        parts.append(nest(_NFTA_ELEM_DATA, attribute(_NFTA_DATA_VALUE, data)))
+    if comment:
+        value = comment.encode("utf-8", "surrogateescape") + b"\0"
+        parts.append(attribute(_NFTA_ELEM_USERDATA, bytes((_UDATA_COMMENT, len(value))) + value))
+    return nest(_NFTA_LIST_ELEM, *parts)
+
+
+def _elements_in(body: bytes, name: str) -> Iterator[Element]:
+    listed = parse(body, _HEAD.size).get(_NFTA_LIST_ELEMENTS, b"")
+    for _, item in parse_list(listed):
+        found = parse(item)
+        yield Element(
+            set=name,
+            key=_value(found, _NFTA_ELEM_KEY),
+            data=_value(found, _NFTA_ELEM_DATA),
+            comment=_comment(found.get(_NFTA_ELEM_USERDATA, b"")),
+        )
+
+
+def _value(found: Attributes, kind: int) -> bytes:
+    return found.nest(kind).get(_NFTA_DATA_VALUE, b"")
+
+
+def _comment(userdata: bytes) -> str:
+    """Return the comment among user data: one byte of type, one of length, the value."""
+    offset = 0
+    while offset + 2 <= len(userdata):
+        kind, length = userdata[offset], userdata[offset + 1]
+        if kind == _UDATA_COMMENT:
+            return userdata[offset + 2 : offset + 2 + length].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        offset += 2 + length
+    return ""

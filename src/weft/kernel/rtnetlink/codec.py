@@ -1,0 +1,242 @@
+"""Between `model.objects` and rtnetlink messages, both ways. Pure.
+
+Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases
+apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
+way that the model has no words for. The last gives an object that equals nothing we want, so that the diff
+puts it right: a route without a way out, an FDB entry with an unspecified remote, a link with MTU 0 (it can be
+mended) or VNI -1 (it must be made anew).
+"""
+
+import socket
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink import addr, neigh, route
+from weft.kernel.rtnetlink.attributes import Malformed, address, fixed, parse
+from weft.kernel.rtnetlink.netlink import Message
+from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
+from weft.model.net import Mac
+from weft.model.objects import Address, FdbEntry, Key, Neighbour, NodeLink, Route, VxlanLink
+from weft.model.reported import AddressInfo, LinkInfo
+
+VTEP_ALIAS: Final = f"{ALIAS}vtep"
+Names = Mapping[int, str]
+Plain = Address | Route | Neighbour | FdbEntry
+
+_NOWHERE: Final = IPv4Address(0)
+_IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of priority 0
+# What the kernel says of a route as we make it, the last two of IPv6; anything more was added by someone.
+_PLAIN_ROUTE: Final = frozenset(
+    (
+        *(route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE),
+        *(route.RTA_CACHEINFO, route.RTA_PREF),
+    )
+)
+# struct rtmsg, then length, type and value of each attribute.
+_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")
+_USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
+# struct ndmsg, then NDA_LLADDR, NDA_DST and NDA_CACHEINFO (drivers/net/vxlan/vxlan_core.c: vxlan_fdb_info).
+_USUAL_FDB: Final = Struct("=B3xIHBB HH6s2x HH4s HH16x")
+_USUAL_FDB_ORDER: Final = (neigh.NDA_LLADDR, neigh.NDA_DST, neigh.NDA_CACHEINFO)
+_PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
+_DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
+_USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route.RTA_GATEWAY, route.RTA_OIF)
+_USUAL_REST: Final = [36, route.RTA_CACHEINFO, 5, route.RTA_PREF]
+
+
+def encode(thing: Plain, index: int) -> Message:
+    """The message that makes the kernel hold `thing` on the link with `index`, replacing what has its key."""
+    match thing:
+        case Route():
+            return _encode_route(thing, index)
+        case Neighbour():
+            return neigh.add_neighbour(index, thing.ip, thing.mac, protocol=PROTOCOL)
+        case FdbEntry():
+            return neigh.add_fdb(index, thing.mac, thing.remote)
+        case Address():
+            return addr.add_address(index, thing.ip, thing.prefixlen, replace=True, nodad=True)
+
+
+def _encode_route(thing: Route, index: int) -> Message:
+    return route.add_route(
+        thing.dst,
+        via=thing.via,
+        index=index,
+        onlink=thing.onlink,
+        kind=route.RTN_BLACKHOLE if thing.blackhole else route.RTN_UNICAST,
+        table=thing.table,
+        scope=thing.scope if thing.via is not None else None,
+        priority=thing.priority,
+        protocol=PROTOCOL,
+        mode="replace",
+    )
+
+
+def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> Message:
+    """The message that takes `thing` out, found by its key; `anyones` includes a route that is not ours."""
+    match thing:
+        case Route():
+            priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
+            protocol = 0 if anyones else PROTOCOL
+            return route.delete_route(thing.dst, table=thing.table, priority=priority, protocol=protocol)
+        case Neighbour():
+            return neigh.delete_neighbour(index, thing.ip)
+        case FdbEntry():
+            return neigh.delete_fdb(index, thing.mac)
+        case Address():
+            return addr.delete_address(index, thing.ip, thing.prefixlen)
+
+
+def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
+    """The route's key, and the route if it carries our protocol number. Raises `Malformed`."""
+    return _decode_usual_route(body, names) or decode_any_route(body, names)
+
+
+def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
+    """A route of ours in the very layout in which the kernel lists those with one gateway, in half the time.
+
+    None for everything else.
+    """
+    if len(body) == _USUAL_V4.size:
+        family, prefixlen, _, tos, _, protocol, scope, kind, flags, *attrs = _USUAL_V4.unpack(body)
+        _, table_at, table, _, dst_at, dst, _, via_at, via, _, index_at, index = attrs
+        priority, priority_at = 0, route.RTA_PRIORITY
+        expected = socket.AF_INET
+    elif len(body) == _USUAL_V6.size:
+        family, prefixlen, _, tos, _, protocol, scope, kind, flags, *attrs = _USUAL_V6.unpack(body)
+        _, table_at, table, _, dst_at, dst, _, priority_at, priority, _, via_at, via, _, index_at, index, *rest = attrs
+        if rest != _USUAL_REST:
+            return None
+        priority = 0 if priority == _IPV6_PRIORITY else priority
+        expected = socket.AF_INET6
+    else:
+        return None
+    if (table_at, dst_at, priority_at, via_at, index_at) != _USUAL_ORDER or (family, protocol, kind, tos) != (
+        expected,
+        PROTOCOL,
+        route.RTN_UNICAST,
+        0,
+    ):
+        return None
+    thing = Route(
+        dst=route.destination(family, prefixlen, dst),
+        via=address(via),
+        dev=names.get(index, ""),
+        onlink=bool(flags & route.RTNH_F_ONLINK),
+        table=table,
+        priority=priority,
+        scope=scope,
+    )
+    return thing.key, thing
+
+
+def decode_any_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
+    """What `decode_route` says, for a route in any layout."""
+    family, prefixlen, _, tos, short_table, protocol, scope, kind, flags = fixed(route.RTMSG, body)
+    attrs = parse(body, route.RTMSG.size)
+    dst = route.destination(family, prefixlen, attrs.get(route.RTA_DST))
+    table = attrs.number(route.RTA_TABLE) or short_table
+    priority = attrs.number(route.RTA_PRIORITY) or 0
+    if priority == _IPV6_PRIORITY and dst.version == 6:
+        priority = 0
+    thing: Route | None
+    if protocol != PROTOCOL or tos:
+        thing = None
+    elif kind == route.RTN_BLACKHOLE:
+        thing = Route(dst=dst, blackhole=True, table=table, priority=priority)
+    elif kind != route.RTN_UNICAST or not attrs.keys() <= _PLAIN_ROUTE:
+        thing = Route(dst=dst, table=table, priority=priority)
+    else:
+        via = route.gateway(attrs)
+        thing = Route(
+            dst=dst,
+            via=via,
+            dev=names.get(attrs.number(route.RTA_OIF) or 0, ""),
+            onlink=bool(flags & route.RTNH_F_ONLINK),
+            table=table,
+            priority=priority,
+            scope=scope if via is not None else 0,  # without a gateway there is one that fits
+        )
+    return ("route", table, dst.network_address.packed, prefixlen, priority), thing
+
+
+def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
+    """The key of a neighbour on `dev`, and the neighbour if it is permanent. Raises `Malformed`."""
+    _, _, state, _, _ = fixed(neigh.NDMSG, body)
+    attrs = parse(body, neigh.NDMSG.size)
+    packed = attrs.get(neigh.NDA_DST, b"")
+    mac = attrs.mac(neigh.NDA_LLADDR)
+    ip = address(packed)
+    thing = Neighbour(dev=dev, ip=ip, mac=mac) if mac is not None and state == neigh.NUD_PERMANENT else None
+    return ("neighbour", dev, packed), thing
+
+
+def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
+    """The key of a forwarding entry on `dev`, and the entry if it is permanent (not learnt). Raises `Malformed`.
+
+    One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
+    A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
+    """
+    return _decode_usual_fdb(body, dev) or decode_any_fdb(body, dev)
+
+
+def _decode_usual_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry] | None:
+    """An entry as we make it, in the kernel's very layout: it tells of each one, ours too. None for all others."""
+    if len(body) != _USUAL_FDB.size:
+        return None
+    _, _, state, flags, _, _, mac_at, raw_mac, _, remote_at, remote, _, rest_at = _USUAL_FDB.unpack(body)
+    if (state, flags) != _PLAIN_STATE or (mac_at, remote_at, rest_at) != _USUAL_FDB_ORDER:
+        return None
+    thing = FdbEntry(dev=dev, mac=Mac(raw_mac), remote=IPv4Address(remote))
+    return thing.key, thing
+
+
+def decode_any_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
+    """What `decode_fdb` says, for an entry in any layout."""
+    _, _, state, flags, _ = fixed(neigh.NDMSG, body)
+    attrs = parse(body, neigh.NDMSG.size)
+    mac = attrs.mac(neigh.NDA_LLADDR)
+    if mac is None:
+        raise Malformed("a forwarding entry without a MAC address")
+    key: Key = ("fdb", dev, mac)
+    if not state & neigh.NUD_PERMANENT:
+        return key, None
+    remote = attrs.ip(neigh.NDA_DST)
+    if remote is None or (state, flags) != _PLAIN_STATE or not _DETOURS.isdisjoint(attrs):
+        remote = _NOWHERE
+    return key, FdbEntry(dev=dev, mac=mac, remote=remote)
+
+
+def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
+    """The key of an address on `dev`, and the address if it is of the sort that we make: global and lasting."""
+    ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
+    thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
+    return ("address", dev, info.ip.packed, info.prefixlen), thing
+
+
+def decode_node_link(info: LinkInfo) -> NodeLink | None:
+    """A link that the pods of this node share, by its alias; None for any other."""
+    return NodeLink(name=info.name, up=info.up) if info.alias in (BRIDGE_ALIAS, GATEWAY_ALIAS) else None
+
+
+def decode_link(info: LinkInfo, names: Names) -> VxlanLink | None:
+    """A VXLAN device as an object, whoever made it; None for any other link."""
+    vxlan = info.vxlan
+    if vxlan is None:
+        return None
+    unusable = vxlan.external or vxlan.remote is not None or info.mac is None
+    finished = info.up and info.alias == VTEP_ALIAS
+    return VxlanLink(
+        name=info.name,
+        vni=-1 if unusable else vxlan.vni,
+        port=vxlan.port,
+        local=vxlan.local if vxlan.local is not None else _NOWHERE,
+        parent=vxlan.parent,
+        parent_name=names.get(vxlan.parent, ""),
+        mac=info.mac if info.mac is not None else Mac(bytes(6)),
+        mtu=info.mtu if finished else 0,
+        learning=vxlan.learning,
+        gbp=vxlan.gbp,
+    )

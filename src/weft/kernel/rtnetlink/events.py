@@ -1,0 +1,207 @@
+"""rtnetlink's notices, as they come: what someone else changed, in the terms of `weft.kernel.rtnetlink.notices`.
+
+Nothing ends the monitor but closing it. When the socket overflows, or a datagram cannot be read, notices are gone
+for good: that is `Resync`, and the monitor goes on.
+
+Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
+forwarding entries and removed neighbours come with port 0 whoever changed them. They say what we have just
+made, so whoever compares them with what is wanted finds nothing to do.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
+from typing import Final, Self
+
+from weft.kernel.rtnetlink import neigh, route
+from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.netlink import messages_in
+from weft.kernel.rtnetlink.noticefilter import spare
+from weft.kernel.rtnetlink.notices import Notice, Reader, Resync
+from weft.kernel.rtnetlink.rtnl import Rtnl
+
+log = logging.getLogger(__name__)
+
+# Of these we know all when we caused them. Not of an address: with it go routes that nobody deleted.
+_SPARED: Final = (
+    route.RTM_NEWROUTE,
+    route.RTM_DELROUTE,
+    neigh.RTM_NEWNEIGH,
+    neigh.RTM_DELNEIGH,
+)
+_SOL_NETLINK: Final = 270
+_NETLINK_ADD_MEMBERSHIP: Final = 1
+_SO_RCVBUFFORCE: Final = 33
+# RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV4_NETCONF, _IPV6_NETCONF
+_GROUPS: Final = (1, 3, 5, 7, 9, 11, 24, 25)
+# Room for the notices of 10,000 changes made by others while the event loop is busy.
+_RECEIVE_BYTES: Final = 8 << 20
+_DATAGRAM: Final = 1 << 16
+_TRUNCATED: Final = int(socket.MSG_TRUNC)  # have the kernel tell the whole length of a datagram
+# Datagrams read before their notices are handed out, so that a flood does not hold up the event loop.
+_BURST: Final = 128
+_RETRY_SECONDS: Final = 1.0
+
+
+class Monitor:
+    """Iterate over it asynchronously: each item is a list of notices that came together.
+
+    Iterate over it anew, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
+    are by then: what was read may have been lost, or taken in by half.
+
+    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When all that
+    was waiting concerned nobody, `rest` seconds are let pass before the next look: while a pod comes or goes that is a
+    dozen times, and its request needs the processor.
+    """
+
+    def __init__(
+        self,
+        rtnl: Rtnl,
+        sock: socket.socket,
+        *,
+        devices: AbstractSet[str],
+        uplinks: AbstractSet[str | int],
+        ports: AbstractSet[int],
+        rest: float = 0.0,
+    ) -> None:
+        """Take over `sock`, in the namespace of `rtnl`, through which links are listed."""
+        self._rtnl = rtnl
+        self._reader = Reader(devices=devices, uplinks=uplinks, ports=ports)
+        self._socket = sock
+        self._buffer = bytearray(_DATAGRAM)
+        self._rest = rest
+        self._drained = True  # by the last read
+        self._astray = False  # the links have changed, and could not be listed since
+        self._begun = False
+        sock.setblocking(False)  # noqa: FBT003  that is how socket has it
+        if sock.getsockname()[0] == 0:
+            # Without a port it would get nothing, and binding it later would take it out of the groups.
+            sock.bind((0, 0))
+        spare(sock, ports=ports, kinds=_SPARED)
+        for group in _GROUPS:
+            sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+        # From here on notices are kept for us, so that nothing falls between the list and the first of them.
+        self.known = self._reader.learn(rtnl.links())
+
+    @classmethod
+    def open(
+        cls,
+        rtnl: Rtnl,
+        *,
+        devices: AbstractSet[str],
+        uplinks: AbstractSet[str | int],
+        ports: AbstractSet[int],
+        rest: float = 0.0,
+    ) -> Self:
+        """Open a monitor in the calling thread's namespace, which must be that of `rtnl`."""
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        try:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports, rest=rest)
+        except BaseException:
+            sock.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    async def __aiter__(self) -> AsyncIterator[list[Notice]]:
+        if self._begun:
+            yield self._start_over("notices may have been lost")
+        self._begun = True
+        while True:
+            if self._astray:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                await self._readable()
+            notices = self.read()
+            if notices:
+                yield notices
+            elif self._drained and not self._astray:
+                await asyncio.sleep(self._rest)
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        number = self._socket.fileno()  # not the socket: to find that it is not registered, asyncio describes it
+        readable = loop.create_future()
+        loop.add_reader(number, _settle, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(number)
+
+    def read(self) -> list[Notice]:
+        """What is waiting, at most a burst of it; never blocks."""
+        if self._astray:
+            return self._start_over("the links can be listed again")
+        notices: list[Notice] = []
+        self._drained = False
+        for _ in range(_BURST):
+            try:
+                size, sender = self._socket.recvfrom_into(self._buffer, 0, _TRUNCATED)
+                if sender[0] != 0:
+                    continue
+                if size > len(self._buffer):
+                    self._buffer = bytearray(2 * size)
+                    return [*notices, *self._start_over("a notice was larger than any before")]
+                notices += self._notices(bytes(memoryview(self._buffer)[:size]))
+            except BlockingIOError:
+                self._drained = True
+                break
+            except (OSError, Malformed) as error:
+                return [*notices, *self._start_over(_reason(error))]
+        return notices
+
+    def _notices(self, datagram: bytes) -> list[Notice]:
+        notices: list[Notice] = []
+        for message in messages_in(datagram):
+            try:
+                notices += self._reader.read(message)
+            except Malformed as error:
+                # A message that we cannot read is not one we asked for: better look at everything than miss something.
+                notices.append(Resync(f"a notice cannot be read: {error}"))
+        return notices
+
+    def _start_over(self, reason: str) -> list[Notice]:
+        """Throw away what is waiting, older than the look that `Resync` asks for, and learn the links anew."""
+        before = self._astray
+        try:
+            self._drain()
+            changed = self._reader.learn(self._rtnl.links())
+        except (OSError, Malformed) as error:
+            self._astray = True
+            if before:
+                return []
+            changed = []
+            log.warning("changes of links, routes and addresses cannot be followed: %s; trying again", error)
+        else:
+            self._astray = False
+        return [Resync(reason), *changed]
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                self._socket.recv_into(self._buffer)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+
+
+def _settle(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
+
+
+def _reason(error: OSError | Malformed) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
+        return "the kernel dropped notices"
+    return f"notices cannot be read: {error}"

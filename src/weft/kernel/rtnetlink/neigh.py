@@ -1,0 +1,128 @@
+"""Messages about neighbours and forwarding entries: values to bytes and back (linux/neighbour.h). Pure.
+
+Both are RTM_NEWNEIGH; those of family AF_BRIDGE are forwarding entries (FDB) of a VXLAN device or a bridge port.
+"""
+
+import socket
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u8, u32
+from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.net import Ip, Mac
+from weft.model.reported import FdbInfo, NeighbourInfo
+
+RTM_NEWNEIGH: Final = 28
+RTM_DELNEIGH: Final = 29
+RTM_GETNEIGH: Final = 30
+
+NDA_DST: Final = 1
+NDA_LLADDR: Final = 2
+NDA_CACHEINFO: Final = 3
+NDA_VLAN: Final = 5
+NDA_PORT: Final = 6
+NDA_VNI: Final = 7
+NDA_IFINDEX: Final = 8
+NDA_MASTER: Final = 9
+NDA_PROTOCOL: Final = 12
+
+NUD_REACHABLE: Final = 0x02
+NUD_PERMANENT: Final = 0x80
+NTF_SELF: Final = 0x02
+NTF_MASTER: Final = 0x04
+NTF_EXT_LEARNED: Final = 0x10
+
+NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
+
+
+def parse_neighbour(body: bytes) -> NeighbourInfo:
+    """Read RTM_NEWNEIGH or RTM_DELNEIGH of family IPv4 or IPv6. Raises `Malformed`."""
+    _, index, state, flags, _ = fixed(NDMSG, body)
+    attrs = parse(body, NDMSG.size)
+    ip = attrs.ip(NDA_DST)
+    if ip is None:
+        raise Malformed("a neighbour without an address")
+    protocol = attrs.number(NDA_PROTOCOL) or 0
+    return NeighbourInfo(index=index, ip=ip, mac=attrs.mac(NDA_LLADDR), state=state, flags=flags, protocol=protocol)
+
+
+def parse_fdb(body: bytes) -> FdbInfo:
+    """Read RTM_NEWNEIGH or RTM_DELNEIGH of family AF_BRIDGE. Raises `Malformed`."""
+    _, index, state, flags, _ = fixed(NDMSG, body)
+    attrs = parse(body, NDMSG.size)
+    mac = attrs.mac(NDA_LLADDR)
+    if mac is None:
+        raise Malformed("a forwarding entry without a MAC address")
+    return FdbInfo(
+        index=index,
+        mac=mac,
+        remote=attrs.ip(NDA_DST),
+        state=state,
+        flags=flags,
+        master=attrs.number(NDA_MASTER) or 0,
+        port=attrs.network_number(NDA_PORT) or 0,
+        vni=attrs.number(NDA_VNI) or 0,
+        via=attrs.number(NDA_IFINDEX) or 0,
+        vlan=attrs.number(NDA_VLAN) or 0,
+    )
+
+
+def family_and_index(body: bytes) -> tuple[int, int]:
+    """The address family and the interface index of a notice, to drop others' cheaply. Raises `Malformed`."""
+    family, index, *_ = fixed(NDMSG, body)
+    return family, index
+
+
+def list_neighbours(family: int, index: int) -> tuple[int, bytes]:
+    """The dump request for neighbours, of both families with 0, of all links with `index` 0: type and body."""
+    return RTM_GETNEIGH, NDMSG.pack(family, 0, 0, 0, 0) + (u32(NDA_IFINDEX, index) if index else b"")
+
+
+def list_fdb(index: int) -> tuple[int, bytes]:
+    """The dump request for forwarding entries of one link, or of all with `index` 0: type and body."""
+    return list_neighbours(socket.AF_BRIDGE, index)
+
+
+def get_neighbour(index: int, ip: Ip) -> Message:
+    """Ask for one neighbour of a link; ENOENT if there is none (Linux 5.0 and later, as the next)."""
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    return Message(RTM_GETNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+
+
+def get_fdb(bridge: int, mac: Mac) -> Message:
+    """Ask a bridge at which of its ports a MAC is; ENOENT if it does not know."""
+    body = NDMSG.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_GETNEIGH, 0, body + u32(NDA_MASTER, bridge))
+
+
+def learn_fdb(port: int, mac: Mac) -> Message:
+    """Have a bridge know, as if it had heard it, that a MAC is at a port. EPERM while the port does not forward."""
+    body = NDMSG.pack(socket.AF_BRIDGE, port, NUD_REACHABLE, NTF_MASTER, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body)
+
+
+def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool = True) -> Message:
+    """Add a permanent neighbour."""
+    flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    body = NDMSG.pack(family, index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
+    return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_LLADDR, mac) + u8(NDA_PROTOCOL, protocol))
+
+
+def delete_neighbour(index: int, ip: Ip) -> Message:
+    """Delete a neighbour."""
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    return Message(RTM_DELNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+
+
+def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Message:
+    """Add a permanent forwarding entry to the device's own table; without `replace`, EEXIST if `mac` has one."""
+    flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    body = NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_DST, remote.packed))
+
+
+def delete_fdb(index: int, mac: Mac, remote: Ip | None = None) -> Message:
+    """Delete a forwarding entry of the device's own table: one remote of it, or with None all of them."""
+    body = NDMSG.pack(socket.AF_BRIDGE, index, 0, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
+    return Message(RTM_DELNEIGH, 0, body + (b"" if remote is None else attribute(NDA_DST, remote.packed)))

@@ -1,0 +1,28 @@
+"""What the kernel announces of settings (linux/netconf.h): of forwarding, for all links together. Pure."""
+
+import socket
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink.attributes import fixed, parse
+from weft.model.marks import FORWARDING
+from weft.model.objects import Sysctl
+
+RTM_NEWNETCONF: Final = 80
+RTM_DELNETCONF: Final = 81
+ALL_LINKS: Final = 0xFFFFFFFF  # NETCONFA_IFINDEX_ALL
+
+_NETCONFMSG: Final = Struct("=B3x")  # family
+_NETCONFA_IFINDEX: Final = 1
+_NETCONFA_FORWARDING: Final = 2
+_FAMILIES: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
+
+
+def forwarding(body: bytes) -> Sysctl | None:
+    """The setting for all links that RTM_NEWNETCONF speaks of; None if it speaks of another. Raises `Malformed`."""
+    (family,) = fixed(_NETCONFMSG, body)
+    attributes = parse(body, _NETCONFMSG.size)
+    value = attributes.number(_NETCONFA_FORWARDING)
+    if family not in _FAMILIES or value is None or attributes.number(_NETCONFA_IFINDEX) != ALL_LINKS:
+        return None
+    return Sysctl(name=FORWARDING[_FAMILIES[family]], value="1" if value else "0")

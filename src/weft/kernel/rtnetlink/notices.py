@@ -1,0 +1,275 @@
+"""What rtnetlink's messages say in the terms of the model. Knows no socket: messages in, notices out.
+
+Notices do not announce everything. When a link goes down or loses an IPv4 address, the kernel takes the IPv4
+routes on it along without one RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all
+neighbours, with a notice each. No picture of the network is kept beyond the links.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink import addr, codec, link, neigh, netconf, route
+from weft.kernel.rtnetlink.attributes import fixed
+from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
+from weft.kernel.rtnetlink.observe import is_ours
+from weft.model.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
+from weft.model.net import Ip
+from weft.model.objects import Key, Object, Objects
+from weft.model.reported import LinkInfo
+from weft.model.value import Value, field
+
+_FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
+# What a link that concerns us has in its description: a VTEP's kind (IFLA_INFO_KIND), or the alias of what pods share.
+_VXLAN, _BRIDGE, _GATEWAY = b"vxlan", BRIDGE_ALIAS.encode(), GATEWAY_ALIAS.encode()
+_POD: Final = POD_ALIAS.encode()
+
+
+class Seen(Value, kw_only=False):
+    """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours."""
+
+    key: Key
+    thing: Object | None
+
+
+class Lost(Value, kw_only=False):
+    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address."""
+
+    dev: str
+    index: int
+
+
+class UplinkChanged(Value, kw_only=False):
+    """The link `dev`, its addresses or the foreign routes on it changed: facts may have to be computed again."""
+
+    dev: str
+
+
+class AddressMoved(Value, kw_only=False):
+    """The address `ip` of this node came, or is `gone`, on whatever link.
+
+    Said of all but IPv6 link-local addresses, which come and go with each pod.
+    """
+
+    ip: Ip
+    gone: bool
+
+
+class PodCut(Value, kw_only=False):
+    """The host's end of a pod's links was deleted, or is no port any more of what `bridge` names.
+
+    Not by DEL, which gives it another alias first. `key` is the attachment's, as in its alias.
+    """
+
+    key: str
+    bridge: str = ""
+
+
+class Resync(Value, kw_only=False):
+    """Notices were lost; everything has to be looked at again. `reason` is for people."""
+
+    reason: str = field(default="", compare=False)
+
+
+Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
+
+
+class Reader:
+    """Reads messages about the links in `devices` or `uplinks`, or that are ours or pods' by their alias.
+
+    `devices` are the names of links that are ours whatever their alias, `uplinks` names and indexes of those that
+    carry traffic between nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
+    """
+
+    def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
+        # Of a link that concerns nobody only what the kernel said of it: each pod's changes a dozen times.
+        self._links: dict[int, LinkInfo | bytes] = {}
+        self._names: dict[int, str] = {}
+        self._devices = devices
+        self._uplinks = uplinks
+        self._ports = ports
+        self._readers: dict[int, Callable[[Reply], Iterator[Notice]]] = {
+            link.RTM_NEWLINK: self._new_link,
+            link.RTM_DELLINK: self._deleted_link,
+            addr.RTM_NEWADDR: self._address,
+            addr.RTM_DELADDR: self._address,
+            route.RTM_NEWROUTE: self._route,
+            route.RTM_DELROUTE: self._route,
+            neigh.RTM_NEWNEIGH: self._neighbour,
+            neigh.RTM_DELNEIGH: self._neighbour,
+            netconf.RTM_NEWNETCONF: self._setting,
+        }
+
+    def learn(self, links: Iterable[LinkInfo]) -> list[Notice]:
+        """Take a complete list of the links, in place of what was known; say what is new of those that pods share."""
+        known = {info.index: info for info in links}
+        # What was kept as it came is none of them.
+        before = _node_links(info for info in self._links.values() if isinstance(info, LinkInfo))
+        self._links = {**known}
+        self._names = {index: info.name for index, info in known.items()}
+        return _changes(before, _node_links(known.values()))
+
+    def read(self, message: Reply) -> Iterator[Notice]:
+        """What a message says. Raises `Malformed`."""
+        reader = self._readers.get(message.kind)
+        return iter(()) if reader is None else reader(message)
+
+    def _new_link(self, message: Reply) -> Iterator[Notice]:
+        if _of_a_port(message):
+            return
+        index, name = link.index_and_name(message.body)
+        if not self._concerns(index, name, message.body):
+            bridge = self._bridge_left(index, message.body) if _POD in message.body else ""
+            self._links[index], self._names[index] = message.body, name
+            if bridge:
+                yield PodCut(_pod_key(message.body), bridge)
+            return
+        before = self._link(index)
+        now = link.parse_link(message.body)
+        self._links[now.index] = now
+        self._names[now.index] = now.name
+        if before is not None and before.up and not now.up and self._watched(before):
+            yield Lost(before.name, now.index)
+        if before is not None and before.name != now.name and is_ours(before, self._devices):
+            yield Lost(before.name, now.index)
+            yield Seen(("link", before.name), None)
+        if is_ours(now, self._devices):
+            yield Seen(("link", now.name), codec.decode_link(now, self._names))
+        yield from _changes(_node_links([before] if before is not None else []), _node_links([now]))
+        if self._is_uplink(now.index, now.name) and (before is None or _facts(before) != _facts(now)):
+            yield UplinkChanged(now.name)
+
+    def _deleted_link(self, message: Reply) -> Iterator[Notice]:
+        if _of_a_port(message):
+            return
+        index, name = link.index_and_name(message.body)
+        concerns = self._concerns(index, name, message.body)
+        self._links.pop(index, None)
+        self._names.pop(index, None)
+        if _POD in message.body:
+            yield PodCut(_pod_key(message.body))
+        if not concerns:
+            return
+        gone = link.parse_link(message.body)
+        if self._watched(gone):
+            yield Lost(gone.name, gone.index)
+        if is_ours(gone, self._devices):
+            yield Seen(("link", gone.name), None)
+        yield from _changes(_node_links([gone]), {})
+        if self._is_uplink(gone.index, gone.name):
+            yield UplinkChanged(gone.name)
+
+    def _address(self, message: Reply) -> Iterator[Notice]:
+        info = addr.parse_address(message.body)
+        gone = message.kind == addr.RTM_DELADDR
+        if info.ip.version == 4 or not info.ip.is_link_local:
+            yield AddressMoved(info.ip, gone)
+        on = self._watched_at(info.index)
+        if on is None:
+            return
+        if gone and info.ip.version == 4:
+            yield Lost(on.name, on.index)  # ours too: the kernel took routes that we did not delete
+        if info.scope != 0:
+            return
+        if is_ours(on, self._devices) and message.port not in self._ports:
+            key, thing = codec.decode_address(info, on.name)
+            yield Seen(key, None if gone else thing)
+        if self._is_uplink(on.index, on.name):
+            yield UplinkChanged(on.name)
+
+    def _route(self, message: Reply) -> Iterator[Notice]:
+        body = message.body
+        gone = message.kind == route.RTM_DELROUTE
+        _, prefixlen, _, _, _, protocol, _, _, flags = fixed(route.RTMSG, body)
+        if flags & route.RTM_F_CLONED:
+            return
+        if protocol == PROTOCOL:
+            key, thing = codec.decode_route(body, self._names)
+            yield Seen(key, None if gone else thing)
+            return
+        if not gone and message.flags & NLM_F_REPLACE:
+            # Someone's route took the place of another, perhaps of ours, which gets no notice of its own.
+            yield Seen(codec.decode_route(body, {})[0], None)
+        info = route.parse_route(body)
+        name = self._names.get(info.index, "")
+        if info.table == MAIN_TABLE and (prefixlen == 0 or self._is_uplink(info.index, name)):
+            yield UplinkChanged(name)
+
+    def _setting(self, message: Reply) -> Iterator[Notice]:
+        setting = netconf.forwarding(message.body)
+        if setting is not None:
+            yield Seen(setting.key, setting)
+
+    def _neighbour(self, message: Reply) -> Iterator[Notice]:
+        family, index = neigh.family_and_index(message.body)
+        on = self._watched_at(index)
+        if on is None or not is_ours(on, self._devices):
+            return
+        decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
+        key, thing = decode(message.body, on.name)
+        yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing)
+
+    def _concerns(self, index: int, name: str, body: bytes) -> bool:
+        """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
+        before = self._links.get(index)
+        return (
+            self._is_uplink(index, name)
+            # Where else these bytes come up, a look more does no harm.
+            or (_VXLAN in body or _BRIDGE in body or _GATEWAY in body)
+            or (isinstance(before, LinkInfo) and is_ours(before, self._devices))
+            or (isinstance(before, LinkInfo) and codec.decode_node_link(before) is not None)
+        )
+
+    def _bridge_left(self, index: int, body: bytes) -> str:
+        """Return the name of the bridge whose port a link was until this message; empty if it was none, or still is."""
+        before = self._links.get(index)
+        if before is None or link.master(body):
+            return ""
+        return self._names.get(before.master if isinstance(before, LinkInfo) else link.master(before), "")
+
+    def _link(self, index: int) -> LinkInfo | None:
+        known = self._links.get(index)
+        if isinstance(known, bytes):
+            known = self._links[index] = link.parse_link(known)
+        return known
+
+    def _watched_at(self, index: int) -> LinkInfo | None:
+        """Return the link if it is ours or an uplink; what is kept as it came is a VTEP in no case, and is not read."""
+        if isinstance(self._links.get(index), bytes) and not self._is_uplink(index, self._names[index]):
+            return None
+        info = self._link(index)
+        return info if info is not None and self._watched(info) else None
+
+    def _watched(self, info: LinkInfo) -> bool:
+        return self._is_uplink(info.index, info.name) or is_ours(info, self._devices)
+
+    def _is_uplink(self, index: int, name: str) -> bool:
+        """An uplink that was renamed is one by its index, one that was made anew by its name."""
+        return index in self._uplinks or name in self._uplinks
+
+
+def _node_links(links: Iterable[LinkInfo]) -> Objects:
+    found = map(codec.decode_node_link, links)
+    return {thing.key: thing for thing in found if thing is not None}
+
+
+def _changes(before: Objects, after: Objects) -> list[Notice]:
+    gone = [Seen(key, None) for key in before if key not in after]
+    return [*gone, *(Seen(key, thing) for key, thing in after.items() if before.get(key) != thing)]
+
+
+def _pod_key(body: bytes) -> str:
+    return link.parse_link(body).alias.removeprefix(POD_ALIAS)
+
+
+def _of_a_port(message: Reply) -> bool:
+    """Tell whether a message about a link is a bridge's, speaking of its port."""
+    (family,) = fixed(_FAMILY, message.body)
+    return bool(family != socket.AF_UNSPEC)
+
+
+def _facts(info: LinkInfo) -> tuple[object, ...]:
+    """What of an uplink decides about anything of ours."""
+    return info.name, info.index, info.mtu, info.up, info.mac, info.operstate

@@ -1,0 +1,218 @@
+"""Messages about routes: values to bytes and back (linux/rtnetlink.h). Pure."""
+
+import socket
+from ipaddress import IPv4Network, IPv6Network
+from struct import Struct
+from typing import Final, Literal
+
+from weft.kernel.rtnetlink.attributes import (
+    Attributes,
+    Malformed,
+    address,
+    attribute,
+    fixed,
+    nest,
+    parse,
+    parse_list,
+    u32,
+)
+from weft.kernel.rtnetlink.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.net import Ip, Net
+from weft.model.reported import NextHop, RouteInfo
+
+RTM_NEWROUTE: Final = 24
+RTM_DELROUTE: Final = 25
+RTM_GETROUTE: Final = 26
+
+RTA_DST: Final = 1
+RTA_OIF: Final = 4
+RTA_GATEWAY: Final = 5
+RTA_PRIORITY: Final = 6
+RTA_PREFSRC: Final = 7
+RTA_METRICS: Final = 8
+RTA_MULTIPATH: Final = 9
+RTA_CACHEINFO: Final = 12
+RTA_TABLE: Final = 15
+RTA_VIA: Final = 18
+RTA_PREF: Final = 20
+RTA_NH_ID: Final = 30
+
+RTAX_MTU: Final = 2
+RTAX_ADVMSS: Final = 8
+
+RTN_UNICAST: Final = 1
+RTN_BLACKHOLE: Final = 6
+RT_SCOPE_UNIVERSE: Final = 0
+RT_SCOPE_SITE: Final = 200
+RT_SCOPE_LINK: Final = 253
+RT_SCOPE_NOWHERE: Final = 255
+RTNH_F_ONLINK: Final = 4
+RTM_F_CLONED: Final = 0x200
+
+Mode = Literal["replace", "create", "append"]
+_MODES: Final[dict[Mode, int]] = {
+    "replace": NLM_F_CREATE | NLM_F_REPLACE,
+    "create": NLM_F_CREATE | NLM_F_EXCL,
+    "append": NLM_F_CREATE | NLM_F_APPEND,
+}
+
+# family, length of destination, of source, tos, table, protocol, scope, type, flags
+RTMSG: Final = Struct("=BBBBBBBBI")
+_RTNEXTHOP: Final = Struct("=HBBi")  # length, flags, weight - 1, interface index
+_RTVIA: Final = Struct("=H")  # family; the address follows
+_LARGEST_SHORT_TABLE: Final = 255
+
+
+def parse_route(body: bytes) -> RouteInfo:
+    """Read RTM_NEWROUTE or RTM_DELROUTE. Raises `Malformed`."""
+    family, prefixlen, _, tos, table, protocol, scope, kind, flags = fixed(RTMSG, body)
+    attrs = parse(body, RTMSG.size)
+    hops = _hops(attrs[RTA_MULTIPATH]) if RTA_MULTIPATH in attrs else ()
+    metrics = attrs.nest(RTA_METRICS) if RTA_METRICS in attrs else None
+    only = hops[0] if len(hops) == 1 else None
+    return RouteInfo(
+        dst=destination(family, prefixlen, attrs.get(RTA_DST)),
+        via=only.via if only else gateway(attrs),
+        index=only.index if only else attrs.number(RTA_OIF) or 0,
+        onlink=only.onlink if only else bool(flags & RTNH_F_ONLINK),
+        kind=kind,
+        table=attrs.number(RTA_TABLE) or table,
+        protocol=protocol,
+        scope=scope,
+        priority=attrs.number(RTA_PRIORITY) or 0,
+        tos=tos,
+        src=attrs.ip(RTA_PREFSRC),
+        mtu=(metrics.number(RTAX_MTU) or 0) if metrics else 0,
+        advmss=(metrics.number(RTAX_ADVMSS) or 0) if metrics else 0,
+        hops=hops if len(hops) > 1 else (),
+    )
+
+
+def destination(family: int, prefixlen: int, packed: bytes | None) -> Net:
+    """The prefix of a route; the default route comes without RTA_DST. Raises `Malformed`."""
+    try:
+        if family == socket.AF_INET:
+            return IPv4Network((packed or bytes(4), prefixlen))
+        if family == socket.AF_INET6:
+            return IPv6Network((packed or bytes(16), prefixlen))
+    except ValueError as error:
+        raise Malformed(f"route to {packed!r}/{prefixlen}: {error}") from error
+    raise Malformed(f"route of address family {family}")
+
+
+def list_routes(family: int, *, table: int = 0, protocol: int = 0, index: int = 0) -> tuple[int, bytes]:
+    """The dump request for the routes of one family that match what is not 0: type and body."""
+    body = RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
+    if table:
+        body += u32(RTA_TABLE, table)
+    if index:
+        body += u32(RTA_OIF, index)
+    return RTM_GETROUTE, body
+
+
+def get_route(ip: Ip) -> Message:
+    """Ask which route a packet to `ip` would take."""
+    family, length = (socket.AF_INET, 32) if ip.version == 4 else (socket.AF_INET6, 128)
+    return Message(RTM_GETROUTE, 0, RTMSG.pack(family, length, 0, 0, 0, 0, 0, 0, 0) + attribute(RTA_DST, ip.packed))
+
+
+def add_route(
+    dst: Net,
+    *,
+    via: Ip | None = None,
+    index: int = 0,
+    onlink: bool = False,
+    kind: int = RTN_UNICAST,
+    table: int,
+    scope: int | None = None,
+    src: Ip | None = None,
+    mtu: int = 0,
+    advmss: int = 0,
+    priority: int = 0,
+    protocol: int,
+    mode: Mode,
+) -> Message:
+    """Add a route. `scope` None is what `ip route` would choose: link without a gateway, else global."""
+    if scope is None:
+        direct = via is None and kind == RTN_UNICAST and dst.version == 4
+        scope = RT_SCOPE_LINK if direct else RT_SCOPE_UNIVERSE
+    body = _head(dst, table, protocol, scope, kind, flags=RTNH_F_ONLINK if onlink else 0)
+    body += _target(dst, table, via, index, priority)
+    if src is not None:
+        body += attribute(RTA_PREFSRC, src.packed)
+    if mtu or advmss:
+        metrics = (u32(RTAX_MTU, mtu) if mtu else b"", u32(RTAX_ADVMSS, advmss) if advmss else b"")
+        body += nest(RTA_METRICS, *metrics)
+    return Message(RTM_NEWROUTE, _MODES[mode], body)
+
+
+def copy_route(body: bytes, table: int) -> Message:
+    """Put a route that the kernel has listed (RTM_NEWROUTE) into another table, with all that it carries.
+
+    A route by next-hop object names its gateways as well, which the kernel does not take back.
+    """
+    family, *lengths, _, protocol, scope, kind, flags = fixed(RTMSG, body)
+    attrs = dict(parse_list(body, RTMSG.size))
+    unwanted = {RTA_TABLE, RTA_CACHEINFO}
+    if RTA_NH_ID in attrs:
+        unwanted |= {RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH}
+    # Of the flags only this one is the administrator's; the others are the kernel's own remarks.
+    head = RTMSG.pack(family, *lengths, 0, protocol, scope, kind, flags & RTNH_F_ONLINK)
+    rest = b"".join(attribute(number, value) for number, value in attrs.items() if number not in unwanted)
+    return Message(RTM_NEWROUTE, _MODES["replace"], head + rest + u32(RTA_TABLE, table))
+
+
+def delete_route(
+    dst: Net, *, via: Ip | None = None, index: int = 0, table: int, priority: int = 0, protocol: int = 0
+) -> Message:
+    """Delete the first route to `dst` that matches what is given; 0 and None match any."""
+    head = _head(dst, table, protocol, RT_SCOPE_NOWHERE, 0)
+    return Message(RTM_DELROUTE, 0, head + _target(dst, table, via, index, priority))
+
+
+def _target(dst: Net, table: int, via: Ip | None, index: int, priority: int) -> bytes:
+    body = attribute(RTA_DST, dst.network_address.packed)
+    if table > _LARGEST_SHORT_TABLE:
+        body += u32(RTA_TABLE, table)
+    if via is not None:
+        body += _encode_gateway(via, dst)
+    if index:
+        body += u32(RTA_OIF, index)
+    if priority:
+        body += u32(RTA_PRIORITY, priority)
+    return body
+
+
+def _head(dst: Net, table: int, protocol: int, scope: int, kind: int, *, flags: int = 0) -> bytes:
+    family = socket.AF_INET if dst.version == 4 else socket.AF_INET6
+    short = table if table <= _LARGEST_SHORT_TABLE else 0
+    return RTMSG.pack(family, dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
+
+
+def _encode_gateway(via: Ip, dst: Net) -> bytes:
+    if via.version == dst.version:
+        return attribute(RTA_GATEWAY, via.packed)
+    family = socket.AF_INET if via.version == 4 else socket.AF_INET6
+    return attribute(RTA_VIA, _RTVIA.pack(family) + via.packed)
+
+
+def gateway(attrs: Attributes) -> Ip | None:
+    """The gateway, which RTA_VIA names when it is of the other family."""
+    if RTA_VIA in attrs:
+        return address(attrs[RTA_VIA][_RTVIA.size :])
+    return attrs.ip(RTA_GATEWAY)
+
+
+def _hops(data: bytes) -> tuple[NextHop, ...]:
+    """The next hops of a multipath route (RTA_MULTIPATH: struct rtnexthop, each with attributes)."""
+    hops = []
+    offset = 0
+    while len(data) - offset >= _RTNEXTHOP.size:
+        length, flags, weight, index = _RTNEXTHOP.unpack_from(data, offset)
+        if length < _RTNEXTHOP.size or offset + length > len(data):
+            raise Malformed(f"next hop of {length} bytes where {len(data) - offset} are left")
+        attrs = parse(data[offset : offset + length], _RTNEXTHOP.size)
+        hop = NextHop(index=index, via=gateway(attrs), onlink=bool(flags & RTNH_F_ONLINK), weight=weight + 1)
+        hops.append(hop)
+        offset += (length + 3) & ~3
+    return tuple(hops)

@@ -1,0 +1,148 @@
+"""Messages about traffic control: what shapes a device, and what redirects to another (linux/pkt_sched.h, pkt_cls.h).
+
+Pure, and only what the bandwidth plugin needs: a token bucket at a device's root, the ingress qdisc, and one u32 filter
+that matches everything and sends it out of another device.
+"""
+
+import sys
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, nest, parse, parse_list, text, u32
+from weft.kernel.rtnetlink.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.shaping import Bucket
+
+RTM_NEWQDISC: Final = 36
+RTM_DELQDISC: Final = 37
+RTM_GETQDISC: Final = 38
+RTM_NEWTFILTER: Final = 44
+RTM_GETTFILTER: Final = 46
+
+TCA_KIND: Final = 1
+TCA_OPTIONS: Final = 2
+TCA_TBF_PARMS: Final = 1
+TCA_TBF_RATE64: Final = 4
+TCA_U32_CLASSID: Final = 1
+TCA_U32_SEL: Final = 5
+TCA_U32_ACT: Final = 7
+TCA_ACT_KIND: Final = 1
+TCA_ACT_OPTIONS: Final = 2
+TCA_MIRRED_PARMS: Final = 2
+TCA_EGRESS_REDIR: Final = 1
+
+# NLM_F_ECHO: without it the kernel answers no question about a qdisc. Of a builtin one (on a device that was never up,
+# in the place of an ingress qdisc that was deleted) it says nothing even so (tc_get_qdisc in net/sched/sch_api.c).
+_QUESTION: Final = 0x008 | NLM_F_ACK
+_TC_H_ROOT: Final = 0xFFFFFFFF
+_TC_H_INGRESS: Final = 0xFFFFFFF1
+_INGRESS_HANDLE: Final = 0xFFFF0000  # ffff:
+_TBF_HANDLE: Final = 0x00010000  # 1:
+_CLASS: Final = 0x00010001  # 1:1
+_TC_ACT_STOLEN: Final = 4
+_TC_U32_TERMINAL: Final = 1
+_ETH_P_ALL: Final = 3
+_PRIORITY: Final = 1
+_LARGEST_SHORT_RATE: Final = 0xFFFFFFFF
+
+_TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, info
+# struct tc_tbf_qopt: of the rate and of the peak rate cell_log, linklayer, overhead, cell_align, mpu and bytes per
+# second; then limit (bytes), buffer (ticks), mtu (ticks).
+_TBF: Final = Struct("=BBHhHI" + "BBHhHI" + "III")
+# struct tc_u32_sel: flags, offshift, nkeys, offmask, off, offoff, hoff, hmask; then one struct tc_u32_key: mask, value
+# (both in network order), off, offmask.
+_U32_SELECTOR: Final = Struct("=BBBxHHhhI" + "IIii")
+# struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex
+_MIRRED: Final = Struct("=IIiiiiI")
+
+
+def set_bucket(index: int, bucket: Bucket) -> Message:
+    """Make a token bucket a device's root qdisc, 1:, in place of whatever shapes it."""
+    short = min(bucket.rate, _LARGEST_SHORT_RATE)
+    rate = (0, 0, 0, 0, 0, short)
+    options = attribute(TCA_TBF_PARMS, _TBF.pack(*rate, *(0,) * 6, bucket.limit, bucket.buffer, 0))
+    if bucket.rate > _LARGEST_SHORT_RATE:
+        options += attribute(TCA_TBF_RATE64, bucket.rate.to_bytes(8, sys.byteorder))
+    body = _TCMSG.pack(0, index, _TBF_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "tbf") + nest(TCA_OPTIONS, options)
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body)
+
+
+def delete_root(index: int) -> Message:
+    """Take away a device's root qdisc; ENOENT if it has only the kernel's own."""
+    return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
+
+
+def get_root(index: int) -> Message:
+    """Ask for a device's root qdisc."""
+    return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
+
+
+def parse_bucket(body: bytes) -> Bucket | None:
+    """Read RTM_NEWQDISC; None for another kind than a token bucket. Raises `Malformed`."""
+    attrs = parse(body, _TCMSG.size)
+    if attrs.text(TCA_KIND) != "tbf":
+        return None
+    options = attrs.nest(TCA_OPTIONS)
+    values = fixed(_TBF, options.get(TCA_TBF_PARMS, b""))
+    return Bucket(rate=options.number(TCA_TBF_RATE64) or values[5], limit=values[-3], buffer=values[-2])
+
+
+def add_ingress(index: int) -> Message:
+    """Give a device the qdisc ffff:, where what it receives can be filtered. EEXIST if it has one."""
+    body = _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0) + text(TCA_KIND, "ingress")
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def get_ingress(index: int) -> Message:
+    """Ask for the qdisc in that place, which may be a clsact as well."""
+    return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_INGRESS, 0))
+
+
+def kind_of(body: bytes) -> str:
+    """Read RTM_NEWQDISC: its kind. Raises `Malformed`."""
+    return parse(body, _TCMSG.size).text(TCA_KIND)
+
+
+def delete_ingress(index: int) -> Message:
+    """Take away what `get_ingress` finds, with its filters; EINVAL or ENOENT if there is nothing."""
+    return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0))
+
+
+def redirect(index: int, *, to: int) -> Message:
+    """Send everything that a device with an ingress qdisc receives out of another device."""
+    selector = _U32_SELECTOR.pack(_TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    mirred = attribute(TCA_MIRRED_PARMS, _MIRRED.pack(0, 0, _TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, to))
+    # Actions are numbered by the attribute's type, from 1.
+    action = nest(1, text(TCA_ACT_KIND, "mirred"), nest(TCA_ACT_OPTIONS, mirred))
+    options = nest(
+        TCA_OPTIONS, u32(TCA_U32_CLASSID, _CLASS), attribute(TCA_U32_SEL, selector), nest(TCA_U32_ACT, action)
+    )
+    info = _PRIORITY << 16 | _ETH_P_ALL << 8  # the protocol is in network order
+    body = _TCMSG.pack(0, index, 0, _INGRESS_HANDLE, info) + text(TCA_KIND, "u32") + options
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def list_ingress_filters(index: int) -> tuple[int, bytes]:
+    """The dump request for the filters on what a device receives: type and body."""
+    return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, _INGRESS_HANDLE, 0)
+
+
+def redirected_to(body: bytes) -> list[int]:
+    """Read RTM_NEWTFILTER: the indexes of the devices that a u32 filter sends packets out of. Raises `Malformed`."""
+    attrs = parse(body, _TCMSG.size)
+    if attrs.text(TCA_KIND) != "u32":
+        return []
+    return list(_targets(attrs.nest(TCA_OPTIONS).get(TCA_U32_ACT, b"")))
+
+
+def _targets(actions: bytes) -> Iterator[int]:
+    for _, action in parse_list(actions):
+        attrs = parse(action)
+        parameters = attrs.nest(TCA_ACT_OPTIONS).get(TCA_MIRRED_PARMS)
+        if attrs.text(TCA_ACT_KIND) != "mirred" or parameters is None:
+            continue
+        if len(parameters) < _MIRRED.size:
+            raise Malformed(f"a redirection of {len(parameters)} bytes")
+        values = _MIRRED.unpack_from(parameters)
+        if values[5] == TCA_EGRESS_REDIR:
+            yield values[6]

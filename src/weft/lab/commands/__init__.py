@@ -1,0 +1,1 @@
+"""What people type and see: each command asks the lab's supervisor, or runs where the lab is not."""

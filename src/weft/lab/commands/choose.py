@@ -1,0 +1,76 @@
+"""Which lab a command means, what is in it, and how the next command would name it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from weft.lab import places, protocol
+from weft.lab.commands import start
+from weft.lab.commands.speak import Command
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport
+from weft.model.errors import WeftError
+
+T = TypeVar("T")
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+DEFAULT: Final = "weft"  # the name of a lab that was given none
+
+
+def base() -> Path:
+    """Return where this user's labs are."""
+    return places.home(os.environ)
+
+
+def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
+    """Ask a lab, and wait for the report."""
+    call = Call(place.socket, request)
+    try:
+        return call.result(kind)
+    finally:
+        call.close()
+
+
+def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a lab."""
+    names = [place.name for place in places.found(base())]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _completer(*kinds: str) -> Completer:
+    """Return a completer for names of nodes, pods or both."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            report = ask(start.find(base(), ctx.params.get("lab") or ""), protocol.Ps(), LabReport)
+        except (WeftError, OSError):
+            return []  # there is nothing to complete, and no place to say why
+        found = [CompletionItem(node.name, help="node") for node in report.nodes if "node" in kinds]
+        found += [CompletionItem(pod.name, help=f"pod on {pod.node}") for pod in report.pods if "pod" in kinds]
+        return [item for item in found if str(item.value).startswith(incomplete)]
+
+    return complete
+
+
+nodes: Final = _completer("node")
+pods: Final = _completer("pod")
+nodes_and_pods: Final = _completer("node", "pod")
+
+
+def lab_option(command: Command) -> Command:
+    """Give a command its `--lab`."""
+    option = click.option(
+        "-l", "--lab", default="", metavar="LAB", shell_complete=labs, help="Which lab; not needed while there is one."
+    )
+    return option(command)
+
+
+def within(place: Place) -> str:
+    """Return how later commands name this lab: not at all while there is but the usual one."""
+    others = any(other.alive and other.name != place.name for other in places.found(base()))
+    return f" --lab {place.name}" if others or place.name != DEFAULT else ""

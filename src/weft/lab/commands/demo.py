@@ -1,0 +1,183 @@
+"""`weft lab demo`: a pod network in front of your eyes, in a few seconds. What it prints, it has just seen."""
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from weft.lab import labfile, places, protocol
+from weft.lab.commands import decode, show, start, terminal
+from weft.lab.commands.decode import Layer
+from weft.lab.packets import Reader
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
+from weft.model.errors import Problem, Unavailable
+from weft.model.table import table
+from weft.model.value import Value
+
+_LISTEN: Final = 2.0  # seconds until a packet must have been seen
+_ICMP_ECHO: Final = 8
+
+
+def run(base: Path, environ: Mapping[str, str]) -> None:
+    """Show the vxlan back end and then host-gw. Raises on the first thing that is not as told; nothing stays."""
+    started = time.monotonic()
+    with _lab(base, environ, "vxlan", nodes=3) as scene:
+        scene.cast()
+        scene.ping()
+        scene.packet("A pod's packet on the wire: one frame, captured on node1's eth0, layer by layer")
+        scene.tunnel_entries()
+        scene.repair()
+    with _lab(base, environ, "host-gw", nodes=2) as scene:
+        scene.ping()
+        scene.packet("The same without a tunnel: the pod's packet goes as it is")
+        scene.plain_route()
+        scene.repair()
+    _title("Cleaned up")
+    click.echo(f"Both labs are gone, {time.monotonic() - started:.1f} s after the start, and nothing of them is left.")
+    click.echo("\nNext: weft lab up\n      docs/tutorial/first-lab.md")
+
+
+@contextmanager
+def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) -> Iterator["_Scene"]:
+    _title(f"{nodes} nodes, 2 pods each, back end {backend}: real weftd, real plugins, real etcd")
+    name = next(name for name in _names() if not any(place.name == name for place in places.found(base)))
+    wanted = labfile.regular(name=name, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
+    report = start.up(wanted, base, environ, note=lambda text: click.echo(f"  {text}"))
+    place = start.find(base, name)
+    try:
+        yield _Scene(place, report)
+    finally:
+        start.down(place)
+
+
+class _Scene(Value, kw_only=False):
+    """A lab that is up, and the two pods of the story: one on node1, one on node2."""
+
+    place: Place
+    report: LabReport
+
+    @property
+    def nodes(self) -> tuple[NodeReport, NodeReport]:
+        return self.report.nodes[0], self.report.nodes[1]
+
+    @property
+    def pods(self) -> tuple[PodReport, PodReport]:
+        first, second = (next(pod for pod in self.report.pods if pod.node == node.name) for node in self.nodes)
+        return first, second
+
+    def cast(self) -> None:
+        """Show who takes part."""
+        _title("Who is there: weft lab ps")
+        click.echo(show.lab(self.report), nl=False)
+
+    def ping(self) -> None:
+        """Ping from pod to pod both ways."""
+        first, second = self.pods
+        _title(f"Two pods on different nodes: weft lab ping {first.name} {second.name}, and back")
+        for source, target in ((first, second), (second, first)):
+            cells = self._ping(source, target)
+            click.echo(show.ping(cells), nl=False)
+
+    def packet(self, title: str) -> None:
+        """Capture a ping on node1's uplink and print it layer by layer."""
+        _title(title)
+        layers = self._captured()
+        for depth, layer in enumerate(layers):
+            click.echo(f"{'  ' * depth}{click.style(layer.name, bold=True)}  {layer.text}")
+
+    def tunnel_entries(self) -> None:
+        """Show the route, the neighbour and the FDB entry that led the packet."""
+        _title("Which entries led it there: weftd on node1 made them from node2's lease")
+        route = self._route()
+        gateway = route.split()[route.split().index("via") + 1]
+        neighbour = self._one("ip", "neigh", "show", gateway, "dev", "flannel.1")
+        mac = neighbour.split()[neighbour.split().index("lladdr") + 1]
+        fdb = [line for line in self._lines("bridge", "fdb", "show", "dev", "flannel.1") if line.startswith(mac)]
+        if not fdb:
+            raise _untrue(f"an FDB entry for {mac}", "none")
+        entries = (("route", route), ("neighbour", neighbour), ("FDB entry", fdb[0]))
+        click.echo(table(("", "IN NODE1'S KERNEL"), entries), nl=False)
+
+    def plain_route(self) -> None:
+        """Show the one route that led the packet."""
+        _title("Which entry led it there: one route, and nothing else")
+        click.echo(table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
+
+    def repair(self) -> None:
+        """Delete the route to node2's pods on node1, and tell how soon it was back."""
+        subnet = self.nodes[1].subnets[0]
+        _title(f"Somebody deletes that route: ip route del {subnet}")
+        milliseconds = self._one(sys.executable, "-m", "weft.lab.commands.stopwatch", subnet)
+        self._ping(*self.pods)
+        click.echo(f"It was back after {milliseconds} ms. weftd says:")
+        log = (self.place.logs / f"{self.nodes[0].name}.log").read_text().splitlines()
+        click.echo("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
+
+    def _ping(self, source: PodReport, target: PodReport) -> PingReport:
+        call = Call(self.place.socket, protocol.Ping(source=source.name, target=target.name, count=1))
+        report = call.result(PingReport)
+        call.close()
+        faults = [cell for cell in report.cells if cell.fault]
+        if faults:
+            raise _untrue("a ping that arrives", _words(faults))
+        return report
+
+    def _captured(self) -> list[Layer]:
+        """Return the layers of the first echo request between the two pods that leaves node1."""
+        call = Call(self.place.socket, protocol.Capture(where=self.nodes[0].name, link="eth0"))
+        call.result(Nothing)
+        [descriptor] = call.descriptors()
+        call.close()
+        with Reader(descriptor) as reader:
+            self._ping(*self.pods)
+            for packet in reader.packets(until=time.monotonic() + _LISTEN):
+                layers = decode.layers(packet.data)
+                if any(layer.name == "ICMP" and layer.fields["type"] == _ICMP_ECHO for layer in layers):
+                    return layers
+        raise _untrue("the ping on eth0", "nothing of the kind")
+
+    def _route(self) -> str:
+        return self._one("ip", "route", "show", self.nodes[1].subnets[0])
+
+    def _one(self, *command: str) -> str:
+        lines = self._lines(*command)
+        if not lines:
+            raise _untrue(f"an answer of {' '.join(command)}", "none")
+        return lines[0].strip()
+
+    def _lines(self, *command: str) -> list[str]:
+        """Return what a command prints on node1."""
+        node = self.nodes[0].name
+
+        def request(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
+            wanted = protocol.Exec(where=node, command=list(command), environ={}, tty=tty)
+            return Call(self.place.socket, wanted, descriptors=descriptors)
+
+        status, stdout, stderr = terminal.captured(request)
+        if status != 0:
+            raise _untrue(f"{' '.join(command)} on {node} to work", stderr.strip())
+        return stdout.splitlines()
+
+
+def _names() -> Iterator[str]:
+    yield "demo"
+    yield from (f"demo{number}" for number in itertools.count(2))
+
+
+def _title(text: str) -> None:
+    click.echo("\n" + click.style(text, bold=True))
+
+
+def _words(cells: list[Cell]) -> str:
+    return show.ping(PingReport(tried=len(cells), reached=0, cells=cells)).strip()
+
+
+def _untrue(expected: str, seen: str) -> Unavailable:
+    return Unavailable(Problem(code="LAB-002", where="the demo", seen=seen, expected=expected))

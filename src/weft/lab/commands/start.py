@@ -1,0 +1,227 @@
+"""A command's way to a lab: start one, find one, end one, remove what is left of one."""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from weft.lab import places, protocol, spec
+from weft.lab.inside import etcd
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, NamesReport
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+_SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
+_PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and then forced
+_LOOK_AGAIN: Final = 0.02
+
+
+def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
+    """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays."""
+    environment = _environment(environ)
+    _check_tools(lab, environment)
+    place = places.make(base, lab.name)
+    lock = place.claim()
+    if lock is None:
+        hint = f"'weft lab down {lab.name}' ends it; another --name makes another beside it."
+        raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint, code="LAB-002"))
+    try:
+        try:
+            place.clear()
+            _start_supervisor(place, lock)
+        finally:
+            os.close(lock)
+        report = _bring_up(place, protocol.Up(lab, environment), note)
+        for name in _give_names(place):
+            note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
+    except BaseException:
+        with suppress(Unavailable):  # interrupted while it starts: nobody asks it for anything, so it ends by itself
+            _end(place)
+        place.remove()
+        raise
+    return report
+
+
+def find(base: Path, name: str) -> Place:
+    """Return the lab of this name, or with "" the only one that is up. `ConfigError` names those there are."""
+    labs = {place.name: place for place in places.found(base) if place.alive}
+    if name in labs:
+        return labs[name]
+    if not name and len(labs) == 1:
+        return next(iter(labs.values()))
+    if not labs:
+        hint = "'weft lab up' starts one." if not name else ""
+        raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint, code="LAB-002"))
+    seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
+    raise ConfigError(_problem(name or "lab", seen, expected=f"one of {', '.join(labs)}, by name", code=code))
+
+
+def down(place: Place) -> None:
+    """End a lab and remove what it has outside of itself."""
+    _end(place)
+    place.remove()
+
+
+def clean(base: Path, names: Sequence[str]) -> list[str]:
+    """Remove every trace of the dead labs of these names, or with none of all dead labs; return their names.
+
+    `ConfigError` names those that are up, and those there are when there is none of a name; then nothing is removed.
+    """
+    there = {place.name: place for place in places.found(base)}
+    dead = {name: place for name, place in there.items() if not place.alive}
+    problems = []
+    for name in names:
+        if name not in there:
+            expected = f"one of {', '.join(there)}" if there else ""
+            problems.append(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
+        elif name not in dead:
+            hint = f"'weft lab down {name}' ends it."
+            problems.append(_problem(name, "it is up", expected="a lab that is dead", hint=hint, code="LAB-002"))
+    if problems:
+        raise ConfigError(*problems)
+    chosen = [dead[name] for name in names or dead]
+    for place in chosen:
+        place.remove()
+    return [place.name for place in chosen]
+
+
+def _end(place: Place) -> None:
+    """End the supervisor, by asking or else by force, and wait until it is no more."""
+    if not place.alive:
+        return
+    process = place.open_supervisor()
+    asked = _ask_to_end(place)
+    if process is None:
+        if not _freed(place, _PATIENCE if asked else 0.0):
+            raise Unavailable(_nameless(place))
+        return
+    try:
+        if not _ended(process):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            _ended(process)
+    finally:
+        os.close(process)
+
+
+def _ask_to_end(place: Place) -> bool:
+    try:
+        Call(place.socket, protocol.Down()).close()
+    except OSError:
+        return False
+    return True
+
+
+def _ended(process: int) -> bool:
+    return bool(select.select([process], [], [], _PATIENCE)[0])
+
+
+def _freed(place: Place, patience: float) -> bool:
+    """Wait for the lab's end by its lock: of a lab whose supervisor's process cannot be told, as of older versions."""
+    end = time.monotonic() + patience
+    while place.alive:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_LOOK_AGAIN)
+    return True
+
+
+def _nameless(place: Place) -> Problem:
+    """Return what is wrong with a lab that does not end when it is asked, and whose process is not known."""
+    if not place.pid:
+        seen, hint = "it is just being started, or its file 'pid' was changed", "Try again in a second."
+    else:
+        proves = f"its file 'pid' does not prove that process {place.pid} is its supervisor"
+        seen = f"it does not end when it is asked, and {proves}"
+        hint = f"If 'ps {place.pid}' shows that it is: 'kill -9 {place.pid}', then 'weft lab clean {place.name}'."
+    return _problem(place.name, seen, hint=hint, code="LAB-002")
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Choose what daemons and plugins get: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    path = kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+    # An ordinary user's PATH often lacks the directories where nft and iptables are.
+    return kept | {"PATH": ":".join([*path, *(other for other in _SYSTEM_PATH if other not in path)])}
+
+
+def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
+    """Look for what the daemons will need, before anything is made. `ConfigError` with all that is missing."""
+    etcd.program(environ)
+    tools = {"nft": "nftables"} if lab.nftables else {}
+    if not tools:
+        tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
+        tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
+    problems = [
+        Problem(code="HOST-002", where=tool, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
+        for tool, package in tools.items()
+        if shutil.which(tool, path=environ["PATH"]) is None
+    ]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _start_supervisor(place: Place, lock: int) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        listener.bind(str(place.socket))
+        listener.listen()
+        command = [sys.executable, "-m", "weft.lab.inside.supervisor", str(listener.fileno()), str(place.path)]
+        started = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(listener.fileno(), lock),
+            start_new_session=True,
+        )
+    if started.returncode != 0:
+        try:
+            raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
+        except msgspec.DecodeError:
+            words = started.stderr.decode(errors="replace").strip()
+            raise Unavailable(_problem("the supervisor", f"it did not start:\n{words}", code="LAB-002")) from None
+
+
+def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -> LabReport:
+    """Ask the new supervisor for its lab. `Unavailable` with its last words if it is gone: its log goes with it."""
+    try:
+        with closing(Call(place.socket, request)) as call:
+            return call.result(LabReport, note=note)
+    except (protocol.Deserted, ConnectionError) as error:
+        words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
+        seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
+        hint = "In a container or a chroot: is its root directory a mount of its own, and may it mount?"
+        raise Unavailable(_problem(place.name, seen, hint=hint, code="LAB-002")) from error
+
+
+def _give_names(place: Place) -> list[str]:
+    """Make names for `ip netns` where this user may; return those that something else has already."""
+    namespaces: dict[str, int] = {}
+    try:
+        while True:
+            call = Call(place.socket, protocol.Names(start=len(namespaces)))
+            names = call.result(NamesReport).nodes
+            namespaces |= dict(zip(names, call.descriptors(), strict=True))
+            call.close()
+            if not names:
+                break
+        return place.give_names(namespaces)
+    finally:
+        for descriptor in namespaces.values():
+            os.close(descriptor)
+
+
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str) -> Problem:
+    return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)

@@ -1,0 +1,44 @@
+"""Opens packet sockets in nodes; whoever asked for one reads it (`packets`)."""
+
+import socket
+from functools import partial
+from typing import Final
+
+from weft.lab.inside.cluster import World
+from weft.lab.packets import SO_TIMESTAMPNS
+from weft.model.errors import ConfigError, Problem
+
+_ETH_P_ALL: Final = 3  # linux/if_ether.h
+_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
+_BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
+
+
+async def open_socket(world: World, where: str, link: str) -> socket.socket:
+    """Open a packet socket on one link of a node or pod, or with "" on all."""
+    return await world.inside.run(world.place(where).room, partial(_open, where, link))
+
+
+def _open(where: str, link: str) -> socket.socket:
+    # Protocol 0 hears nothing until it is bound: not a packet of another link gets in.
+    everything = socket.htons(_ETH_P_ALL)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        except PermissionError:  # in a user namespace the machine's limit holds
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        if link:
+            _bind(sock, where, link)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind(sock: socket.socket, where: str, link: str) -> None:
+    links = {name: index for index, name in socket.if_nameindex()}
+    if link not in links:
+        seen, expected = f"no link {link!r}", f"one of {', '.join(links)}"
+        raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
+    sock.bind((link, _ETH_P_ALL))

@@ -1,0 +1,232 @@
+"""What a lab can do: build itself, run and end pods, tell what there is. One `World` per supervisor.
+
+It waits for things to be so (a file, a process, a route), never for time to pass.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from weft.cni.install import executables
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.lab import spec
+from weft.lab.inside import etcd, filesystem, health, node, pod, underlay
+from weft.lab.inside.children import Child, Children
+from weft.lab.inside.namespaces import Inside
+from weft.lab.inside.node import RunningNode
+from weft.lab.inside.pod import RunningPod
+from weft.lab.inside.processes import Processes
+from weft.lab.inside.watch import Arrivals
+from weft.lab.report import LabReport, PodReport
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Net
+from weft.model.text import counted
+from weft.model.value import replace
+
+_PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
+_PATIENCE_PER_NODE: Final = 1.0
+_LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
+_AT_ONCE: Final = 8  # pods that are started together
+_LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
+
+Note = Callable[[str], None]
+
+
+class World:
+    """A lab that runs. Its methods are called from the supervisor's event loop."""
+
+    def __init__(self, lab: spec.Lab, *, environ: Mapping[str, str], logs: int) -> None:
+        """`environ` is for all processes, `logs` an open directory for what daemons and store say."""
+        self.lab = lab
+        self.inside = Inside()
+        self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
+        self.nodes: dict[str, RunningNode] = {}
+        self.pods: dict[str, RunningPod] = {}
+        self._rtnl = Rtnl.open()
+        self._store: Child | None = None
+        self._changing: set[str] = set()  # pods that come or go
+
+    async def up(self, note: Note) -> None:
+        """Build everything and wait until every pod runs. Raises the first thing that fails."""
+        families = self.lab.families
+        binary = etcd.program(self.processes.environ)
+        underlay.make_switch(self._rtnl, families)
+        self._store = store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._make_nodes(note))
+            group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
+            group.create_task(etcd.ready(store, self.processes, self.lab))
+        note("the store answers")
+        await self._start_daemons(note)
+        gate = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for wanted in self.lab.pods:
+                group.create_task(self._run_through(gate, wanted))
+        self._name_hosts()
+        note(f"{counted(len(self.pods), 'pod')} started")
+        # A daemon opens its health port when the network works, and says so there itself.
+        for running in self.nodes.values():
+            await health.ready(self.inside, running.room)
+
+    async def run_pod(self, wanted: spec.Pod) -> PodReport:
+        """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
+        await self._check_daemon(self.node(wanted.node))
+        running = await self._run_pod(wanted)
+        self._name_hosts()
+        return running.report()
+
+    async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
+        on = self.node(wanted.node)
+        if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
+            raise ConfigError(
+                self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has")
+            )
+        self._changing.add(wanted.name)
+        try:
+            running = await pod.start(wanted, on, self.inside, self.processes)
+            self.pods[wanted.name] = running
+        except Unavailable as error:
+            raise Unavailable(*(self._of_pod(problem, wanted) for problem in error.problems)) from error
+        finally:
+            self._changing.discard(wanted.name)
+        return running
+
+    async def remove_pod(self, name: str) -> None:
+        """Detach a pod and end it. If a plugin refuses, the pod stays."""
+        running = self.pod(name)
+        if name in self._changing:
+            raise ConfigError(self._problem(f"pod {name}", "it is being removed already"))
+        await self._check_daemon(self.nodes[running.spec.node])
+        self._changing.add(name)
+        try:
+            await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
+            del self.pods[name]
+            self._name_hosts()
+        except Unavailable as error:
+            raise Unavailable(*(self._of_pod(problem, running.spec) for problem in error.problems)) from error
+        finally:
+            self._changing.discard(name)
+
+    def node(self, name: str) -> RunningNode:
+        """Return a node by name. `ConfigError` names those there are."""
+        if name not in self.nodes:
+            raise ConfigError(self._unknown("node", name, self.nodes))
+        return self.nodes[name]
+
+    def pod(self, name: str) -> RunningPod:
+        """Return a pod by name. `ConfigError` names those there are."""
+        if name not in self.pods:
+            raise ConfigError(self._unknown("pod", name, self.pods))
+        return self.pods[name]
+
+    def place(self, name: str) -> RunningNode | RunningPod:
+        """Return a node or a pod by name."""
+        found = self.nodes.get(name) or self.pods.get(name)
+        if found is None:
+            raise ConfigError(self._unknown("node or pod", name, [*self.nodes, *self.pods]))
+        return found
+
+    def in_order(self) -> list[RunningPod]:
+        """Return the pods by node, and pod1-2 before pod1-10."""
+
+        def order(running: RunningPod) -> tuple[int, int, str]:
+            return self.nodes[running.spec.node].spec.index, len(running.spec.name), running.spec.name
+
+        return sorted(self.pods.values(), key=order)
+
+    async def report(self) -> LabReport:
+        """Return what there is."""
+        network = json.loads(self.lab.network)
+        nodes = (running.report(self.inside, self.lab.families) for running in self.nodes.values())
+        return LabReport(
+            name=self.lab.name,
+            backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
+            families=list(self.lab.families),
+            store=etcd.url(self.lab.families),
+            store_state=await etcd.state(self._store, self.lab.families),
+            network=msgspec.Raw(self.lab.network.encode()),
+            nodes=await asyncio.gather(*nodes),
+            pods=[running.report() for running in self.in_order()],
+        )
+
+    def _name_hosts(self) -> None:
+        nodes = (
+            (running.spec.name, underlay.address(family, running.spec.index).ip)
+            for running in self.nodes.values()
+            for family in self.lab.families
+        )
+        pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
+        filesystem.name_hosts([*nodes, *pods])
+
+    async def _make_nodes(self, note: Note) -> None:
+        arrivals = Arrivals()
+        for wanted in self.lab.nodes:
+            running = await node.make(self.inside, wanted, arrivals, self.processes.environ)
+            underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
+            underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
+            self.nodes[wanted.name] = running
+        await asyncio.gather(*map(node.settled, self.nodes.values()))
+        note(f"{counted(len(self.nodes), 'node')} made")
+
+    async def _start_daemons(self, note: Note) -> None:
+        nodes = list(self.nodes.values())
+        subnets: set[Net] = set()
+        for running in nodes:
+            await node.start_daemon(running, self.processes, self.lab.families)
+        try:
+            async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
+                for number, running in enumerate(nodes, 1):
+                    await node.daemon_ready(running, self.processes)
+                    note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
+                subnets = {net for running in nodes for net in running.subnet_env().subnets}
+                for running in nodes:
+                    while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
+                        await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            raise Unavailable(self._late(subnets)) from None
+        if len(nodes) > 1:
+            note("every node has a route to every other")
+
+    def _late(self, subnets: AbstractSet[Net]) -> Problem:
+        for name, running in self.nodes.items():
+            if not running.lease.is_set():
+                words = self.processes.last_words(name)
+                return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"no subnet.env in time:\n{words}")
+        name = next((name for name, running in self.nodes.items() if not running.knows(subnets)), "")
+        words = self.processes.last_words(name) if name else ""
+        return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"ready, but without a route to a peer:\n{words}")
+
+    async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
+        async with gate:
+            try:
+                await self._run_pod(wanted)
+            except Unavailable as error:  # the logs end with the lab, so the words are shown here
+                words = self.processes.last_words(wanted.node)
+                seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
+                raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
+
+    async def _check_daemon(self, on: RunningNode) -> None:
+        """Raise `Unavailable` if the node's daemon runs and does not answer: plugins would wait for it for minutes."""
+        if on.daemon is None or on.daemon.ended.done():
+            return  # plugins do without it
+        if (await health.daemon(self.inside, on.room, _LONGEST)).state != "silent":
+            return
+        go_on = f"weft lab exec{self.lab.option} {on.spec.name} -- kill -CONT {on.pid}"
+        seen = f"process {on.pid} runs and does not answer within {_LONGEST:.0f} s"
+        where, hint = f"weftd of {on.spec.name}", f"If it was stopped, '{go_on}' lets it go on."
+        raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
+
+    def _of_pod(self, problem: Problem, of: spec.Pod) -> Problem:
+        hint = f"'weft lab logs{self.lab.option} {of.node}' shows the daemon's side."
+        return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
+
+    def _unknown(self, what: str, name: str, known: Iterable[str]) -> Problem:
+        return self._problem(name, f"no {what} of this name", f"one of {', '.join(sorted(known)) or 'none at all'}")
+
+    def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
+        hint = f"'weft lab ps{self.lab.option}' shows what there is."
+        return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint=hint)

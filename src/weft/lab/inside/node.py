@@ -1,0 +1,154 @@
+"""A running node: its namespaces, a socket in its network, and the daemon in it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Final
+
+from weft.cni.install import conflist
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.lab import system
+from weft.lab.inside import etcd, filesystem, health, underlay
+from weft.lab.inside.children import Child
+from weft.lab.inside.health import Health
+from weft.lab.inside.namespaces import Inside, Room
+from weft.lab.inside.processes import Processes
+from weft.lab.inside.watch import Arrivals
+from weft.lab.report import NodeReport
+from weft.lab.spec import Family, Node
+from weft.model.errors import Problem, Unavailable
+from weft.model.net import Net
+from weft.model.value import Value
+from weft.wire.subnetenv import PluginEnv, parse_for_cni
+
+_LEASE: Final = "subnet.env"
+_SETTLE_SECONDS: Final = 30.0
+
+
+class RunningNode(Value, frozen=False):
+    """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there.
+
+    `init` is the first process of its pid namespace. `pid` is the daemon's number in the node.
+    """
+
+    spec: Node
+    room: Room
+    rtnl: Rtnl
+    run: int
+    lease: asyncio.Event
+    init: subprocess.Popen[bytes]
+    daemon: Child | None = None
+    pid: int = 0
+
+    @property
+    def networks(self) -> Path:
+        """Where its CNI configuration lies, as the lab sees it."""
+        return filesystem.node_directory(self.spec.name, "net.d")
+
+    @property
+    def attachments(self) -> Path:
+        """Where its runtime remembers attachments, as the lab sees it."""
+        return filesystem.node_directory(self.spec.name, "cni")
+
+    def subnet_env(self) -> PluginEnv:
+        """Return what its subnet.env says. `FileNotFoundError` before the daemon has written it."""
+        with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
+            return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
+
+    def knows(self, subnets: AbstractSet[Net]) -> bool:
+        """Tell whether it has a route to each of `subnets` or owns it."""
+        return subnets <= {route.dst for route in self.rtnl.routes()} | set(self.subnet_env().subnets)
+
+    async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
+        """Return what there is to see of it."""
+        assert self.daemon is not None  # noqa: S101 - only a lab that is up reports
+        ended = self.daemon.ended
+        if ended.done():
+            found = Health(state=f"exited {ended.result()}")
+        else:
+            found = await health.daemon(inside, self.room)
+        env = self.subnet_env()
+        return NodeReport(
+            name=self.spec.name,
+            underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
+            subnets=[str(net) for net in env.subnets],
+            mtu=env.mtu,
+            daemon=found.state,
+            problems=list(found.problems),
+            pid=self.pid,
+        )
+
+
+async def make(inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str]) -> RunningNode:
+    """Make a node's namespaces, with flannel's conflist in them. It has no link but lo yet."""
+
+    def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
+        filesystem.make_node(node.name)
+        # Its end is the lab's end, so nothing waits for it.
+        init = subprocess.Popen(filesystem.INIT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        run = os.open("/run/flannel", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return Room.here(inside.proc), Rtnl.open(), run, init
+
+    room, rtnl, run, init = await inside.run(None, inner)
+    running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE), init=init)
+    (running.networks / conflist.NAME).write_bytes(conflist.render())
+    return running
+
+
+async def settled(node: RunningNode) -> None:
+    """Wait until the node has a /proc of its own. `Unavailable` if that cannot be, or takes too long."""
+    assert node.init.stdout is not None  # noqa: S101 - it is a pipe
+    output, loop, said = node.init.stdout.fileno(), asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(output, said.set)
+    try:
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            await said.wait()
+    except TimeoutError:
+        seen = f"its own /proc was not mounted within {_SETTLE_SECONDS:g} s"
+    else:
+        if os.read(output, 1):
+            return
+        seen = "its own /proc could not be mounted"
+    finally:
+        loop.remove_reader(output)
+    expected = "a machine that lets us mount one"
+    raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
+
+
+async def start_daemon(node: RunningNode, processes: Processes, families: tuple[Family, ...]) -> None:
+    """Start weftd in the node; it is not ready yet."""
+    command = [
+        *_program(),
+        f"--etcd-endpoints={etcd.url(families)}",
+        f"--iface={underlay.UPLINK}",
+        "--ip-masq",
+        f"--healthz-port={health.PORT}",
+        f"-subnet-file=/run/flannel/{_LEASE}",
+    ]
+    node.daemon = await processes.logged(node.spec.name, node.room, command)
+    node.pid = system.number_inside(node.daemon.pid)
+
+
+def _program() -> list[str]:
+    """Return how to start weftd: by the script of that name, so that it has the name in `ps`, where it is installed."""
+    script = Path(sys.executable).with_name("weftd")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "weft.daemon.main"]
+
+
+async def daemon_ready(node: RunningNode, processes: Processes) -> None:
+    """Wait until the daemon has written its subnet.env. `Unavailable` if it ends instead."""
+    assert node.daemon is not None  # noqa: S101 - start_daemon has run
+    lease = asyncio.ensure_future(node.lease.wait())
+    try:
+        await asyncio.wait((lease, node.daemon.ended), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        lease.cancel()
+    if not node.lease.is_set():
+        status, words = node.daemon.ended.result(), processes.last_words(node.spec.name)
+        raise Unavailable(
+            Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=f"it ended with status {status}:\n{words}")
+        )

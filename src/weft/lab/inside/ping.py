@@ -1,0 +1,224 @@
+"""Does A reach B, and does B see A's own address? Asked with ICMP echo on raw sockets in their namespaces.
+
+A probe carries a number in its data. The target's raw socket shows which source address the probe had when it
+arrived, the source's socket shows the kernel's answer. So a translation on the way is seen, not guessed, and no
+program has to run in the target. Times are the packets' own, from just before the kernel gets a probe until it takes
+the answer in (SO_TIMESTAMPNS): how soon either is read does not count.
+"""
+
+import asyncio
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from ipaddress import ip_address
+from typing import Final, Literal
+
+from weft.lab.inside import underlay
+from weft.lab.inside.cluster import World
+from weft.lab.inside.node import RunningNode
+from weft.lab.inside.pod import RunningPod
+from weft.lab.packets import ANCILLARY, SO_TIMESTAMPNS, arrival
+from weft.lab.report import Cell, PingReport
+from weft.lab.spec import Family
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Ip
+from weft.model.text import counted
+from weft.model.value import Value, field
+
+_TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
+_WAIT: Final = 0.7  # seconds for one try
+_AT_ONCE: Final = 16  # of pingall: while one is lost, others go on
+
+_MARK: Final = b"weft lab"
+# Type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4), then our mark and the probe's number.
+_PROBE: Final = struct.Struct("!BBHHH8sQ")
+_REQUEST: Final[Mapping[Family, int]] = {4: 8, 6: 128}
+_REPLY: Final[Mapping[Family, int]] = {4: 0, 6: 129}
+_SOL_RAW: Final = 255  # linux/socket.h
+_ICMP_FILTER: Final = 1  # linux/icmp.h: a bit for each type that is not wanted
+_ICMP6_FILTER: Final = 1  # linux/icmpv6.h: the same, 256 bits
+
+
+class _End(Value):
+    """A node or a pod. `own` are all its addresses, `addresses` those that a probe to it may go to."""
+
+    place: RunningNode | RunningPod
+    own: frozenset[Ip]
+    addresses: tuple[Ip, ...]
+
+    @property
+    def name(self) -> str:
+        return self.place.spec.name
+
+
+class _Probe(Value, frozen=False):
+    """A probe under way: what its target saw, when it was sent and when the answer came, in ns since 1970."""
+
+    source: str
+    target: str
+    seen: Ip | None = None
+    sent: int = 0
+    back: int = 0
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def between(world: World, source: str, target: str, *, count: int) -> PingReport:
+    """Ping from one place to all addresses of another, `count` times, one after the other, without a second try."""
+    pairs = [(_end(world, source), _end(world, target))]
+    return await _Exchange(world, tries=1, at_once=1).report(pairs * count)
+
+
+async def everything(world: World) -> PingReport:
+    """Ping from every pod and every node to every pod. `ConfigError` with fewer than two pods."""
+    if len(world.pods) < 2:  # one pod proves nothing
+        problem = Problem(
+            code="LAB-002",
+            where="pingall",
+            seen=f"a lab with {counted(len(world.pods), 'pod')}",
+            expected="two pods at least",
+            hint=f"'weft lab run{world.lab.option} POD --node NODE' starts another.",
+        )
+        raise ConfigError(problem)
+    pods = [_end(world, running.spec.name) for running in world.in_order()]
+    nodes = [_end(world, name) for name in world.nodes]
+    pairs = [(source, target) for source in (*pods, *nodes) for target in pods if source is not target]
+    return await _Exchange(world, tries=_TRIES, at_once=_AT_ONCE).report(pairs)
+
+
+def _end(world: World, name: str) -> _End:
+    place = world.place(name)
+    if isinstance(place, RunningPod):
+        addresses = tuple(address.ip for address in place.addresses)
+        return _End(place=place, own=frozenset(addresses), addresses=addresses)
+    own = frozenset(address.ip for address in place.rtnl.addresses())
+    addresses = tuple(underlay.address(family, place.spec.index).ip for family in world.lab.families)
+    return _End(place=place, own=own, addresses=addresses)
+
+
+class _Exchange:
+    """Sends probes and listens for them, on one socket for each end and family."""
+
+    def __init__(self, world: World, *, tries: int, at_once: int) -> None:
+        self._inside = world.inside
+        self._tries = tries
+        self._gate = asyncio.Semaphore(at_once)
+        self._sockets: dict[tuple[str, Family], socket.socket] = {}
+        self._probes: dict[int, _Probe] = {}
+        self._numbers = itertools.count(time.monotonic_ns())
+
+    async def report(self, pairs: Sequence[tuple[_End, _End]]) -> PingReport:
+        ways = [(source, target, address) for source, target in pairs for address in target.addresses]
+        loop = asyncio.get_running_loop()
+        try:
+            await self._open(end for pair in pairs for end in pair)
+            cells = await asyncio.gather(*(self._cell(*way) for way in ways))
+        finally:
+            for sock in self._sockets.values():
+                loop.remove_reader(sock)
+                sock.close()
+        return PingReport(tried=len(cells), reached=sum(not cell.fault for cell in cells), cells=cells)
+
+    async def _open(self, ends: Iterable[_End]) -> None:
+        for end in {end.name: end for end in ends}.values():
+            for family in sorted({address.version for address in end.addresses}):
+                version: Family = 4 if family == 4 else 6
+                sock = await self._inside.run(end.place.room, partial(_listen, version))
+                self._sockets[end.name, version] = sock
+                asyncio.get_running_loop().add_reader(sock, self._hear, sock, end.name, version)
+
+    async def _cell(self, source: _End, target: _End, address: Ip) -> Cell:
+        family: Family = 4 if address.version == 4 else 6
+        async with self._gate:
+            sent = 1
+            probe = await self._once(source, target, address, family)
+            while sent < self._tries and not probe.complete.is_set():
+                sent += 1
+                probe = await self._once(source, target, address, family)
+        fault = _fault(probe, source, target)
+        return Cell(
+            source=source.name,
+            target=target.name,
+            family=family,
+            address=str(address),
+            sent=sent,
+            fault=fault,
+            milliseconds=round((probe.back - probe.sent) / 1e6, 3) if probe.back else None,
+            seen=str(probe.seen or ""),
+        )
+
+    async def _once(self, source: _End, target: _End, address: Ip, family: Family) -> _Probe:
+        probe = _Probe(source=source.name, target=target.name)
+        number = next(self._numbers)
+        self._probes[number] = probe
+        sock, request, to = self._sockets[source.name, family], _request(family, number), (str(address), 0)
+        try:
+            async with asyncio.timeout(_WAIT):
+                probe.sent = time.time_ns()
+                sock.sendto(request, to)
+                await probe.complete.wait()
+        except (OSError, TimeoutError):
+            pass  # no route, no answer: the cell says so
+        finally:
+            del self._probes[number]
+        return probe
+
+    def _hear(self, sock: socket.socket, name: str, family: Family) -> None:
+        while True:
+            try:
+                data, ancillary, _, sender = sock.recvmsg(256, ANCILLARY)
+            except BlockingIOError:
+                return
+            if family == 4:
+                data = data[(data[0] & 0xF) * 4 :]  # raw IPv4 sockets show the IP header
+            if len(data) < _PROBE.size:
+                continue
+            kind, _, _, _, _, mark, number = _PROBE.unpack_from(data)
+            probe = self._probes.get(number)
+            if probe is None or mark != _MARK:
+                continue
+            if kind == _REQUEST[family] and name == probe.target:
+                probe.seen = ip_address(sender[0])
+            elif kind == _REPLY[family] and name == probe.source:
+                probe.back = arrival(ancillary)
+            if probe.seen and probe.back:
+                probe.complete.set()
+
+
+def _fault(probe: _Probe, source: _End, target: _End) -> Literal["", "lost", "unseen", "translated"]:
+    if not probe.back:
+        return "lost"
+    if probe.seen is None:
+        return "unseen"
+    # What leaves the pod network is masqueraded, and a node's own address is outside of it.
+    inside = isinstance(target.place, RunningPod)
+    return "translated" if inside and probe.seen not in source.own else ""
+
+
+def _listen(family: Family) -> socket.socket:
+    if family == 4:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        wanted = 1 << _REQUEST[4] | 1 << _REPLY[4]
+        sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("=I", ~wanted & 0xFFFFFFFF))
+    else:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        unwanted = [0xFFFFFFFF] * 8
+        for kind in (_REQUEST[6], _REPLY[6]):
+            unwanted[kind // 32] &= ~(1 << kind % 32)
+        sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *unwanted))
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    sock.settimeout(0)
+    return sock
+
+
+def _request(family: Family, number: int) -> bytes:
+    """Return an echo request. The kernel adds ICMPv6's checksum, because that covers the addresses too."""
+    blank = _PROBE.pack(_REQUEST[family], 0, 0, number & 0xFFFF, 1, _MARK, number)
+    if family == 6:
+        return blank
+    total = sum(struct.unpack(f"!{len(blank) // 2}H", blank))
+    total = (total & 0xFFFF) + (total >> 16)
+    checksum = ~(total + (total >> 16)) & 0xFFFF
+    return _PROBE.pack(_REQUEST[family], 0, checksum, number & 0xFFFF, 1, _MARK, number)

@@ -1,0 +1,59 @@
+"""What runs in a lab besides pods' own commands: the store and daemons that log to files, plugins that answer."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from weft.cni.runtime.library import Ran
+from weft.lab.inside.children import Child, Children, Stdio
+from weft.lab.inside.namespaces import Room
+
+_TAIL: Final = 600  # bytes of a log that an error shows
+
+
+class Processes:
+    """Starts them with the lab's environment. `logs` is an open directory."""
+
+    def __init__(self, children: Children, *, environ: Mapping[str, str], logs: int) -> None:
+        self.children = children
+        self.environ = dict(environ)
+        self._logs = logs
+
+    async def logged(self, name: str, room: Room | None, command: Sequence[str]) -> Child:
+        """Start a process whose output goes to the log `name`."""
+        log = os.open(f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=self._logs)
+        try:
+            stdio = Stdio(stdout=log, stderr=log)
+            return await self.children.start(room, command, environ=self.environ, stdio=stdio)
+        finally:
+            os.close(log)
+
+    def last_words(self, name: str) -> str:
+        """Return the end of the log `name`, in whole lines if it has any."""
+        log = os.open(f"{name}.log", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._logs)
+        try:
+            start = max(0, os.fstat(log).st_size - _TAIL)
+            text = os.pread(log, _TAIL, start).decode(errors="replace").strip()
+            return text.partition("\n")[2] or text if start else text
+        finally:
+            os.close(log)
+
+    async def answer(self, room: Room, program: str, variables: Mapping[str, str], stdin: bytes) -> Ran:
+        """Run a program to its end with more variables, and return what it wrote.
+
+        The streams are files in memory: a program that writes a lot never waits for us.
+        """
+        streams = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("stdin", "stdout", "stderr")]
+        try:
+            os.pwrite(streams[0], stdin, 0)
+            stdio = Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2])
+            child = await self.children.start(room, [program], environ=self.environ | dict(variables), stdio=stdio)
+            status = await child.ended
+            return Ran(exit=status, stdout=_content(streams[1]), stderr=_content(streams[2]))
+        finally:
+            for stream in streams:
+                os.close(stream)
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

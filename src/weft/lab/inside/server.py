@@ -1,0 +1,227 @@
+"""Answers the commands of a lab, one connection each, until the lab ends."""
+
+import asyncio
+import errno
+import signal
+import socket
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from weft.lab import protocol, spec
+from weft.lab.inside import capture, ping
+from weft.lab.inside.children import Child, Stdio
+from weft.lab.inside.cluster import World
+from weft.lab.inside.connection import Connection
+from weft.lab.protocol import Failed
+from weft.lab.report import ExecReport, NamesReport, Nothing
+from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
+
+_MISTAKE: Final = "a mistake in the lab itself: its log 'supervisor' shows it"
+_SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
+_FIRST: Final = 10.0  # seconds for the first request: it comes at once or not at all
+_GRACE: Final = 1.0  # seconds between asking a deserted command to end and ending it
+
+
+class Server:
+    """The lab behind its socket. `ended` is set when it should be no more."""
+
+    def __init__(self, listener: socket.socket, *, logs: int) -> None:
+        listener.settimeout(0)
+        self.ended = asyncio.Event()
+        self._listener = listener
+        self._logs = logs
+        self._world: World | None = None
+        self._ready = False
+        self._over = False
+
+    async def serve(self) -> None:
+        """Answer until `ended`; what is under way then is given up."""
+        asyncio.get_running_loop().call_later(_FIRST, self._end_unasked)
+        accepting = asyncio.create_task(self._accept())
+        ending = asyncio.create_task(self.ended.wait())
+        await asyncio.wait((accepting, ending), return_when=asyncio.FIRST_COMPLETED)
+        accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await accepting  # raises what nobody understood, for the log
+
+    def _end_unasked(self) -> None:
+        """End when whoever started us was gone before it could ask for a lab."""
+        if self._world is None:
+            self.ended.set()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                sock, _ = await loop.sock_accept(self._listener)
+                group.create_task(self._one(Connection(sock)))
+
+    async def _one(self, connection: Connection) -> None:
+        try:
+            line = await connection.receive()
+            if line is not None:
+                await self._answer(connection, line)
+        except ConnectionError:
+            pass  # whoever asked has gone
+        except Exception:  # noqa: BLE001 - a mistake of ours in one command must not end the lab
+            traceback.print_exc()
+            with suppress(OSError):
+                await connection.failed(Failed.of(Unavailable(_problem(_MISTAKE))))
+        finally:
+            connection.close()
+            if self._over:
+                self.ended.set()
+
+    async def _answer(self, connection: Connection, line: bytes) -> None:
+        try:
+            await self._do(connection, msgspec.json.decode(line, type=protocol.Request))
+        except msgspec.MsgspecError as error:
+            await connection.failed(Failed.of(ConfigError(_problem(f"a request it does not understand: {error}"))))
+        except WeftError as error:
+            await connection.failed(Failed.of(error))
+        except OSError as error:
+            # Something on this machine said no: a mount, a socket, a program. The lab itself goes on.
+            await connection.failed(Failed.of(Unavailable(_problem(str(error), code="HOST-002"))))
+        except BaseExceptionGroup as group:
+            await connection.failed(Failed.of(_first(group)))
+
+    async def _do(self, connection: Connection, request: protocol.Request) -> None:
+        match request:
+            case protocol.Up():
+                await self._up(connection, request)
+            case protocol.Down():
+                self._over = True
+                await connection.done(Nothing())
+            case _ if self._world is None or not self._ready:
+                raise Unavailable(_problem("it is still starting"))
+            case _:
+                await self._do_in(self._world, connection, request)
+
+    async def _do_in(self, world: World, connection: Connection, request: protocol.Request) -> None:
+        match request:
+            case protocol.Ps():
+                await connection.done(await world.report())
+            case protocol.Run(pod, node):
+                if problems := spec.name_problem("a pod", "weft lab run", pod):
+                    raise ConfigError(*problems)
+                await connection.done(await world.run_pod(spec.Pod(name=pod, node=node)))
+            case protocol.Remove(pod):
+                await world.remove_pod(pod)
+                await connection.done(Nothing())
+            case protocol.Exec():
+                await connection.done(await self._exec(world, connection, request))
+            case protocol.Ping(source, target, count):
+                await _while_wanted(connection, ping.between(world, source, target, count=count))
+            case protocol.PingAll():
+                await _while_wanted(connection, ping.everything(world))
+            case protocol.Capture(where, link):
+                with await capture.open_socket(world, where, link) as packets:
+                    await connection.done(Nothing(), descriptors=[packets.fileno()])
+            case protocol.Names(start):
+                chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
+                names = NamesReport(nodes=[node.spec.name for node in chosen])
+                await connection.done(names, descriptors=[node.room.net for node in chosen])
+
+    async def _up(self, connection: Connection, request: protocol.Up) -> None:
+        """Build the lab. If that fails, or whoever asked has gone, the lab is no more."""
+        if self._world is not None:
+            raise ConfigError(_problem("it is up already"))
+        world = self._world = World(request.lab, environ=request.environ, logs=self._logs)
+        notes: asyncio.Queue[str] = asyncio.Queue()
+
+        async def tell() -> None:
+            while True:
+                await connection.note(await notes.get())
+
+        telling = asyncio.create_task(tell())
+        try:
+            wanted = await _while_wanted(connection, _report_after(world, notes))
+            self._ready = wanted
+        finally:
+            telling.cancel()
+            self._over = not self._ready
+
+    async def _exec(self, world: World, connection: Connection, request: protocol.Exec) -> ExecReport:
+        streams = connection.descriptors
+        if len(streams) != 3 or not request.command:
+            raise ConfigError(_problem("a command without its three streams"))
+        command = request.command
+        if request.tty:
+            # setsid gives the terminal to the command, which then has job control and gets its signals.
+            command = ["setsid", "--ctty", "--", *command]
+        place = world.place(request.where)
+        try:
+            child = await world.processes.children.start(
+                place.room,
+                command,
+                environ=world.processes.environ | request.environ,
+                stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
+                session=not request.tty,
+            )
+        except OSError as error:
+            seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
+            problem = Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")
+            raise CannotRun(problem, status=_shell_status(error)) from None
+        listening = asyncio.create_task(_pass_signals(connection, child))
+        try:
+            status = await child.ended
+        finally:
+            listening.cancel()
+        return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
+
+
+def _shell_status(error: OSError) -> int:
+    """Return a shell's exit status for a program that it could not run (POSIX, Shell Command Language 2.8.2)."""
+    return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
+
+
+async def _report_after(world: World, notes: asyncio.Queue[str]) -> msgspec.Struct:
+    await world.up(notes.put_nowait)
+    return await world.report()
+
+
+async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
+    """Answer with what `work` returns, or stop it when whoever asked goes; tell which."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(connection.receive())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return False
+        await connection.done(working.result())
+        return True
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _pass_signals(connection: Connection, child: Child) -> None:
+    """Pass signals on to a command, and end it when whoever asked for it goes."""
+    while (line := await connection.receive()) is not None:
+        with suppress(msgspec.MsgspecError, ProcessLookupError):
+            child.signal(msgspec.json.decode(line, type=protocol.Signal).number)
+    for number in (signal.SIGHUP, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            child.signal(number)
+        await asyncio.sleep(_GRACE)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> WeftError:
+    """Return what a group of tasks failed of: what is understood before what is not."""
+    for error in group.exceptions:
+        if isinstance(error, WeftError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+    if all(isinstance(error, OSError) for error in group.exceptions):
+        return Unavailable(_problem(str(group.exceptions[0]), code="HOST-002"))
+    raise group
+
+
+def _problem(seen: str, *, code: str = "LAB-002") -> Problem:
+    return Problem(code=code, where="the lab", seen=seen)

@@ -1,0 +1,85 @@
+"""The network below the pod network: a bridge in the lab's own namespace, and one link to each node.
+
+The bridge stands for the switch of a data centre. It has an address, where the store listens.
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Final
+
+from weft.kernel.rtnetlink import neigh
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.lab.spec import Family
+from weft.model.net import Mac
+
+SWITCH: Final = "underlay"
+UPLINK: Final = "eth0"
+_V4: Final = IPv4Interface("172.31.0.1/16")
+_V6: Final = IPv6Interface("fd31::1/64")
+_MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
+_BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
+_BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits tell the node
+
+
+def address(family: Family, index: int = 0) -> IPv4Interface | IPv6Interface:
+    """Return the underlay address of node `index`, or with 0 that of the lab itself, where the store listens."""
+    base: IPv4Interface | IPv6Interface = _V4 if family == 4 else _V6
+    if index == 0:
+        return base
+    offset = _BEFORE_NODES + index
+    number = offset if family == 4 else int(str(offset), 16)
+    return type(base)((base.network[number], base.network.prefixlen))
+
+
+def make_switch(rtnl: Rtnl, families: Sequence[Family]) -> None:
+    """Build the switch in the lab's namespace, of which `rtnl` is a socket."""
+    _bring_up(rtnl, "lo")
+    index = rtnl.add_bridge(SWITCH, up=True).index
+    _address(rtnl, index, families, 0)
+
+
+def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
+    """Join node number `node`, whose network namespace is open as `netns`, to the switch of the lab of `rtnl`."""
+    switch = rtnl.link(SWITCH)
+    assert switch is not None  # noqa: S101 - make_switch has run
+    port = rtnl.add_veth(f"port{node}", peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
+    rtnl.set_link(port.index, master=switch.index)
+
+
+def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
+    """Give a node, of which `rtnl` is a socket, its addresses; `nodes` is how many there are.
+
+    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries if nobody has changed that
+    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that
+    are permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
+    """
+    _bring_up(rtnl, "lo")
+    uplink = _bring_up(rtnl, UPLINK)
+    _address(rtnl, uplink, families, node)
+    if nodes > _MOST_LEARNED:
+        others = [other for other in range(1, nodes + 1) if other != node]
+        rtnl.batch(
+            [
+                neigh.add_neighbour(uplink, address(family, other).ip, mac(other), protocol=_BY_ADMINISTRATOR)
+                for other in others
+                for family in families
+            ]
+        )
+
+
+def mac(node: int) -> Mac:
+    """Return the MAC of a node's uplink: its IPv4 underlay address behind 02:00, whatever the families."""
+    return Mac(b"\x02\x00" + address(4, node).ip.packed)
+
+
+def _bring_up(rtnl: Rtnl, name: str) -> int:
+    link = rtnl.link(name)
+    assert link is not None, name  # noqa: S101 - the kernel or plug_in has made it
+    rtnl.set_link(link.index, up=True)
+    return link.index
+
+
+def _address(rtnl: Rtnl, index: int, families: Sequence[Family], node: int) -> None:
+    for family in families:
+        own = address(family, node)
+        rtnl.add_address(index, own.ip, own.network.prefixlen, nodad=True)
