@@ -59,7 +59,7 @@ def test_others_do_not_wait(files: RootedFiles):
 
 def test_a_turn_that_another_process_ends_is_noticed(files: RootedFiles, tmp_path: Path):
     script = (
-        "import os, sys; from weft.cni.files import RootedFiles; from weft.cni.locks import ContainerLocks\n"
+        "import os, sys; from weft.cni.host.files import RootedFiles; from weft.cni.host.locks import ContainerLocks\n"
         "locks = ContainerLocks(RootedFiles(os.open(sys.argv[1], os.O_PATH)))\n"
         "with locks.hold({'CNI_CONTAINERID': 'one'}): print(flush=True); sys.stdin.read()"
     )

@@ -132,8 +132,8 @@ IN_PID_NAMESPACE = """
 import asyncio, json, os
 from tests.kernel.test_nfmonitor import until_quiet
 from tests.support.firewall import wanted
-from weft.kernel.firewall import Firewall
-from weft.kernel.nfmonitor import Monitor
+from weft.kernel.netfilter.firewall import Firewall
+from weft.kernel.netfilter.monitor import Monitor
 from weft.kernel.tools import Tools
 from weft.plan.diff import Put
 
@@ -181,7 +181,7 @@ def test_lost_notices_are_said_and_the_next_ones_are_heard():
 
 
 def test_a_broken_socket_is_replaced(monkeypatch):
-    monkeypatch.setattr("weft.kernel.nfmonitor._RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("weft.kernel.netfilter.monitor._RETRY_SECONDS", 0.05)
 
     async def work():
         tools = Tools()

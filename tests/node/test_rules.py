@@ -125,7 +125,7 @@ def test_a_node_that_needs_no_rules_needs_no_program(cluster: Cluster, kind):
 
 NO_NFNETLINK = """
 import errno, os, runpy, socket, sys
-from weft.kernel import nfmonitor
+from weft.kernel.netfilter import monitor as nfmonitor
 
 class Socket(socket.socket):
     def __init__(self, *arguments, **named):

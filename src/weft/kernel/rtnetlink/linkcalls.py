@@ -20,7 +20,7 @@ LONGEST_NAME: Final = 15
 
 
 class LinkCalls:
-    """A socket and what is done to links through it: the first half of `weft.kernel.rtnl.Rtnl`."""
+    """A socket and what is done to links through it: the first half of `weft.kernel.rtnetlink.rtnl.Rtnl`."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Take over an AF_NETLINK socket of protocol NETLINK_ROUTE, perhaps from another namespace."""
