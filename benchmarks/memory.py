@@ -7,10 +7,10 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.world import World
-from weft.daemon.reconcile import SWEEP_SECONDS
+from weft.daemon.kernel import NodeKernel
 
 ROUNDS = 3
-REST = SWEEP_SECONDS + 10
+REST = NodeKernel.sweep + 10
 
 
 def measure() -> list[Figure]:

@@ -8,7 +8,7 @@ from struct import pack
 
 import pytest
 
-from tests.support.firewall import wanted
+from tests.support.firewall import matches, wanted
 from tests.support.netthread import inside, run
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.iptables import legacy_tables
@@ -167,7 +167,7 @@ def test_nothing_is_written_when_all_is_as_wanted(host, family):
         want = wanted(kind, family)
         assert await firewall.apply(Put(want)) is None
         before = generation()
-        assert await firewall.matches(want)
+        assert await matches(firewall, want)
         assert (await firewall.present()) == {want.key: want}
         assert await firewall.apply(Put(want)) is None
         assert generation() == before
@@ -250,9 +250,9 @@ def test_all_damage_is_seen_and_made_good(variant, damage, legacy):
         await firewall.apply(Put(want))
         right = saved(name)
         run(name, *(word.replace("\\s", " ") for word in damage.split()))
-        assert not await firewall.matches(want)
+        assert not await matches(firewall, want)
         assert await firewall.apply(Put(want)) is None
-        assert await firewall.matches(want)
+        assert await matches(firewall, want)
         assert saved(name) == right
 
     in_namespace(work)
@@ -282,9 +282,9 @@ def test_all_damage_to_our_nft_table_is_seen_and_made_good(damage):
         await firewall.apply(Put(want))
         right = run("nft", "list", "table", "ip", "flannel-ipv4")
         run("nft", damage)
-        assert not await firewall.matches(want)
+        assert not await matches(firewall, want)
         assert await firewall.apply(Put(want)) is None
-        assert await firewall.matches(want)
+        assert await matches(firewall, want)
         now = run("nft", "list", "table", "ip", "flannel-ipv4")
         assert sorted(now.splitlines()) == sorted(right.splitlines()), "only the order of chains may differ"
 
@@ -395,7 +395,7 @@ def test_what_changes_between_look_and_change_is_looked_at_once_more(tmp_path, k
         firewall = Firewall(Tools(search=f"{tmp_path}:{SEARCH_PATH}"))
         assert await firewall.apply(Put(want)) is None
         assert marker.exists()
-        assert await firewall.matches(want)
+        assert await matches(firewall, want)
 
     in_namespace(work)
 
@@ -414,7 +414,7 @@ def test_without_a_program_its_rules_fail_with_its_name_and_all_else_works(tmp_p
         assert isinstance(failure, Failure)
         assert failure.errno == errno.ENOENT
         assert "HOST-002 iptables" in failure.message
-        assert not await firewall.matches(wanted("iptables", 4))
+        assert not await matches(firewall, wanted("iptables", 4))
         tooling = await firewall.tooling("iptables", {4, 6})
         assert [(problem.code, problem.where) for problem in tooling.problems] == [
             ("HOST-002", "iptables"),
@@ -507,6 +507,6 @@ def test_a_change_is_one_generation_for_each_table(kind):
         before = generation()
         await firewall.apply(Put(wanted(kind, 4, random_fully=False)))
         assert generation() == before + 1
-        assert await firewall.matches(wanted(kind, 4, random_fully=False))
+        assert await matches(firewall, wanted(kind, 4, random_fully=False))
 
     in_namespace(work)

@@ -155,8 +155,9 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
     env = planted.env(
         "weft.daemon.peers:Peers.take",
         "weft.daemon.network:Network.notice",
-        "weft.daemon.reconcile:Reconciler.round",
-        "weft.daemon.rules:RuleKeeper._repair",
+        "weft.daemon.reconcile:Reconciler.decide",
+        "weft.daemon.kernel:NodeKernel.apply",
+        "weft.daemon.rules:RulesPlane.look",
     )
     node = cluster.node(1).start("--ip-masq", env=env)
     cluster.peer(50)
@@ -164,8 +165,9 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
     parts = {
         "take": ("other leases", lambda: cluster.peer(51), lambda: "10.5.51.0/24" in node.ip("route")),
         "notice": ("notices", lambda: node.ip("route del 10.5.50.0/24"), lambda: "10.5.50.0/24" in node.ip("route")),
-        "round": ("routes", lambda: cluster.peer(52), lambda: "10.5.52.0/24" in node.ip("route")),
-        "_repair": (
+        "decide": ("deciding", lambda: cluster.peer(52), lambda: "10.5.52.0/24" in node.ip("route")),
+        "apply": ("routes", lambda: cluster.peer(53), lambda: "10.5.53.0/24" in node.ip("route")),
+        "look": (
             "rules",
             lambda: node.netns.run("nft flush ruleset"),
             lambda: "FLANNEL-POSTRTG" in node.netns.run("iptables-save"),

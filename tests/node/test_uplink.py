@@ -310,7 +310,7 @@ def test_a_vtep_that_another_namespace_has_is_named_while_it_is_there_and_made_a
     here, there = one.pod(), two.pod()
     with closing(quick_netns()) as elsewhere:
         one.netns.run(f"ip link set flannel.1 netns {elsewhere.path}")
-        one.says("kernel refused link flannel.1")
+        one.says("cannot put link flannel.1")
         eventually(lambda: not one.ready)
     one.sees("ip route", f"{two.v4} ", seconds=15)
     eventually(lambda: one.ready)

@@ -5,6 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from weft.config.netconf import NetConf, Pool, VxlanOptions
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Facts, Inputs, Uplink
+from weft.kernel.netfilter.firewall import Firewall
 from weft.model.net import Mac
 from weft.model.rulesets import RuleSet
 
@@ -67,6 +68,11 @@ def wanted(kind, family, **changes) -> RuleSet:
     (ruleset,) = rule_sets(firewall_inputs(kind=kind, families=(family,), **changes))
     assert isinstance(ruleset, RuleSet)
     return ruleset
+
+
+async def matches(firewall: Firewall, ruleset: RuleSet) -> bool:
+    """Tell whether the kernel holds exactly this rule set."""
+    return (await firewall.present({ruleset.key})).get(ruleset.key) == ruleset
 
 
 def only(programs: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,7 +17,7 @@ from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
-from weft.model.objects import Objects
+from weft.model.objects import Key, Objects
 from weft.model.reported import RouteInfo
 from weft.model.snapshot import Snapshot
 from weft.plan.diff import Step
@@ -30,6 +30,11 @@ class NodeKernel:
 
     `devices` are the links that are ours by name, `sysctls` the settings to look at.
     """
+
+    kinds = frozenset({"link", "nodelink", "sysctl", "address", "neighbour", "fdb", "route"})
+    sweep = 60.0
+    announces = True
+    blind = False
 
     def __init__(self, rtnl: Rtnl) -> None:
         self.rtnl = rtnl
@@ -63,13 +68,13 @@ class NodeKernel:
         """Whether anybody answers for `ip`."""
         return await answers(self.rtnl, ip, within=within)
 
-    async def look(self, known: Objects, /) -> Objects:
-        """See everything that is ours; of what is as in `known` no second copy is made."""
+    async def look(self, known: Objects, _only: Collection[Key] | None = None, /) -> Objects:
+        """See everything that is ours, whatever is asked for: rtnetlink lists all anyway."""
         async with self._its_turn():
             look = looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, known=known)
             return (await in_turns(look)).ours
 
-    async def apply(self, steps: Sequence[Step]) -> list[Failure]:
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
         async with self._its_turn():
             if len(steps) <= _MANY:

@@ -11,25 +11,27 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.cutpods import CutPods
-from weft.daemon.dirty import Dirty
 from weft.daemon.kernel import NodeKernel
 from weft.daemon.peers import Peers
+from weft.daemon.plane import Keeper
 from weft.daemon.reconcile import Reconciler
-from weft.daemon.rules import RuleKeeper
+from weft.daemon.rules import RulesPlane
 from weft.daemon.subnetfile import SubnetFile
 from weft.daemon.supervise import Supervisor
-from weft.desired.firewall import rule_sets
+from weft.desired.decide import Decider
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs
 from weft.desired.node import forwarded
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
+from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
 from weft.model.objects import Key, NodeLink, Sysctl
+from weft.model.rulesets import RuleSet
 from weft.model.status import Status
 from weft.model.value import replace
 from weft.wire.subnetenv import SubnetEnv, render
@@ -51,7 +53,7 @@ class Network:
         self,
         kernel: NodeKernel,
         backend: Backend,
-        rules: RuleKeeper | None,
+        rules: RulesPlane | None,
         *,
         inputs: Inputs,
         addresses: Collection[Ip],
@@ -69,7 +71,6 @@ class Network:
         # The uplink's name and index, for the monitor to read when a notice comes.
         self.uplinks: set[str | int] = set()
         self.uplink_problem: Problem | None = None
-        self.rules = rules
         self._backend = backend
         self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
@@ -77,49 +78,52 @@ class Network:
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
-        self._loop = Reconciler(kernel, backend, inputs=inputs, roster=Roster(self._ours), clock=clock)
-        self.peers = Peers(self._loop, status, now=now)
-        status.count_failing = self._loop.failing_peers
+        roster = Roster(self._ours)
+        decider = Decider(backend, inputs, roster.believed)
+        self.reconciler = Reconciler(decider)
+        self.links = Keeper(kernel, decider, may_remove=self.reconciler.may_remove, clock=clock)
+        self.reconciler.keepers.append(self.links)
+        self.rules: Keeper | None = None
+        if rules is not None:
+            self.rules = Keeper(rules, decider, may_remove=self.reconciler.may_remove, clock=clock)
+            self.reconciler.keepers.append(self.rules)
+        self.peers = Peers(roster, self.reconciler, status, now=now)
+        status.count_failing = self.reconciler.failing_peers
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
         status.parts["bridges"] = self._node_link_problem
         status.losses["pods"] = lambda: cut_pods.problem
         if rules is not None:
-            status.parts["rules"] = rules.problem
+            status.parts["rules"] = self._rules_problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
         self._pass_on(inputs)
 
     @property
     def inputs(self) -> Inputs:
         """What decides now."""
-        return self._loop.inputs
-
-    @property
-    def loop(self) -> Reconciler:
-        """The loop over links, routes, neighbours and FDB entries."""
-        return self._loop
+        return self.reconciler.decider.inputs
 
     def set_inputs(self, inputs: Inputs, addresses: Collection[Ip] | None = None) -> None:
         """Decide from `inputs` from now on; `addresses` are this node's now, if they may have changed."""
         self._addresses = self._addresses if addresses is None else addresses
         self._ours = ours(inputs, self._addresses)
-        self._loop.decide_from(inputs)
+        self.reconciler.decider.inputs = inputs
+        self.reconciler.everything()
         self.peers.judge_by(self._ours)
         self._pass_on(inputs)
 
     def _also(self, **changes: frozenset[int] | frozenset[str]) -> None:
         """Decide from inputs with changes that neither peers nor rules depend on."""
         inputs = replace(self.inputs, **changes)
-        self._loop.decide_from(inputs, peers=False)
+        self.reconciler.decider.inputs = inputs
+        self.reconciler.once()
         self._look_at_settings(inputs)
 
     def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
         self.uplinks.update((inputs.facts.uplink.name, inputs.facts.uplink.index))
         self._look_at_settings(inputs)
-        if self.rules is not None:
-            self.rules.want(rule_sets(inputs))
 
     def _look_at_settings(self, inputs: Inputs) -> None:
         self._kernel.sysctls = (
@@ -144,11 +148,11 @@ class Network:
             case Seen(key=("nodelink", str(name)) as key, thing=NodeLink() | None as thing):
                 self._node_link_is(key, name, thing)
             case Seen(key=key, thing=thing):
-                self._loop.seen(key, thing)
+                self.links.seen(key, thing)
             case PodCut(key=key, bridge=bridge):
                 self._cut_pods.add(key, bridge)
             case Lost():
-                self._loop.wake.everything()
+                self.links.look_again()
             case UplinkChanged():
                 self.uplink_changed.set()
             case AddressMoved(ip=ip, gone=gone):
@@ -156,7 +160,7 @@ class Network:
                     self.addresses_changed.set()
             case Resync(reason=reason):
                 log.info("%s: looking at everything", reason)
-                self._loop.wake.everything()
+                self.links.look_again()
                 self.uplink_changed.set()
                 self.addresses_changed.set()
 
@@ -164,7 +168,7 @@ class Network:
         [family] = (family for family, name in FORWARDING.items() if name == setting.name)
         inputs = self.inputs
         if family in forwarded(inputs):
-            self._loop.seen(setting.key, setting)
+            self.links.seen(setting.key, setting)
         elif setting.value == "1" and family not in inputs.forwarding:
             # A pod's plugin turned it on, or somebody else: from now on it is needed.
             self._also(forwarding=inputs.forwarding | {family})
@@ -175,14 +179,14 @@ class Network:
             self._also(node_links=known - {name})
         elif name not in known:
             self._also(node_links=known | {name})
-        self._loop.seen(key, thing)
+        self.links.seen(key, thing)
 
     def _forwarding_problem(self) -> Problem | None:
         """What keeps this machine from forwarding packets of pods now, although it did."""
         for name in (FORWARDING[family] for family in forwarded(self.inputs)):
             key = ("sysctl", name)
-            if not self._loop.is_as_wanted(key):
-                seen = self._loop.tally.failing.get(key, "another program turned it off")
+            if not self.links.is_as_wanted(key):
+                seen = self.links.tally.failing.get(key, "another program turned it off")
                 hint = "Trying again; until then no pod reaches another node. Find who sets it: `sysctl --system`"
                 return Problem(code="KERN-002", where=name, seen=seen, expected="1", hint=hint)
         return None
@@ -191,19 +195,36 @@ class Network:
         """What keeps a link down that pods of this node share."""
         for name in sorted(self.inputs.node_links):
             key = NodeLink(name=name).key
-            if not self._loop.is_as_wanted(key):
-                seen = self._loop.tally.failing.get(key, "another program set it down")
+            if not self.links.is_as_wanted(key):
+                seen = self.links.tally.failing.get(key, "another program set it down")
                 hint = "Trying again; until then no pod on it reaches anything. Find who does: `ip monitor link`"
                 return Problem(code="BRIDGE-006", where=f"link {name}", seen=seen, expected="up", hint=hint)
         return None
 
-    async def begin(self) -> None:
-        """Put everything into the kernel for the first time. What it refuses is tried again once `start` was called."""
-        self._loop.wake.take()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._loop.surely(Dirty(everything=True, inputs=True)))
-            if self.rules is not None:
-                tasks.create_task(self.rules.install())
+    def _rules_problem(self) -> Problem | None:
+        """What is wrong with the rules now: refused by the tool, or changed by others so often that they must wait."""
+        hint = "Trying again every few seconds; pods may reach less than they should until then"
+        for thing in self.reconciler.decider.part():
+            if self.rules is None or not isinstance(thing, RuleSet):
+                continue
+            if words := self.rules.tally.failing.get(thing.key):
+                seen = f"cannot be written: {words}"
+                return Problem(code="NFT-001", where="firewall rules", seen=seen, hint=hint)
+            if self.rules.is_held(thing.key):
+                seen = f"another program keeps changing {thing}"
+                return Problem(code="NFT-002", where="firewall rules", seen=seen, hint=f"Find it. {hint}")
+        return None
+
+    async def begin(self, parts: Supervisor) -> None:
+        """Put everything where it belongs for the first time, and keep it there. What is refused is tried again."""
+        for keeper, name in ((self.links, "routes"), (self.rules, "rules")):
+            if keeper is not None:
+                keeper.look_again()
+                parts.start(name, keeper.run, again=keeper.look_again)
+        self.reconciler.everything()
+        await self.reconciler.decide()
+        for keeper in self.reconciler.keepers:
+            await keeper.idle()
 
     async def devices_there(self) -> None:
         """Wait until the kernel holds this node's own devices, which may take days; say why it does not yet."""
@@ -216,10 +237,10 @@ class Network:
 
     def _device_problem(self) -> Problem | None:
         """What the kernel refuses now of this node's own devices."""
-        for key, words in self._loop.own_failures().items():
+        for key, words in self.reconciler.own_failures().items():
             return Problem(
                 code="VTEP-002",
-                where=str(self._loop.wanted[key]),
+                where=str(self.reconciler.decider.wanted[key]),
                 seen=f"the kernel refuses it: {words}",
                 hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`,"
                 " and remove it, or choose another Port or VNI for all nodes",
@@ -237,20 +258,29 @@ class Network:
             ip_masq=inputs.ip_masq,
         )
 
-    def start(self, parts: Supervisor, monitor: Monitor, rules: RuleMonitor | None, *, sweep: float) -> None:
-        """Keep everything up from now on; rules are looked at every `sweep` seconds."""
-        if self.rules is not None:
-            keeper = self.rules
-            parts.start("rules", lambda: keeper.run(rules, sweep=sweep), again=keeper.look_again)
-        parts.start("routes", self._loop.run, again=self._loop.look_again)
+    def start(self, parts: Supervisor, monitor: Monitor, rules: RuleMonitor | None) -> None:
+        """Follow what changes from now on."""
+        parts.start("deciding", self.reconciler.run, again=self.reconciler.everything)
         parts.start("peers", self.peers.run)
-        parts.start("notices", lambda: self.listen(monitor))  # a monitor begins with all there is to look at again
+        parts.start("notices", lambda: self.listen(monitor))
+        if rules is not None and self.rules is not None:
+            keeper = self.rules
+            parts.start("notices of rules", lambda: _listen(rules, keeper), again=keeper.look_again)
 
     async def listen(self, monitor: Monitor) -> None:
         """Take notices until cancelled."""
         async for notices in monitor:
             for notice in notices:
                 self.notice(notice)
+
+
+async def _listen(monitor: RuleMonitor, keeper: Keeper) -> None:
+    """Take notices of rules until cancelled."""
+    async for wake in monitor.wakes():
+        if isinstance(wake, RulesLost):
+            keeper.look_again()
+        else:
+            keeper.unseen(wake.keys)
 
 
 def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:

@@ -22,7 +22,7 @@ from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.notify import notify
-from weft.daemon.rules import RuleKeeper
+from weft.daemon.rules import RulesPlane
 from weft.daemon.services import start_cni, start_health
 from weft.daemon.supervise import Supervisor
 from weft.daemon.upkeep import Upkeep
@@ -30,7 +30,6 @@ from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
-from weft.desired.node import realm
 from weft.kernel.netfilter.firewall import Firewall, Tooling
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
@@ -109,10 +108,11 @@ class Node:
         status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
+        sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         network = Network(
             kernel,
             backend,
-            RuleKeeper(firewall, clock=self._world.monotonic) if self._claim_rules(held) else None,
+            RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
             inputs=start.with_lease(inputs, leasing.lease, kernel, snapshot),
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
@@ -135,11 +135,10 @@ class Node:
         for notice in monitor.known:
             network.notice(notice)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
-        events = await _begin(network, leasing)
+        events = await _begin(network, leasing, parts)
         up = tasks.create_task(self._come_up(network, kernel, parts))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
-        sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
-        network.start(parts, monitor, rule_monitor, sweep=sweep)
+        network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         watches = [events]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
@@ -150,8 +149,7 @@ class Node:
         await network.subnet_file.write()
         parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
         self._ready(network)
-        inputs = network.inputs
-        await start.remove_former_devices(kernel, realm(BACKENDS[inputs.netconf.backend], inputs))
+        await start.remove_former_devices(kernel, network.reconciler.decider.realm)
 
     async def _look(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor
@@ -248,7 +246,7 @@ class Node:
             counted(status.peers, "peer"),
             status.peers_refused,
             status.peers_failing,
-            counted(len(network.loop.wanted), "object"),
+            counted(len(network.reconciler.decider.wanted), "object"),
         )
         if status.unable is not None:
             log.warning("up, but not ready: %s", status.unable)
@@ -258,18 +256,18 @@ class Node:
         gc.enable()
 
 
-async def _begin(network: Network, leasing: Leasing) -> AsyncGenerator[StoreEvent, None]:
+async def _begin(network: Network, leasing: Leasing, parts: Supervisor) -> AsyncGenerator[StoreEvent, None]:
     """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
     async with AsyncExitStack() as closing:
         events = await closing.enter_async_context(aclosing(leasing.watch()))
         network.peers.recall(leasing.remembered)
         if leasing.confirmed:
             await network.peers.take(await anext(events))
-        if network.loop.complete:
+        if network.reconciler.complete:
             leasing.saw(network.peers.known)
         else:  # the store is away, or went between our lease and the list
             await network.peers.settle()
-        await network.begin()
+        await network.begin(parts)
         closing.pop_all()
     return events
 
@@ -279,5 +277,5 @@ async def _follow(watch: AsyncGenerator[StoreEvent, None], network: Network, lea
     async with aclosing(watch) as events:
         async for event in events:
             await network.peers.take(event)
-            if network.loop.complete:
+            if network.reconciler.complete:
                 leasing.saw(network.peers.known)

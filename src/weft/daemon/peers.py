@@ -16,6 +16,7 @@ from weft.daemon.memory import Memory
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.repairs import say_some
 from weft.desired.harm import Ours
+from weft.desired.roster import Roster
 from weft.model.cluster import Listed, Lost, Malformed, Mark, StoreEvent
 from weft.model.errors import Problem
 from weft.model.status import Status
@@ -30,11 +31,11 @@ _NAMED: Final = 100  # of those that are refused together
 
 
 class Peers:
-    """Keeps the roster of `loop` as the store says. `now` is a clock that nobody sets."""
+    """Keeps the roster as the store says. `now` is a clock that nobody sets."""
 
-    def __init__(self, loop: Reconciler, status: Status, *, now: Callable[[], float]) -> None:
-        self._loop = loop
-        self._roster = loop.roster
+    def __init__(self, roster: Roster, reconciler: Reconciler, status: Status, *, now: Callable[[], float]) -> None:
+        self._roster = roster
+        self._reconciler = reconciler
         self._status = status
         self._now = now
         self._mark: Mark | None = None
@@ -94,7 +95,7 @@ class Peers:
         while True:
             touched = self._roster.judge(_SLICE)
             if touched:
-                self._loop.wake.peers(touched)
+                self._reconciler.peers(touched)
                 served |= touched
             self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
             refused += self._roster.news()
@@ -140,9 +141,9 @@ class Peers:
                 " may be living nodes': %d more are served until another claims what is theirs, 24 hours at most",
                 len(self._roster.unproven) - before,
             )
-        if not self._loop.complete:
-            self._loop.complete = True
-            self._loop.wake.everything()
+        if not self._reconciler.complete:
+            self._reconciler.complete = True
+            self._reconciler.look_again()
 
     def _is_other_history(self, event: Listed) -> bool:
         """Tell whether a list cannot come from the history that we know.

@@ -16,17 +16,15 @@ from weft.daemon.network import ours
 from weft.daemon.world import World
 from weft.desired.allocate import Present, choose
 from weft.desired.backends import BACKENDS
+from weft.desired.decide import Decider
 from weft.desired.facts import overlaps
-from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
-from weft.desired.node import SHARED, Wanted, realm, shared
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
-from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease
-from weft.model.objects import Object, Objects
 from weft.model.value import Value, replace
 from weft.plan.diff import Put, diff
 from weft.plan.explain import explain, reason
@@ -72,23 +70,20 @@ async def preview(options: Options, world: World) -> Preview:
         unproven = remembered.unproven
         roster.note_unproven((lease, unproven[lease.id]) for lease in remembered.leases if lease.id in unproven)
         roster.listed(listing.leases if listing is not None else remembered.leases)
-        wanted = Wanted()
-        wanted.set(SHARED, shared(backend, inputs))
-        problems = [*overlaps(netconf, facts), *roster.refused.values()]
-        for lease in roster.believed.values():
-            try:
-                wanted.set(lease.id, backend.peer(inputs, lease))
-            except PeerError as error:
-                problems += error.problems
-        keeps = realm(backend, inputs)
-        kernel.devices = keeps.devices
-        kernel.sysctls = tuple(str(key[1]) for key in wanted.objects if key[0] == "sysctl")
-        have = {key: thing for key, thing in (await kernel.look({})).items() if thing.is_within(keeps)}
-    rules_want, rules_have = await _rules(inputs)
-    have = {**have, **rules_have}
-    steps = diff({**wanted.objects, **rules_want}, have, prune=listing is not None)
-    served = {thing.key: lease for name, lease in roster.believed.items() for thing in wanted.part(name)}
-    refused = [lease for lease in roster.leases if lease.id not in wanted.parts]
+        firewall = Firewall(Tools())
+        tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
+        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
+        decider = Decider(backend, inputs, roster.believed)
+        for _ in decider.decide(everything=True):
+            pass
+        problems = [*overlaps(netconf, facts), *roster.refused.values(), *decider.unusable.values()]
+        kernel.devices = decider.realm.devices
+        kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
+        seen = {**await kernel.look({}), **await firewall.present()}
+    have = {key: thing for key, thing in seen.items() if thing.is_within(decider.realm)}
+    steps = diff(decider.wanted, have, prune=listing is not None)
+    served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
+    refused = [lease for lease in roster.leases if not decider.part(lease.id)]
     source = "the store" if listing is not None else "memory: the store does not answer"
     return Preview(
         notes=(why, note, f"leases from {source}"),
@@ -141,11 +136,3 @@ def _own(
     own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=attrs)
     nets = ", ".join(str(net) for net in own.subnets)
     return own, choice.stale, f"we have no lease; planned with {nets}, the daemon picks one at random"
-
-
-async def _rules(inputs: Inputs) -> tuple[Objects, Objects]:
-    firewall = Firewall(Tools())
-    tooling = await firewall.tooling("nft" if inputs.netconf.nftables else "iptables", inputs.netconf.families)
-    inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-    want: dict[object, Object] = {thing.key: thing for thing in rule_sets(inputs)}
-    return want, await firewall.present()  # type: ignore[return-value]

@@ -14,8 +14,6 @@ from weft.plan.fuse import Fuse
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 1.0
-_LAST_SECONDS: Final = 60.0
-_LAST_URGENT_SECONDS: Final = 4.0
 
 
 class Retries:
@@ -31,10 +29,9 @@ class Retries:
         self._pauses: dict[Key, float] = {}
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
 
-    def refused(self, key: Key, *, urgent: bool) -> bool:
-        """Try again, later than the last time; True if this is the first refusal. Peers wait for what is `urgent`."""
+    def refused(self, key: Key, *, longest: float) -> bool:
+        """Try again, later than the last time, after `longest` seconds at most; True if this is the first refusal."""
         first = key not in self._pauses
-        longest = _LAST_URGENT_SECONDS if urgent else _LAST_SECONDS
         self._pauses[key] = FIRST_SECONDS if first else min(self._pauses[key] * 2, longest)
         self.later(self._pauses[key], key)
         return first

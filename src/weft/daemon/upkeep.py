@@ -143,7 +143,7 @@ class Upkeep:
             # The kernel has taken its routes along: they say nothing about where peers are.
             facts = replace(facts, onlink=inputs.facts.onlink)
         if facts == inputs.facts:
-            self._network.loop.try_again()
+            self._network.links.try_again()
             return
         log.info("IFACE-002 the uplink changed: %s", why)
         changed = replace(inputs, facts=facts)

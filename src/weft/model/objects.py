@@ -35,6 +35,9 @@ class Object(Value):
 
     rank = 0
     unwanted = "no setting asks for it"
+    code_if_unwanted = "ROUTE-002"  # of removing it
+    vital = False  # without it no peer is reached
+    patience = 60.0  # the longest pause, in seconds, between two tries to put what is refused
 
     @property
     def link(self) -> str | None:
@@ -75,6 +78,8 @@ class Link(Object):
 
     rank = 0
     unwanted = "the configuration's Backend and our lease do not ask for it"
+    vital = True
+    patience = 4.0  # peers wait for it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", ("link", self.name))
@@ -199,6 +204,7 @@ class Address(Object):
     prefixlen: int
 
     rank = 2
+    vital = True
     unwanted = Link.unwanted
 
     def __post_init__(self) -> None:

@@ -34,6 +34,8 @@ class RuleSet(Object):
     chains: tuple[Chain, ...] = ()
 
     rank = 6
+    code_if_unwanted = "NFT-002"
+    patience = 10.0
     unwanted = f"none of {_MASQ}, {_FORWARD} and EnableNFTables asks for it"
 
     def __post_init__(self) -> None:

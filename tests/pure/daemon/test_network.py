@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders
+from tests.support.waiting import comes
 from weft.daemon.cutpods import CutPods
-from weft.daemon.dirty import Dirty
+from weft.daemon.kernel import NodeKernel
 from weft.daemon.memory import Memory
 from weft.daemon.network import Network
 from weft.desired.backends import vxlan
@@ -31,13 +32,15 @@ OTHER = ip_address("10.5.2.9")
 class NoKernel:
     """Shows nothing, and takes every step but routes to what is `refused`."""
 
+    kinds = NodeKernel.kinds
+    sweep, announces, blind = 60.0, True, False
     sysctls: tuple[str, ...] = ()
     refused: AbstractSet[Net] = frozenset()
 
-    async def look(self, _: Objects, /) -> Objects:
+    async def look(self, *_: object) -> Objects:
         return {}
 
-    async def apply(self, steps: Sequence[Step]) -> list[Failure]:
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         refused = [step for step in steps if getattr(step.object, "dst", None) in self.refused]
         return [Failure(step=step, errno=1, message="refused") for step in refused]
 
@@ -60,6 +63,13 @@ async def network(tmp_path: Path) -> Network:
     return made
 
 
+async def settle(network: Network) -> None:
+    """Decide and act until there is nothing to do."""
+    while network.reconciler._changed.is_set() or network.links._marked.is_set():
+        await network.reconciler.decide()
+        await network.links.round(network.links._take())
+
+
 @pytest.mark.parametrize(
     "notice, matters",
     [
@@ -80,16 +90,17 @@ def test_addresses_are_listed_when_one_came_or_went_that_a_lease_may_take(networ
 
 
 async def test_leases_are_judged_anew_when_an_address_really_changed(network: Network, caplog):
-    network.loop.wake.take()
+    await settle(network)
     network.addresses_are({GATEWAY, UPLINK, ip_address("10.5.1.77")})
-    assert network.loop.roster.settled
+    assert network.peers._roster.settled
     network.addresses_are({GATEWAY, UPLINK, OTHER})
     judging = asyncio.create_task(network.peers.run())
-    assert (await network.loop.wake.next(at_most=10)).peers == {builders.lease(2, vxlan).id}
+    await comes(lambda: network.reconciler._change.peers == {builders.lease(2, vxlan).id})
     assert (network._status.peers, network._status.peers_refused) == (1, 1)
+    await settle(network)
     assert "overlaps this node's address 10.5.2.9" in caplog.text
     network.addresses_are({GATEWAY, UPLINK})
-    assert (await network.loop.wake.next(at_most=10)).peers == {builders.lease(2, vxlan).id}
+    await comes(lambda: network.reconciler._change.peers == {builders.lease(2, vxlan).id})
     assert (network._status.peers, network._status.peers_refused) == (2, 0)
     judging.cancel()
 
@@ -113,7 +124,7 @@ async def test_absence_proves_nothing_in_another_history(
     two, three = builders.lease(2, vxlan), replace(builders.lease(3, vxlan), created=10)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
     await network.peers.take(Listed(leases=(replace(three, created=created),), mark=mark))
-    assert network.loop.roster.believed.keys() == ({two.id, three.id} if stays else {three.id})
+    assert network.peers._roster.believed.keys() == ({two.id, three.id} if stays else {three.id})
     assert network.peers.known(Memory(net_conf="")).unproven == ({two.id: 86400.0} if stays else {})
 
 
@@ -127,7 +138,7 @@ async def test_a_key_that_is_no_peers_any_more_is_not_missing(network: Network, 
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
     await network.peers.take(Listed(leases=(three,), mark=Mark(revision=revision, cluster=1, term=2), **what))
-    assert network.loop.roster.believed.keys() == {three.id}
+    assert network.peers._roster.believed.keys() == {three.id}
     assert network.peers.known(Memory(net_conf="")).unproven == {}
     assert ("STORE-003" in caplog.text) is (revision < 20)
 
@@ -136,10 +147,10 @@ async def test_changes_move_the_mark_on_and_spoilt_leases_are_not_served(network
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
     await network.peers.take(Changed(malformed=(Malformed(id=two.id, reason="nonsense"),), revision=23))
-    assert network.loop.roster.believed.keys() == {three.id}, "a key that cannot be read any more is no lease"
+    assert network.peers._roster.believed.keys() == {three.id}, "a key that cannot be read any more is no lease"
     assert "nonsense; the lease is ignored" in caplog.text
     await network.peers.take(Listed(leases=(), mark=Mark(revision=22, cluster=1, term=2)))
-    assert network.loop.roster.believed.keys() == {three.id}
+    assert network.peers._roster.believed.keys() == {three.id}
     assert "STORE-003" in caplog.text
 
 
@@ -147,26 +158,26 @@ async def test_failing_peers_are_counted_as_they_are_now(network: Network):
     await network.peers.take(Changed(put=(builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": 7}),)))
     assert network._status.peers_failing == 0  # nothing was tried yet
     network._kernel.refused = {builders.subnet_v4(2)}
-    await network.loop.round(Dirty(everything=True, inputs=True))
+    await settle(network)
     assert (network._status.peers, network._status.peers_failing) == (3, 2)
     network._kernel.refused = set()
-    network.loop.try_again()
-    await network.loop.round(await network.loop.wake.next(at_most=1))
+    network.links.try_again()
+    await settle(network)
     assert network._status.peers_failing == 1
     await network.peers.take(Changed(gone=(builders.lease(4, vxlan).id,)))
-    await network.loop.round(await network.loop.wake.next(at_most=1))
+    await settle(network)
     assert (network._status.peers, network._status.peers_failing) == (2, 0)
 
 
 @pytest.mark.parametrize("thing", [NodeLink(name="cni0", up=False), Sysctl(name="net/ipv4/ip_forward", value="1")])
 async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Network, thing: NodeLink | Sysctl):
-    await network.loop.round(Dirty(everything=True, inputs=True))
-    network.loop.wake.take()
+    await settle(network)
     network.notice(Seen(thing.key, thing))
-    dirty = network.loop.wake.take()
-    assert (dirty.shared, dirty.inputs, dirty.peers) == (True, False, set())
-    await network.loop.round(dirty)
-    assert network.loop.wanted[thing.key] == replace(thing, **{"up": True} if isinstance(thing, NodeLink) else {})
+    change = network.reconciler._change
+    assert (change.once, change.everything, change.peers) == (True, False, set())
+    await settle(network)
+    wanted = network.reconciler.decider.wanted
+    assert wanted[thing.key] == replace(thing, **{"up": True} if isinstance(thing, NodeLink) else {})
     network.notice(Seen(("nodelink", "cni0"), None))
-    await network.loop.round(network.loop.wake.take())
-    assert ("nodelink", "cni0") not in network.loop.wanted
+    await settle(network)
+    assert ("nodelink", "cni0") not in wanted

@@ -1,16 +1,17 @@
-"""The loop over a kernel made of a dictionary."""
+"""Deciding and the loop of a plane, over a kernel made of a dictionary."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support import builders
 from tests.support.replay import remove, replay
-from weft.daemon.dirty import Dirty, Wake
+from weft.daemon.plane import Keeper, Tally
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
+from weft.desired.decide import Decider
 from weft.desired.harm import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
@@ -18,7 +19,6 @@ from weft.model.objects import Key, Object, Objects, Route
 from weft.model.value import replace
 from weft.plan.diff import Step
 
-ALL = Dirty(everything=True, inputs=True)
 ROUTE = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])[
     ("route", 254, builders.subnet_v4(2).network_address.packed, 24, 0)
 ]
@@ -28,6 +28,11 @@ LINK: Key = ("link", "flannel.1")
 class FakeKernel:
     """Applies steps, remembers them, and refuses the keys it is told to."""
 
+    kinds = frozenset({"link", "nodelink", "sysctl", "address", "neighbour", "fdb", "route"})
+    sweep = 60.0
+    announces = True
+    blind = False
+
     def __init__(self) -> None:
         self.state: dict[Key, Object] = {}
         self.applied: list[Step] = []
@@ -35,7 +40,7 @@ class FakeKernel:
         self.looks = 0
         self.during: Callable[[], None] = lambda: None
 
-    async def look(self, _: Objects, /) -> dict[Key, Object]:
+    async def look(self, _: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         self.looks += 1
         return dict(self.state)
 
@@ -54,43 +59,66 @@ class Node:
         self.kernel = FakeKernel()
         self.now = 0.0
         ours = Ours(networks=(builders.NETWORK_V4,), subnets=(builders.subnet_v4(1),))
-        self.loop = Reconciler(
-            self.kernel,
-            vxlan,
-            inputs=builders.inputs(1),
-            roster=Roster(ours),
-            clock=lambda: self.now,
-        )
-        self.loop.complete = True
-        self.loop.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
+        self.roster = Roster(ours)
+        self.decider = Decider(vxlan, builders.inputs(1), self.roster.believed)
+        self.reconciler = Reconciler(self.decider)
+        self.reconciler.complete = True
+        self.keeper = Keeper(self.kernel, self.decider, may_remove=self.reconciler.may_remove, clock=lambda: self.now)
+        self.reconciler.keepers.append(self.keeper)
+        self.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
+
+    @property
+    def wanted(self) -> Objects:
+        """What the plane is for."""
+        return {key: thing for key, thing in self.decider.wanted.items() if key[0] in self.kernel.kinds}
+
+    @property
+    def tally(self) -> Tally:
+        return self.keeper.tally
 
     async def start(self) -> "Node":
-        await self.loop.round(ALL)
+        await self.everything()
         self.kernel.applied.clear()
         return self
 
+    async def everything(self) -> None:
+        """Look at everything, and decide it anew."""
+        self.reconciler.everything()
+        await self.look()
+
+    async def look(self) -> None:
+        """Look at everything."""
+        self.keeper.look_again()
+        await self.settle()
+
+    async def again(self, key: Key) -> None:
+        """Compare one object."""
+        self.keeper.changed([key])
+        await self.settle()
+
     async def settle(self) -> None:
-        """Rounds until nothing is dirty."""
-        while self.loop.wake._dirty:
-            await self.loop.round(await self.loop.wake.next(at_most=1))
+        """Decide and act until there is nothing to do."""
+        while self.reconciler._changed.is_set() or self.keeper._marked.is_set():
+            await self.reconciler.decide()
+            await self.keeper.round(self.keeper._take())
 
     def delete(self, key: Key) -> None:
         """Someone else deletes an object, and the kernel says so."""
         remove(self.kernel.state, key)
-        self.loop.seen(key, None)
+        self.keeper.seen(key, None)
 
 
 async def test_the_first_round_puts_everything_there():
     node = Node()
-    await node.loop.round(ALL)
-    assert node.kernel.state == node.loop.wanted
+    await node.everything()
+    assert node.kernel.state == node.wanted
     assert len(node.kernel.state) == 3 + 3 * 3
-    assert not node.loop.tally.repairs
+    assert not node.tally.repairs
 
 
 async def test_a_round_with_nothing_dirty_does_nothing():
     node = await Node().start()
-    await node.loop.round(Dirty(everything=True))
+    await node.look()
     assert node.kernel.applied == []
 
 
@@ -100,88 +128,88 @@ async def test_a_deleted_route_is_put_back_without_a_look():
     looks = node.kernel.looks
     node.delete(ROUTE.key)
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
     assert [step.object for step in node.kernel.applied] == [ROUTE]
     assert node.kernel.looks == looks
-    assert node.loop.tally.repairs == {"ROUTE-001": 1}
+    assert node.tally.repairs == {"ROUTE-001": 1}
 
 
 @pytest.mark.spec("flannel.md §6.2/device-watch")
 async def test_a_vanished_device_comes_back_with_everything_on_it():
     node = await Node().start()
     remove(node.kernel.state, LINK)
-    node.loop.wake.everything()
+    node.keeper.look_again()
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
-    assert node.loop.tally.repairs["VTEP-004"] == 1
+    assert node.kernel.state == node.wanted
+    assert node.tally.repairs["VTEP-004"] == 1
 
 
 async def test_strays_are_removed_only_when_the_view_is_complete():
     node = Node()
     stray = Route(dst=builders.subnet_v4(99), via=builders.public_v4(99), dev="eth0")
     node.kernel.state[stray.key] = stray
-    node.loop.complete = False
-    await node.loop.round(ALL)
+    node.reconciler.complete = False
+    await node.everything()
     assert stray.key in node.kernel.state
-    node.loop.complete = True
-    await node.loop.round(Dirty(everything=True))
-    assert node.kernel.state == node.loop.wanted
-    assert node.loop.tally.repairs == {"ROUTE-002": 1}
+    node.reconciler.complete = True
+    await node.look()
+    assert node.kernel.state == node.wanted
+    assert node.tally.repairs == {"ROUTE-002": 1}
 
 
 async def test_a_burst_of_marks_is_one_round():
     node = await Node().start()
     for _ in range(100):
         node.delete(ROUTE.key)
-    rounds = node.loop.tally.rounds
+    rounds = node.tally.rounds
     await node.settle()
-    assert node.loop.tally.rounds == rounds + 1
+    assert node.tally.rounds == rounds + 1
 
 
 @pytest.mark.spec("flannel.md §6.2/peer-failure-alone", "flannel.md §6.1/no-blocking-retries")
 async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
     node = Node()
     later: list[tuple[float, Key]] = []
-    monkeypatch.setattr(node.loop._retries, "later", lambda seconds, key: later.append((seconds, key)))
+    monkeypatch.setattr(node.keeper._retries, "later", lambda seconds, key: later.append((seconds, key)))
     node.kernel.refused = {ROUTE.key}
-    await node.loop.round(ALL)
-    assert node.kernel.state.keys() == node.loop.wanted.keys() - {ROUTE.key}
+    await node.everything()
+    assert node.kernel.state.keys() == node.wanted.keys() - {ROUTE.key}
     for _ in range(8):
-        await node.loop.round(Dirty(keys={ROUTE.key}))
+        await node.again(ROUTE.key)
     assert [seconds for seconds, _ in later] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert node.loop.tally.failing == {ROUTE.key: "refused"}
+    assert node.tally.failing == {ROUTE.key: "refused"}
     node.kernel.refused = set()
-    await node.loop.round(Dirty(keys={ROUTE.key}))
-    assert node.kernel.state == node.loop.wanted
-    assert not node.loop.tally.failing
+    await node.again(ROUTE.key)
+    assert node.kernel.state == node.wanted
+    assert not node.tally.failing
 
 
 async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     node = await Node().start()
     later: list[float] = []
-    monkeypatch.setattr(node.loop._retries, "later", lambda seconds, _key: later.append(seconds))
+    monkeypatch.setattr(node.keeper._retries, "later", lambda seconds, _key: later.append(seconds))
     for _ in range(50):
         node.delete(ROUTE.key)
         await node.settle()
-    assert node.loop.tally.repairs["ROUTE-001"] == 20
+    assert node.tally.repairs["ROUTE-001"] == 20
     assert set(later) == {3.0}
     assert caplog.text.count("someone keeps changing route") == 1
     node.now += 3.0
-    await node.loop.round(Dirty(keys={ROUTE.key}))
-    assert node.loop.tally.repairs["ROUTE-001"] == 21
+    await node.again(ROUTE.key)
+    assert node.tally.repairs["ROUTE-001"] == 21
 
 
 async def test_a_device_that_someone_keeps_changing_is_never_left_deleted(monkeypatch):
     node = await Node().start()
-    monkeypatch.setattr(node.loop._retries, "later", lambda *_: None)
+    monkeypatch.setattr(node.keeper._retries, "later", lambda *_: None)
     for _ in range(30):
-        link = node.loop.wanted[LINK]
+        link = node.wanted[LINK]
         remove(node.kernel.state, LINK)
         node.kernel.state[LINK] = replace(link, port=4789)
-        await node.loop.round(Dirty(everything=True))
+        await node.look()
         assert LINK in node.kernel.state
-    assert node.loop.tally.repairs["VTEP-003"] == 20 + 20  # the link and its setting
-    assert "ROUTE-002" not in node.loop.tally.repairs
+    assert node.tally.repairs["VTEP-003"] == 20 + 20  # the link and its setting
+    assert "ROUTE-002" not in node.tally.repairs
 
 
 async def test_a_notice_during_apply_is_newer_than_our_step():
@@ -194,7 +222,7 @@ async def test_a_notice_during_apply_is_newer_than_our_step():
 
     node.kernel.during = deleted_again
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
 
 
 @pytest.mark.spec("flannel.md §6.3/no-dumps-per-add")
@@ -206,12 +234,12 @@ async def test_one_event_computes_one_peer(monkeypatch):
         computed.append(lease.id)
         return vxlan.peer(inputs, lease)
 
-    monkeypatch.setattr(node.loop, "_backend", SimpleNamespace(shared=vxlan.shared, peer=peer))
+    monkeypatch.setattr(node.decider, "_backend", SimpleNamespace(shared=vxlan.shared, peer=peer))
     await node.start()
     assert len(computed) == 200
     computed.clear()
     looks = node.kernel.looks
-    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
     await node.settle()
     assert computed == ["10.5.7.0-24"]
     assert node.kernel.looks == looks
@@ -222,7 +250,7 @@ async def test_one_event_computes_one_peer(monkeypatch):
 async def test_a_new_mac_leaves_no_old_fdb_entry():
     node = await Node().start()
     moved = builders.lease(2, vxlan, data={"VNI": 1, "VtepMAC": str(builders.mac(77))})
-    node.loop.wake.peers(node.loop.roster.changed(put=[moved]))
+    node.reconciler.peers(node.roster.changed(put=[moved]))
     await node.settle()
     macs = {thing.mac for thing in node.kernel.state.values() if thing.key[0] == "fdb"}
     assert macs == {builders.mac(77), builders.mac(3), builders.mac(4)}
@@ -231,7 +259,7 @@ async def test_a_new_mac_leaves_no_old_fdb_entry():
 @pytest.mark.spec("flannel.md §6.2/peer-removed", "flannel.md §6.3/peer-removed")
 async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
     node = await Node().start()
-    node.loop.wake.peers(node.loop.roster.changed(gone=["10.5.2.0-24"]))
+    node.reconciler.peers(node.roster.changed(gone=["10.5.2.0-24"]))
     await node.settle()
     assert len(node.kernel.applied) == 3
     assert node.kernel.state == builders.wanted(vxlan, builders.inputs(1), [builders.lease(n, vxlan) for n in (3, 4)])
@@ -239,51 +267,53 @@ async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
 
 async def test_an_unusable_peer_costs_itself_alone():
     node = Node()
-    node.loop.roster.changed(put=[builders.lease(5, vxlan, backend="host-gw")])
-    await node.loop.round(ALL)
-    assert node.loop.tally.unusable.keys() == {"10.5.5.0-24"}
+    node.roster.changed(put=[builders.lease(5, vxlan, backend="host-gw")])
+    await node.everything()
+    assert node.decider.unusable.keys() == {"10.5.5.0-24"}
     assert len(node.kernel.state) == 12
-    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(5, vxlan)]))
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(5, vxlan)]))
     await node.settle()
-    assert not node.loop.tally.unusable
+    assert not node.decider.unusable
     assert len(node.kernel.state) == 15
 
 
 async def test_what_no_notice_announced_is_counted_by_the_sweep():
     node = await Node().start()
     remove(node.kernel.state, ROUTE.key)
-    await node.loop.round(await node.loop.wake.next(at_most=0))
-    assert node.kernel.state == node.loop.wanted
-    assert node.loop.tally.unannounced == 1
+    node.kernel.sweep = 0.0
+    await node.keeper.round(await node.keeper._next())
+    assert node.kernel.state == node.wanted
+    assert node.tally.unannounced == 1
 
 
 async def test_what_a_look_was_asked_for_is_not_counted_as_unannounced():
     node = await Node().start()
     remove(node.kernel.state, ROUTE.key)
-    node.loop.wake.everything()
+    node.keeper.look_again()
     await node.settle()
-    assert node.loop.tally.unannounced == 0
+    assert node.tally.unannounced == 0
 
 
 async def test_quiet_time_ends_in_a_sweep():
     node = await Node().start()
-    dirty = await node.loop.wake.next(at_most=0.01)
-    assert dirty.everything
-    assert not Dirty()
+    node.kernel.sweep = 0.01
+    marks = await node.keeper._next()
+    assert (marks.look, marks.sweep) == (True, True)
 
 
 async def test_the_loop_runs_until_cancelled():
     node = Node()
-    node.loop.wake.everything()
-    node.loop.wake.inputs()
+    node.keeper.look_again()
+    node.reconciler.everything()
     done = asyncio.Event()
     node.kernel.during = lambda: done.set() if len(node.kernel.state) == 12 else None
-    task = asyncio.create_task(node.loop.run())
+    tasks = [asyncio.create_task(each.run()) for each in (node.reconciler, node.keeper)]
     await done.wait()
-    assert node.kernel.state == node.loop.wanted
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert node.kernel.state == node.wanted
+    for task in tasks:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 @pytest.mark.parametrize("first", ["old", "new"])
@@ -291,15 +321,15 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     node = await Node().start()
     old = builders.lease(2, vxlan)
     new = replace(old, id="10.5.77.0-24", v4=builders.subnet_v4(77))
-    touched = node.loop.roster.changed(put=[new], gone=[old.id])
+    touched = node.roster.changed(put=[new], gone=[old.id])
     assert touched == {old.id, new.id}
     in_order = [old.id, new.id] if first == "old" else [new.id, old.id]
-    await node.loop.round(
-        SimpleNamespace(everything=False, sweep=False, inputs=False, shared=False, keys=set(), peers=in_order)
-    )
-    assert node.kernel.state == node.loop.wanted
+    for keys in node.decider.decide(peers=in_order):
+        node.keeper.decided(keys)
+    await node.settle()
+    assert node.kernel.state == node.wanted
     assert node.kernel.state["fdb", "flannel.1", builders.mac(2)]
-    node.loop.wake.peers(node.loop.roster.changed(gone=[new.id]))
+    node.reconciler.peers(node.roster.changed(gone=[new.id]))
     await node.settle()
     assert len(node.kernel.state) == 3 + 2 * 3
 
@@ -316,7 +346,7 @@ async def test_other_reasons_to_try_again_add_no_alarms():
     await node.settle()
     waiting = alarms()
     for _ in range(20):
-        node.loop.try_again()
+        node.keeper.try_again()
         await node.settle()
     assert alarms() == waiting == 1
 
@@ -326,10 +356,10 @@ async def test_a_refused_object_that_nobody_wants_any_more_is_forgotten():
     node.kernel.refused = {ROUTE.key}
     node.delete(ROUTE.key)
     await node.settle()
-    assert ROUTE.key in node.loop.tally.failing
-    node.loop.wake.peers(node.loop.roster.changed(gone=["10.5.2.0-24"]))
+    assert ROUTE.key in node.tally.failing
+    node.reconciler.peers(node.roster.changed(gone=["10.5.2.0-24"]))
     await node.settle()
-    assert not node.loop.tally.failing
+    assert not node.tally.failing
     assert alarms() == 0
 
 
@@ -340,12 +370,12 @@ async def test_what_was_refused_for_long_is_put_back_at_the_first_chance():
     await node.settle()
     for _ in range(30):
         node.now += 60
-        node.loop.try_again()
+        node.keeper.try_again()
         await node.settle()
     node.kernel.refused = set()
-    node.loop.try_again()
+    node.keeper.try_again()
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
 
 
 async def test_what_sat_on_a_device_is_not_left_behind_when_that_can_be_made_again():
@@ -353,18 +383,18 @@ async def test_what_sat_on_a_device_is_not_left_behind_when_that_can_be_made_aga
     node = await Node().start()
     node.kernel.refused = {LINK, *(key for key, thing in node.kernel.state.items() if thing.link == "flannel.1")}
     remove(node.kernel.state, LINK)
-    node.loop.wake.everything()
+    node.keeper.look_again()
     await node.settle()
     for _ in range(10):
-        node.loop.try_again()
+        node.keeper.try_again()
         await node.settle()
     assert max(timer.when() for timer in asyncio.get_running_loop()._scheduled) > asyncio.get_running_loop().time() + 9
-    link = node.loop._retries._alarms[LINK]
+    link = node.keeper._retries._alarms[LINK]
     assert link.when() < asyncio.get_running_loop().time() + 5, "a node without its device waits for no minute"
     node.kernel.refused = set()
-    node.loop.wake.keys([LINK])
+    node.keeper.changed([LINK])
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
 
 
 async def test_a_notice_during_a_look_is_newer_than_the_lists():
@@ -372,81 +402,95 @@ async def test_a_notice_during_a_look_is_newer_than_the_lists():
     node = await Node().start()
     look = node.kernel.look
 
-    async def looking(known: Objects, /) -> dict[Key, Object]:
-        seen = await look(known)
+    async def looking(known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+        seen = await look(known, only)
         node.kernel.look = look
         node.delete(ROUTE.key)
         return seen
 
     node.kernel.look = looking
-    node.loop.wake.everything()
+    node.keeper.look_again()
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
-    assert node.loop.tally.unannounced == 0
+    assert node.kernel.state == node.wanted
+    assert node.tally.unannounced == 0
 
 
 async def test_a_device_comes_back_before_what_changes_at_the_same_time():
     node = await Node().start()
     remove(node.kernel.state, LINK)
-    node.loop.wake.everything()
-    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.keeper.look_again()
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
     await node.settle()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
     assert len(node.kernel.applied) == len(node.kernel.state)
 
 
 async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, caplog):
-    monkeypatch.setattr("weft.daemon.reconcile.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("weft.daemon.plane.FIRST_SECONDS", 0.01)
     node = await Node().start()
     look = node.kernel.look
 
-    async def torn(_: Objects, /) -> dict[Key, Object]:
+    async def torn(*_: object) -> dict[Key, Object]:
         node.kernel.look = look
         raise OSError(4, "the kernel's list kept changing while it was read")
 
     node.kernel.look = torn
-    node.loop.wake.everything()
-    node.loop.wake.peers(node.loop.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.keeper.look_again()
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
     done = asyncio.Event()
     node.kernel.during = done.set
-    task = asyncio.create_task(node.loop.run())
+    await node.reconciler.decide()
+    task = asyncio.create_task(node.keeper.run())
     await asyncio.wait_for(done.wait(), 1)
     task.cancel()
-    assert node.kernel.state == node.loop.wanted
+    assert node.kernel.state == node.wanted
     assert len(node.kernel.state) == 15
     assert "kept changing" in caplog.text
 
 
 async def test_a_sweep_comes_in_time_however_busy_the_node_is():
-    wake = Wake()
+    node = await Node().start()
+    node.kernel.sweep = 0.05
     clock = asyncio.get_running_loop().time
     sweeps, start = 0, clock()
     for _ in range(30):
-        wake.keys([ROUTE.key])
-        sweeps += (await wake.next(at_most=0.05)).sweep
+        node.keeper.changed([ROUTE.key])
+        sweeps += (await node.keeper._next()).sweep
         await asyncio.sleep(0.01)
     assert 3 <= sweeps <= (clock() - start) / 0.05 + 1
 
 
-async def test_a_round_that_fails_leaves_no_work_under_way(monkeypatch):
+async def test_nothing_is_removed_before_all_of_a_decision_is_known():
+    """A node that takes another subnet decides anew about every peer, slice by slice."""
+    node = await Node(peers=200).start()
+    node.roster.changed(gone=[builders.lease(2, vxlan).id])
+    node.decider.inputs = builders.inputs(1)
+    slices: list[set[Key]] = []
+
+    def handed(keys: set[Key]) -> None:
+        slices.append({key for key in keys if not node.reconciler.may_remove()})
+
+    node.reconciler.keepers.append(SimpleNamespace(decided=handed, compare_all=lambda: None))
+    node.reconciler.everything()
+    await node.settle()
+    assert [bool(keys) for keys in slices] == [True, True, False], "removing is allowed with the last slice"
+    assert node.kernel.state == node.wanted
+
+
+async def test_a_decision_that_fails_keeps_nothing_from_being_removed_for_ever(monkeypatch):
     node = Node(peers=200)  # more than a slice
-    decide = node.loop._decide_peer
+    decide = node.decider._peer
 
     def planted(lease_id: str) -> set[Key]:
-        if lease_id == max(node.loop.roster.believed):
+        if lease_id == max(node.roster.believed):
             raise ZeroDivisionError
         return decide(lease_id)
 
-    async def slow(steps: Sequence[Step]) -> list[Failure]:
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return await FakeKernel.apply(node.kernel, steps)
-
-    monkeypatch.setattr(node.loop, "_decide_peer", planted)
-    monkeypatch.setattr(node.kernel, "apply", slow)
+    monkeypatch.setattr(node.decider, "_peer", planted)
+    node.reconciler.everything()
     with pytest.raises(ZeroDivisionError):
-        await node.loop.round(ALL)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+        await node.reconciler.decide()
+    assert node.reconciler.may_remove()
     monkeypatch.undo()
-    await node.loop.round(ALL)
-    assert node.kernel.state == node.loop.wanted
+    await node.everything()
+    assert node.kernel.state == node.wanted

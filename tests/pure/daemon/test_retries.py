@@ -32,26 +32,26 @@ class Woken:
         alarm = self.retries._alarms.get(key)
         return None if alarm is None else round(alarm.when() - asyncio.get_running_loop().time())
 
-    def pauses(self, key: Key, *, urgent: bool, times: int) -> list[float | None]:
+    def pauses(self, key: Key, *, longest: float, times: int) -> list[float | None]:
         found = []
         for _ in range(times):
-            self.retries.refused(key, urgent=urgent)
+            self.retries.refused(key, longest=longest)
             found.append(self.pause(key))
         return found
 
 
-@pytest.mark.parametrize("urgent, pauses", [(False, [1, 2, 4, 8, 16, 32, 60, 60]), (True, [1, 2, 4, 4, 4, 4, 4, 4])])
-async def test_each_refusal_makes_the_next_pause_longer(urgent, pauses):
-    assert Woken().pauses(ONE, urgent=urgent, times=8) == pauses
+@pytest.mark.parametrize("longest, pauses", [(60, [1, 2, 4, 8, 16, 32, 60, 60]), (4, [1, 2, 4, 4, 4, 4, 4, 4])])
+async def test_each_refusal_makes_the_next_pause_longer(longest, pauses):
+    assert Woken().pauses(ONE, longest=longest, times=8) == pauses
 
 
 async def test_the_first_refusal_of_each_object_is_told():
     woken = Woken()
-    assert [woken.retries.refused(key, urgent=False) for key in (ONE, ONE, TWO, ONE)] == [True, False, True, False]
+    assert [woken.retries.refused(key, longest=60) for key in (ONE, ONE, TWO, ONE)] == [True, False, True, False]
     woken.retries.settled(ONE)
     assert woken.pause(ONE) is None
     assert woken.pause(TWO) == 1
-    assert woken.retries.refused(ONE, urgent=False)
+    assert woken.retries.refused(ONE, longest=60)
     assert woken.pause(ONE) == 1
     woken.retries.settled(("link", "never heard of"))
 

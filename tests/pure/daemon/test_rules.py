@@ -1,17 +1,13 @@
-"""The loop over rule sets, on a firewall made of a dictionary."""
+"""The plane of rules, on a firewall made of a dictionary."""
 
-import asyncio
-import logging
 from collections.abc import Collection
 from types import SimpleNamespace
 
-import pytest
-
-from tests.support.waiting import comes
-from weft.daemon import rules
-from weft.daemon.rules import RuleKeeper
+from weft.daemon.plane import Keeper
+from weft.daemon.rules import RulesPlane
 from weft.model.errors import Failure
 from weft.model.objects import Key
+from weft.model.realm import Realm
 from weft.model.rulesets import Chain, RuleSet
 from weft.plan.diff import Put, Step
 from weft.plan.fuse import BURST, PAUSE
@@ -25,13 +21,13 @@ class FakeFirewall:
     def __init__(self) -> None:
         self.state: dict[Key, RuleSet] = {}
         self.refuses = False
-        self.tries = 0
+        self.tries = self.looks = 0
+        self.asked: Collection[Key] | None = ()
 
     async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
+        self.looks += 1
+        self.asked = only
         return {key: thing for key, thing in self.state.items() if only is None or key in only}
-
-    async def matches(self, ruleset: RuleSet) -> bool:
-        return self.state.get(ruleset.key) == ruleset
 
     async def apply(self, step: Step) -> Failure | None:
         self.tries += 1
@@ -44,94 +40,99 @@ class FakeFirewall:
         return None
 
 
-async def nothing_to_hear():
-    await asyncio.Event().wait()
-    yield
+class Rules:
+    """The loop over a firewall that is none, as a network with one rule set has it."""
+
+    def __init__(self) -> None:
+        self.firewall = FakeFirewall()
+        self.now = 0.0
+        self.decider = SimpleNamespace(wanted={RULES.key: RULES}, realm=Realm(devices=frozenset(), networks=()))
+        self.keeper = Keeper(
+            RulesPlane(self.firewall, sweep=60.0, announces=True),
+            self.decider,
+            may_remove=lambda: True,
+            clock=lambda: self.now,
+        )
+
+    async def start(self) -> "Rules":
+        self.keeper.decided({RULES.key})
+        await self.settle()
+        return self
+
+    async def settle(self) -> None:
+        while self.keeper._marked.is_set():
+            await self.keeper.round(self.keeper._take())
+
+    async def flushed(self) -> None:
+        """Someone else removes the rules, and a notice says which."""
+        self.firewall.state.clear()
+        self.keeper.unseen([RULES.key])
+        await self.settle()
 
 
-async def test_a_refused_repair_is_no_repair_and_comes_about_at_the_first_chance(monkeypatch, caplog):
-    monkeypatch.setattr(rules, "_RETRY_SECONDS", 0.001)
-    firewall = FakeFirewall()
-    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
-    keeper.want(frozenset({RULES}))
-    await keeper.install()
-    firewall.state.clear()
-    firewall.refuses = True
-    keeper._wake.keys([RULES.key])
-    with caplog.at_level(logging.WARNING):
-        task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
-        await asyncio.sleep(0.3)
-        assert firewall.tries > 30
-        assert "put back" not in caplog.text
-        assert "someone keeps changing" not in caplog.text
-        assert caplog.text.count("refused") == 1
-        assert str(keeper.problem()).startswith("NFT-001 firewall rules: cannot be written: refused")
-        firewall.refuses = False
-        await asyncio.sleep(0.05)
-        assert firewall.state
-    assert caplog.text.count("put back") == 1
-    assert not keeper.failing
-    assert keeper.problem() is None
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+async def test_the_first_round_puts_without_a_look_and_the_second_removes_what_is_left():
+    rules = Rules()
+    left = RuleSet(kind="iptables", family=4, chains=RULES.chains)
+    rules.firewall.state[left.key] = left
+    rules.keeper.decided({RULES.key})
+    await rules.keeper.round(rules.keeper._take())
+    assert rules.firewall.state.keys() == {RULES.key, left.key}
+    assert rules.firewall.looks == 0
+    await rules.settle()
+    assert rules.firewall.state.keys() == {RULES.key}
+    assert not rules.keeper.tally.repairs
 
 
-async def test_rules_that_somebody_keeps_changing_are_a_problem_while_they_have_to_wait(caplog):
-    firewall, now = FakeFirewall(), 0.0
-    keeper = RuleKeeper(firewall, clock=lambda: now)
-    keeper.want(frozenset({RULES}))
-    await keeper.install()
-    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
+async def test_what_others_change_is_looked_at_alone_and_put_back(caplog):
+    rules = await Rules().start()
+    rules.firewall.looks = 0
+    await rules.flushed()
+    assert rules.firewall.state == {RULES.key: RULES}
+    assert (rules.firewall.looks, rules.firewall.asked) == (1, {RULES.key})
+    assert rules.keeper.tally.repairs == {"NFT-002": 1}
+    assert "NFT-002: put back ruleset nft IPv4: postrtg (1)" in caplog.text
 
-    async def changed_until(true) -> None:
-        firewall.state.clear()
-        keeper._wake.keys([RULES.key])
-        await comes(true)
 
+async def test_a_refused_repair_is_no_repair_and_comes_about_at_the_first_chance(caplog):
+    rules = await Rules().start()
+    rules.firewall.refuses = True
+    await rules.flushed()
+    for _ in range(30):
+        rules.keeper.try_again()
+        await rules.settle()
+    assert rules.firewall.tries > 30
+    assert "put back" not in caplog.text
+    assert "someone keeps changing" not in caplog.text
+    assert caplog.text.count("cannot put ruleset nft IPv4: postrtg (1): refused") == 1
+    assert rules.keeper.tally.failing == {RULES.key: "refused"}
+    rules.firewall.refuses = False
+    rules.keeper.try_again()
+    await rules.settle()
+    assert rules.firewall.state
+    assert not rules.keeper.tally.failing
+
+
+async def test_rules_that_somebody_keeps_changing_have_to_wait():
+    rules = await Rules().start()
     for _ in range(BURST):
-        await changed_until(lambda: firewall.state)
-    assert keeper.problem() is None
-    await changed_until(keeper.problem)
-    assert str(keeper.problem()).startswith(
-        "NFT-002 firewall rules: another program keeps changing ruleset nft IPv4: postrtg (1). Find it."
-    )
-    now = PAUSE
-    await changed_until(lambda: firewall.state)
-    assert keeper.problem() is None
-    task.cancel()
-    await asyncio.wait((task,))
+        await rules.flushed()
+        assert rules.firewall.state
+    assert not rules.keeper.is_held(RULES.key)
+    await rules.flushed()
+    assert not rules.firewall.state
+    assert rules.keeper.is_held(RULES.key)
+    rules.now = PAUSE
+    await rules.flushed()
+    assert rules.firewall.state
+    assert not rules.keeper.is_held(RULES.key)
 
 
-async def test_rules_that_come_back_by_themselves_are_no_problem_any_more():
-    firewall = FakeFirewall()
-    firewall.refuses = True
-    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
-    keeper.want(frozenset({RULES}))
-    await keeper.install()
-    assert keeper.problem() is not None
-    firewall.state[RULES.key] = RULES
-    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
-    keeper._wake.keys([RULES.key])
-    await comes(lambda: keeper.problem() is None)
-    task.cancel()
-    await asyncio.wait((task,))
-
-
-async def test_what_is_not_wanted_any_more_goes_when_the_inputs_change():
-    """A family that the configuration gave up, say: its rules are of no use, and none of them is a repair."""
-    other = RuleSet(kind="nft", family=6, chains=RULES.chains)
-    firewall = FakeFirewall()
-    keeper = RuleKeeper(firewall, clock=lambda: 0.0)
-    keeper.want(frozenset({RULES, other}))
-    await keeper.install()
-    task = asyncio.create_task(keeper.run(SimpleNamespace(wakes=nothing_to_hear), sweep=60))
-    await comes(lambda: not keeper._wake._dirty.inputs)
-    assert set(firewall.state) == {RULES.key, other.key}
-    keeper.want(frozenset({other}))
-    await comes(lambda: set(firewall.state) == {other.key})
-    keeper.want(frozenset({RULES}))
-    await comes(lambda: set(firewall.state) == {RULES.key})
-    assert not keeper.repairs
-    task.cancel()
-    await asyncio.wait((task,))
+async def test_rules_that_come_back_by_themselves_are_refused_no_more():
+    rules = Rules()
+    rules.firewall.refuses = True
+    await rules.start()
+    assert rules.keeper.tally.failing
+    rules.firewall.state[RULES.key] = RULES
+    rules.keeper.unseen([RULES.key])
+    await rules.settle()
+    assert not rules.keeper.tally.failing

@@ -93,10 +93,6 @@ class Firewall:
         hidden: set[Key] = {*(traces() - shown), *(legacy - looked_at)}
         return [_hidden(str(kind), int(family)) for _, kind, family in sorted(hidden, key=repr)]
 
-    async def matches(self, ruleset: RuleSet) -> bool:
-        """Tell whether the kernel holds exactly this rule set."""
-        return await _read(self._rules(ruleset)) == ruleset
-
     async def apply(self, step: Step) -> Failure | None:
         """Put or delete one rule set, as a whole. Does nothing when that is already so.
 

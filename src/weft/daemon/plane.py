@@ -1,0 +1,302 @@
+"""One plane: the owner of some kinds of objects, and the loop that keeps them as wanted: look, compare, act.
+
+A round costs what changed. The kept picture moves forward by our own steps and by notices; a full look replaces it at
+the start, after anything that notices do not announce, and when there was none for a while: then a difference that no
+notice announced is counted and logged.
+"""
+
+import asyncio
+import errno
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from typing import Final, Protocol
+
+from weft.daemon import repairs
+from weft.daemon.picture import Picture, differences
+from weft.daemon.retries import FIRST_SECONDS, Retries
+from weft.desired.decide import Decider
+from weft.model.errors import Failure
+from weft.model.objects import Key, Link, Object, Objects
+from weft.model.value import Value, field
+from weft.plan.diff import Delete, Put, Step, diff
+
+log = logging.getLogger(__name__)
+
+_LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
+
+
+class Plane(Protocol):
+    """What owns some kinds of objects, where they are.
+
+    `kinds` are the first parts of their keys, `sweep` the seconds between two full looks; `announces` says that
+    changes by others come as notices. With `blind` the first round puts without a look, because each step looks.
+    """
+
+    kinds: frozenset[str]
+    sweep: float
+    announces: bool
+    blind: bool
+
+    async def look(self, known: Objects, only: Collection[Key] | None, /) -> Objects:
+        """See all that is there, or `only` these; of what is as in `known` no second copy is made."""
+        ...
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        """Carry out `steps` in order; a step that fails stops no other."""
+        ...
+
+
+class Marks(Value, frozen=False):
+    """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
+
+    `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that the
+    picture knows, `unseen` in a way that it does not.
+    """
+
+    look: bool = False
+    sweep: bool = False
+    all: bool = False
+    decided: set[Key] = field(default_factory=set)
+    changed: set[Key] = field(default_factory=set)
+    unseen: set[Key] = field(default_factory=set)
+
+
+class Tally(Value, frozen=False):
+    """What a loop has done, for health, logs and metrics."""
+
+    rounds: int = 0
+    repairs: Counter[str] = field(default_factory=Counter)
+    unannounced: int = 0
+    failing: dict[Key, str] = field(default_factory=dict)
+
+
+class Keeper:
+    """Keeps the objects of a plane as they are wanted. Sources call the methods that mark; `run` does the work.
+
+    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed.
+    """
+
+    def __init__(
+        self, plane: Plane, decider: Decider, *, may_remove: Callable[[], bool], clock: Callable[[], float]
+    ) -> None:
+        self.tally = Tally()
+        self.plane = plane
+        self._decider = decider
+        self._may_remove = may_remove
+        self._picture = Picture(decider.wanted)
+        self._retries = Retries(self.changed, clock=clock)
+        self._marks = Marks()
+        self._marked = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._looked: float | None = None
+        self._held: set[Key] = set()  # what others keep changing, and is not as wanted until its time comes
+        self._started = False
+
+    def decided(self, keys: AbstractSet[Key]) -> None:
+        """Take keys about which was decided anew."""
+        mine = {key for key in keys if key[0] in self.plane.kinds}
+        if mine:
+            self._marks.decided |= mine
+            self._mark()
+
+    def changed(self, keys: Iterable[Key]) -> None:
+        """Have keys compared with what is wanted."""
+        self._marks.changed.update(keys)
+        self._mark()
+
+    def unseen(self, keys: Iterable[Key]) -> None:
+        """Have keys looked at: somebody changed them, and what they are now is not known."""
+        self._marks.unseen.update(keys)
+        self._mark()
+
+    def seen(self, key: Key, thing: Object | None) -> None:
+        """Take a notice: somebody else changed the object of `key` to `thing`, or removed it."""
+        wanted = self._decider.wanted.get(key)
+        ours = thing is not None and (thing == wanted or thing.is_within(self._decider.realm))
+        self._picture.notice(key, thing if ours else None)
+        if self._picture.objects.get(key) != wanted:
+            self.changed([key])
+            if thing is not None and thing.took_others_along():
+                self.look_again()
+
+    def compare_all(self) -> None:
+        """Have everything compared, without a look."""
+        self._marks.all = True
+        self._mark()
+
+    def look_again(self) -> None:
+        """Have everything looked at."""
+        self._marks.look = True
+        self._mark()
+
+    def try_again(self) -> None:
+        """Do now what was refused: something has changed that may have been the reason."""
+        if self.tally.failing:
+            self.changed(self.tally.failing)
+
+    def is_held(self, key: Key) -> bool:
+        """Tell whether others keep changing the object of `key`, so that it has to wait."""
+        return key in self._held and not self.is_as_wanted(key)
+
+    def is_as_wanted(self, key: Key) -> bool:
+        """Tell whether the object of `key` is as it should be, as far as is known."""
+        return self._picture.objects.get(key) == self._decider.wanted.get(key)
+
+    def _mark(self) -> None:
+        self._idle.clear()
+        self._marked.set()
+
+    async def idle(self) -> None:
+        """Wait until nothing is marked and no round runs."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Work until cancelled, whatever the plane answers, or fails to."""
+        while True:
+            await self._surely(await self._next())
+            if not self._marked.is_set():
+                self._idle.set()
+
+    async def _next(self) -> Marks:
+        """Wait for marks and take all there are; a full look is marked when there was none for a while."""
+        now = asyncio.get_running_loop().time
+        due = (now() if self._looked is None else self._looked) + self.plane.sweep
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                await self._marked.wait()
+        if now() >= due and not self._marks.look:
+            self._marks.look = self._marks.sweep = True
+        if self._marks.look or self._looked is None:
+            self._looked = now()
+        return self._take()
+
+    def _take(self) -> Marks:
+        marks, self._marks = self._marks, Marks()
+        self._marked.clear()
+        self._idle.clear()
+        return marks
+
+    async def _surely(self, marks: Marks) -> None:
+        """One round that is made again, with everything, until the plane has answered."""
+        while True:
+            try:
+                await self.round(marks)
+            except OSError as error:  # lists that never held still, or answers that were lost
+                log.error("the kernel could not be asked: %s; trying again", error)  # noqa: TRY400 - it says all
+                await asyncio.sleep(FIRST_SECONDS)
+                marks = Marks(look=True, decided=marks.decided | self._take().decided)
+            else:
+                return
+
+    async def round(self, marks: Marks) -> None:
+        """Look at what is marked, compare, act: first what is to be put, then what is to go."""
+        self.tally.rounds += 1
+        blind = self.plane.blind and self.tally.rounds == 1
+        if marks.look and not blind:
+            await self._look(marks)
+        elif marks.unseen:
+            await self._look_at(marks.unseen)
+        wanted = self._decider.wanted
+        keys = marks.decided | marks.changed | marks.unseen
+        if marks.look or marks.all:
+            keys |= {key for key in wanted if key[0] in self.plane.kinds} | self._picture.objects.keys()
+        steps = diff(wanted, self._picture.objects, keys=keys, prune=self._may_remove())
+        self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
+        mended: list[repairs.Repair] = []
+        if self._started:
+            steps = self._allowed(steps, marks.decided)
+            mended = [(self._code(step), step) for step in steps if step.object.key not in marks.decided]
+        await self._act([step for step in steps if isinstance(step, Put)])
+        await self._act([step for step in steps if isinstance(step, Delete)])
+        done = [(code, step) for code, step in mended if step.object.key not in self.tally.failing]
+        repairs.report(done)
+        self.tally.repairs.update(code for code, _ in done)
+        self._started = not blind
+        if blind:
+            self.look_again()  # what else is there may be nobody's any more
+
+    async def _look(self, marks: Marks) -> None:
+        """See everything; in a sweep, count what differs from the kept picture and was not announced."""
+        with self._picture.meanwhile() as newer:
+            seen = await self.plane.look(self._picture.objects, None)
+        held = ((key, thing) for key, thing in seen.items() if thing.is_within(self._decider.realm))
+        before = self._picture.replace(held, but=newer)
+        if not (marks.sweep and self.plane.announces):
+            return
+        changed = differences(self._picture.objects, before)
+        unannounced = [thing for key, thing in changed.items() if key not in marks.changed]
+        self.tally.unannounced += len(unannounced)
+        for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
+            log.warning("no notice announced that %s changed", thing)
+
+    async def _look_at(self, keys: Collection[Key]) -> None:
+        with self._picture.meanwhile() as newer:
+            seen = await self.plane.look(self._picture.objects, keys)
+        for key in keys:
+            if key not in newer:
+                self._picture.notice(key, seen.get(key))
+
+    def _code(self, step: Step) -> str:
+        key = step.object.key
+        if key not in self._decider.wanted:
+            return step.object.code_if_unwanted
+        return step.object.code if key in self._picture.objects else step.object.code_if_gone
+
+    def _allowed(self, steps: Sequence[Step], decided: AbstractSet[Key]) -> list[Step]:
+        """Leave out the repairs that have to wait.
+
+        What was refused waits for its own time, which has come: that it is not there is nobody's doing.
+        """
+
+        def is_free(step: Step) -> bool:
+            return step.object.key in decided or step.object.key in self.tally.failing
+
+        allowed = [step for step in steps if is_free(step) or self._retries.may_repair(step.object, self._code(step))]
+        self._held -= {step.object.key for step in allowed}
+        self._held |= {step.object.key for step in steps} - {step.object.key for step in allowed}
+        return allowed
+
+    async def _act(self, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
+        with self._picture.meanwhile() as newer:
+            failures = {id(failure.step): failure for failure in await self.plane.apply(steps)}
+        refused: list[str] = []
+        for step in steps:
+            key = step.object.key
+            failure = failures.get(id(step))
+            if failure is not None:
+                refused += self._failed(step, failure)
+                continue
+            if key in self.tally.failing:
+                self._settle([key])
+                if isinstance(step.object, Link):
+                    self.try_again()  # what sits on it was refused as well
+            if key not in newer:  # else a notice is newer than our step
+                self._picture.did(step)
+        repairs.say_some(log.error, refused)
+
+    def _failed(self, step: Step, failure: Failure) -> list[str]:
+        """See to it that a step is tried again; returns what there is to say that has not been said."""
+        key = step.object.key
+        said = self.tally.failing.get(key)
+        gone = failure.errno in _LINK_GONE and ("link", step.object.link) in self._decider.wanted
+        self.tally.failing[key] = failure.message
+        first = self._retries.refused(key, longest=step.object.patience)
+        if gone and first:
+            self.look_again()  # the link went while we were at work, whether or not we have heard of it
+            return []
+        if failure.message == said:
+            return []
+        do = "put" if isinstance(step, Put) else "remove"
+        return [f"cannot {do} {step.object}: {failure.message}; trying again"]
+
+    def _settle(self, keys: Iterable[Key]) -> None:
+        """Forget refusals: what was refused is there now, or nobody wants it any more."""
+        for key in keys:
+            del self.tally.failing[key]
+            self._retries.settled(key)

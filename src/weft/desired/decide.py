@@ -1,0 +1,103 @@
+"""Deciding: from inputs and believed leases to the objects that are wanted, and what a change of them touches.
+
+The daemon's rounds and `weft plan` ask the same `Decider`. It looks at nothing and does nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from weft.desired.firewall import rule_sets
+from weft.desired.inputs import Backend, Inputs
+from weft.desired.node import SHARED, Wanted, realm, shared
+from weft.model.errors import PeerError, Problem
+from weft.model.lease import Lease
+from weft.model.objects import Key, Object, Objects
+from weft.model.realm import Realm
+
+_PEERS_A_SLICE: Final = 128  # about 3 ms
+
+
+class Decider:
+    """What a node wants: part by part, one for what it needs once and one for each of the `believed` leases.
+
+    `believed` may change; what has changed in it is named to `decide`.
+    """
+
+    def __init__(self, backend: Backend, inputs: Inputs, believed: Mapping[str, Lease]) -> None:
+        self._backend = backend
+        self._inputs = inputs
+        self._realm = realm(backend, inputs)
+        self._believed = believed
+        self._wanted = Wanted()
+        self._unusable: dict[str, Problem] = {}
+        self._news: list[Problem] = []
+
+    @property
+    def inputs(self) -> Inputs:
+        """What decides; `decide` with `everything`, or with `once`, makes a change of it count."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._realm = realm(self._backend, inputs)
+
+    @property
+    def realm(self) -> Realm:
+        """Which of the things that bear weft's mark are this daemon's."""
+        return self._realm
+
+    @property
+    def wanted(self) -> Objects:
+        """All wanted objects by key; the same mapping for ever."""
+        return self._wanted.objects
+
+    @property
+    def peers(self) -> Iterable[str]:
+        """The ids of the leases that anything is wanted for."""
+        return self._wanted.parts - {SHARED}
+
+    def part(self, lease_id: str = SHARED) -> tuple[Object, ...]:
+        """What is wanted for one lease, or once."""
+        return self._wanted.part(lease_id)
+
+    @property
+    def unusable(self) -> Mapping[str, Problem]:
+        """Why nothing is wanted for a believed lease, by id: its data are of no use."""
+        return self._unusable
+
+    def news(self) -> list[Problem]:
+        """What has become unusable, or for another reason than before, since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def decide(self, *, everything: bool = False, once: bool = False, peers: Iterable[str] = ()) -> Iterator[set[Key]]:
+        """Decide anew about everything, about what is needed once, or about some `peers`, slice by slice.
+
+        Yields the keys of each slice that were wanted before or are now.
+        """
+        if everything or once:
+            yield self._wanted.set(SHARED, self._shared())
+        if everything:
+            peers = {*self.peers, *self._believed}
+        waiting = iter(peers)
+        while some := list(islice(waiting, _PEERS_A_SLICE)):
+            yield set[Key]().union(*map(self._peer, some))
+
+    def _shared(self) -> frozenset[Object]:
+        return shared(self._backend, self._inputs) | rule_sets(self._inputs)
+
+    def _peer(self, lease_id: str) -> set[Key]:
+        lease = self._believed.get(lease_id)
+        before = self._unusable.pop(lease_id, None)
+        if lease is None:
+            return self._wanted.set(lease_id, frozenset())
+        try:
+            state = self._backend.peer(self._inputs, lease)
+        except PeerError as error:
+            problem = self._unusable[lease_id] = error.problems[0]
+            if problem != before:
+                self._news.append(problem)
+            state = frozenset()
+        return self._wanted.set(lease_id, state)
