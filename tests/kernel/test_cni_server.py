@@ -701,9 +701,10 @@ class TestDelegates:
         go.touch()
         assert client.answer()["ran"] == [0, "late\n", ""]
 
-    @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory", "", "a\0b", "x" * 64, "\ud800"])
+    @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory", "pipe", "", "a\0b", "x" * 64, "\ud800"])
     def test_what_is_no_file_of_that_name_is_missing(self, daemon: CniDaemon, tmp_path: Path, name: str):
         (tmp_path / "directory").mkdir()
+        os.mkfifo(tmp_path / "pipe")
         config = {"do": "delegate", "name": name, "command": "ADD"}
         assert daemon.call("ADD", config, CNI_PATH=f":{tmp_path}::")["ran"] is None
 

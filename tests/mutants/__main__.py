@@ -6,7 +6,7 @@ A sample is drawn by lines, so that a line with many possible changes weighs no 
 and WEFT_SEED repeats the sample. Places given by hand are tried whole. The client's changes are all in a full sample,
 and in a smaller one in proportion.
 
-killed        a test failed that passes without the change
+killed        a test failed that passes without the change, or else the type checker complains
 timed out     a test did not end: killed too, counted apart
 alive         every test that could notice it passed, or the time for one change was over
 equivalent    listed in equivalent.toml with a reason; not counted
@@ -179,7 +179,10 @@ class Trials:
                 with self._lock:
                     self._flaky.add(outcome.failed)
                 print(f"fails without any change too, and no longer counts: {outcome.failed}", flush=True)
-        return ("alive" if time.monotonic() < self._until else "not tried"), ""
+        if time.monotonic() >= self._until:
+            return "not tried", ""
+        with copy.changed(mutant):  # last, for it takes long: the type checker is a part of `make test`
+            return ("killed", "mypy") if copy.is_mistyped(mutant) else ("alive", "")
 
 
 def _report(results: Sequence[Result], known: Sequence[Mutant], floor: float) -> int:

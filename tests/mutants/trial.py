@@ -21,6 +21,8 @@ from tests.mutants.operators import Mutant
 CHECKOUT: Final = Path(__file__).parents[2]
 HANGS: Final = 30  # seconds that one test may take; the slowest takes a few
 _PYTHON: Final = ".venv/bin/python"
+_MYPY: Final = ".venv/bin/mypy"
+_TYPES_SECONDS: Final = 300  # the first time, without a cache
 _ENTER: Final = """
 set -e
 mkdir -p "$1/.venv" "$1/build"
@@ -138,6 +140,10 @@ class Copy:
             # pytest itself was ended by what was changed, or cannot even begin.
             return Outcome(passed=False, output=(ran.stdout + ran.stderr)[-2000:])
         return Outcome(passed=False, failed=failed[1], hung="Timeout" in (failed[2] or ""), output=ran.stdout[-2000:])
+
+    def is_mistyped(self, mutant: Mutant) -> bool:
+        """Tell whether the type checker complains of the source."""
+        return mutant.path.endswith(".py") and self.execute([_MYPY], seconds=_TYPES_SECONDS).returncode == 1
 
     def execute(self, words: Sequence[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
         """Run a program in the copy, in the checkout's place; `TimeoutExpired` when it takes longer."""

@@ -93,7 +93,7 @@ def encode_attrs(attrs: LeaseAttrs) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES).encode()
 
 
-def decode_attrs(value: bytes, where: str = "lease") -> LeaseAttrs:
+def decode_attrs(value: bytes, where: str) -> LeaseAttrs:
     """Read a lease's value as upstream does: names in any case, the last duplicate counts, the unknown ignored.
 
     Raises `PeerError` naming `where` for everything that upstream rejects.

@@ -233,7 +233,7 @@ VALUES = [
 )
 def test_value_is_upstreams_byte_for_byte(value, attrs):
     assert encode_attrs(attrs) == value
-    assert decode_attrs(value) == attrs
+    assert decode_attrs(value, "lease") == attrs
 
 
 A = IPv4Address("1.2.3.4")
@@ -257,7 +257,7 @@ A = IPv4Address("1.2.3.4")
     ],
 )
 def test_value_is_read_as_upstream_reads_it(value, attrs):
-    assert decode_attrs(value.encode()) == attrs
+    assert decode_attrs(value.encode(), "lease") == attrs
 
 
 @pytest.mark.spec("flannel.md §4.2/readers")
@@ -319,7 +319,7 @@ ATTRS = st.builds(
 @given(ATTRS)
 def test_value_round_trips(attrs):
     value = encode_attrs(attrs)
-    assert decode_attrs(value) == attrs
+    assert decode_attrs(value, "lease") == attrs
     assert not set("<>&\u2028\u2029") & set(value.decode())
     assert json.loads(value).keys() >= {"PublicIP", "PublicIPv6"}
 
@@ -373,7 +373,7 @@ def test_a_v6_net_is_empty_only_when_it_is_everything():
 @given(st.integers(0, 2**32 - 1))
 def test_quick_reading_of_ipv4_agrees_with_the_library(number):
     address = IPv4Address(number)
-    read = decode_attrs(json.dumps({"PublicIP": str(address)}).encode()).public_ip
+    read = decode_attrs(json.dumps({"PublicIP": str(address)}).encode(), "lease").public_ip
     assert read == (address if number else None)
 
 
@@ -390,10 +390,12 @@ def test_quick_reading_of_ipv4_accepts_nothing_more(text):
     except ValueError:
         reached("refused")
         with pytest.raises(PeerError):
-            decode_attrs(json.dumps({"PublicIP": text}).encode())
+            decode_attrs(json.dumps({"PublicIP": text}).encode(), "lease")
     else:
         reached("address")
-        assert decode_attrs(json.dumps({"PublicIP": text}).encode()).public_ip == (address if int(address) else None)
+        assert decode_attrs(json.dumps({"PublicIP": text}).encode(), "lease").public_ip == (
+            address if int(address) else None
+        )
 
 
 def test_a_key_of_a_million_digits_is_refused_at_once():
@@ -404,4 +406,7 @@ def test_a_key_of_a_million_digits_is_refused_at_once():
 
 
 def test_numbers_of_a_back_end_that_we_do_not_know_stay():
-    assert decode_attrs(b'{"PublicIP":"1.2.3.4","BackendData":{"weight":1.5,"id":7}}').data == {"weight": 1.5, "id": 7}
+    assert decode_attrs(b'{"PublicIP":"1.2.3.4","BackendData":{"weight":1.5,"id":7}}', "lease").data == {
+        "weight": 1.5,
+        "id": 7,
+    }
