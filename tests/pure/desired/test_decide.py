@@ -1,0 +1,37 @@
+"""The decider: what a change touches, and what it says of leases whose data are of no use."""
+
+from tests.support import builders
+from weft.desired.backends import vxlan
+from weft.desired.decide import Decider
+from weft.model.lease import Lease
+
+
+def decided(decider: Decider, *peers: str) -> None:
+    for _ in decider.decide(peers=peers):
+        pass
+
+
+def test_a_lease_that_cannot_be_used_is_news_once_and_again_for_another_reason():
+    believed: dict[str, Lease] = {}
+    decider = Decider(vxlan, builders.inputs(1), believed)
+    for backend, said in (("host-gw", 1), ("host-gw", 0), ("ipip", 1), ("vxlan", 0), ("ipip", 1)):
+        lease = builders.lease(5, vxlan, backend=backend)
+        believed[lease.id] = lease
+        decided(decider, lease.id)
+        assert len(decider.news()) == said, backend
+        assert bool(decider.unusable) is (backend != "vxlan")
+        assert bool(decider.part(lease.id)) is (backend == "vxlan")
+
+
+def test_one_change_touches_the_keys_before_and_after_it_and_no_others():
+    believed = {lease.id: lease for lease in (builders.lease(2, vxlan), builders.lease(3, vxlan))}
+    decider = Decider(vxlan, builders.inputs(1), believed)
+    everything = set[object]().union(*decider.decide(everything=True))
+    assert everything == decider.wanted.keys()
+    before = {thing.key for thing in decider.part("10.5.2.0-24")}
+    believed["10.5.2.0-24"] = builders.lease(2, vxlan, data={"VNI": 1, "VtepMAC": str(builders.mac(77))})
+    [touched] = decider.decide(peers=["10.5.2.0-24"])
+    assert touched == before | {thing.key for thing in decider.part("10.5.2.0-24")}
+    assert touched - before, "the entry of the new MAC"
+    [once] = decider.decide(once=True)
+    assert once == {thing.key for thing in decider.part()}
