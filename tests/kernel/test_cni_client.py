@@ -382,7 +382,7 @@ class TestInterpreter:
 
     def test_in_a_users_own_namespace_what_is_of_outside_counts_as_roots(self, bin_dir: Path):
         """As in a lab of an ordinary user: all of outside has the number of the overflow user there."""
-        with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a way that this user may go
+        with tempfile.TemporaryDirectory() as folder:  # a way that this user may go
             shutil.copytree(bin_dir, folder, dirs_exist_ok=True)
             for path in (Path(folder), *Path(folder).iterdir()):
                 os.chown(path, 1000, 1000)
