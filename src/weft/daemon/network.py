@@ -219,9 +219,8 @@ class Network:
         """Put everything where it belongs for the first time, and keep it there. What is refused is tried again."""
         for keeper, name in ((self.links, "routes"), (self.rules, "rules")):
             if keeper is not None:
-                keeper.look_again()
-                parts.start(name, keeper.run, again=keeper.look_again)
-        self.reconciler.everything()
+                parts.start(name, keeper.run, again=self.reconciler.start_over)
+        self.reconciler.start_over()
         await self.reconciler.decide()
         for keeper in self.reconciler.keepers:
             await keeper.idle()

@@ -5,7 +5,7 @@ What decides is one; where it is put are planes, each with its own loop and pace
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from weft.daemon import repairs
 from weft.daemon.plane import Keeper
@@ -27,9 +27,9 @@ class Change(Value, frozen=False):
 class Reconciler:
     """Has decided what changes. A burst of changes while one is decided is the next; the first starts at once."""
 
-    def __init__(self, decider: Decider, keepers: Sequence[Keeper] = ()) -> None:
+    def __init__(self, decider: Decider) -> None:
         self.decider = decider
-        self.keepers = list(keepers)
+        self.keepers: list[Keeper] = []
         self.complete = False  # until the first full list of leases nothing is removed
         self._change = Change()
         self._changed = asyncio.Event()
@@ -58,6 +58,11 @@ class Reconciler:
         """Have everything looked at, everywhere."""
         for keeper in self.keepers:
             keeper.look_again()
+
+    def start_over(self) -> None:
+        """Have everything looked at and decided anew, as if nothing was known."""
+        self.everything()
+        self.look_again()
 
     async def run(self) -> None:
         """Decide until cancelled."""
