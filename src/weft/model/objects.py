@@ -196,10 +196,22 @@ class Sysctl(Object):
         return "a VTEP takes no addresses from router advertisements"
 
 
-class Address(Object):
-    """An address of a link: scope global, no label, no broadcast."""
+class OnLink(Object):
+    """What sits on the link `dev`, and is its daemon's."""
 
     dev: str
+
+    @property
+    def link(self) -> str:
+        return self.dev
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.dev in realm.devices
+
+
+class Address(OnLink):
+    """An address of a link: scope global, no label, no broadcast."""
+
     ip: Ip
     prefixlen: int
 
@@ -213,13 +225,9 @@ class Address(Object):
     def __str__(self) -> str:
         return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
 
-    @property
-    def link(self) -> str:
-        return self.dev
-
     def is_within(self, realm: Realm) -> bool:
         """An IPv4 address outside our networks is somebody's, a link-local one the kernel's (flannel.md §6.1)."""
-        if self.dev not in realm.devices:
+        if not super().is_within(realm):
             return False
         if self.ip.version == 6:
             return not self.ip.is_link_local
@@ -230,10 +238,9 @@ class Address(Object):
         return "VTEP-001"
 
 
-class Neighbour(Object):
+class Neighbour(OnLink):
     """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
 
-    dev: str
     ip: Ip
     mac: Mac
 
@@ -247,21 +254,13 @@ class Neighbour(Object):
         return f"neighbour {self.ip} lladdr {self.mac!s} dev {self.dev}"
 
     @property
-    def link(self) -> str:
-        return self.dev
-
-    def is_within(self, realm: Realm) -> bool:
-        return self.dev in realm.devices
-
-    @property
     def code(self) -> str:
         return "FDB-001"
 
 
-class FdbEntry(Object):
+class FdbEntry(OnLink):
     """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
 
-    dev: str
     mac: Mac
     remote: Ip
 
@@ -273,13 +272,6 @@ class FdbEntry(Object):
 
     def __str__(self) -> str:
         return f"fdb {self.mac!s} dev {self.dev} dst {self.remote}"
-
-    @property
-    def link(self) -> str:
-        return self.dev
-
-    def is_within(self, realm: Realm) -> bool:
-        return self.dev in realm.devices
 
     @property
     def code(self) -> str:
