@@ -8,7 +8,7 @@ from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
 from weft.model.lease import Lease
 from weft.model.net import Mac
-from weft.model.objects import Objects
+from weft.model.objects import Objects, VxlanLink
 from weft.model.value import replace
 
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
@@ -91,3 +91,18 @@ def wanted(backend: Backend, own: Inputs, leases: list[Lease]) -> Objects:
     for each in leases:
         index.set(each.id, backend.peer(own, each))
     return index.objects
+
+
+def vtep(mac: Mac) -> VxlanLink:
+    """A VTEP on eth0 that learns."""
+    return VxlanLink(
+        name="flannel.1",
+        vni=1,
+        port=8472,
+        local=IPv4Address("172.31.0.11"),
+        parent=2,
+        parent_name="eth0",
+        mac=mac,
+        mtu=1450,
+        learning=True,
+    )

@@ -7,24 +7,14 @@ import pytest
 from tests.support import builders
 from weft.desired.backends import vxlan
 from weft.model.net import Mac
-from weft.model.objects import Address, NodeLink, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, NodeLink, Route, Sysctl
 from weft.model.rulesets import Chain, RuleSet
 from weft.plan.diff import Delete, Put
 from weft.plan.explain import explain, reason
 
 MAC = Mac.parse("0e:42:00:00:00:01")
 NET = ip_network("10.5.2.0/24")
-LINK = VxlanLink(
-    name="flannel.1",
-    vni=1,
-    port=8472,
-    local=ip_address("172.31.0.11"),
-    parent=2,
-    parent_name="eth0",
-    mac=MAC,
-    mtu=1450,
-    learning=True,
-)
+LINK = builders.vtep(MAC)
 
 
 ROUTE = Route(dst=NET, via=ip_address("172.31.0.12"), dev="eth0")
