@@ -82,7 +82,7 @@ def main() -> int:
         for result in trials.all(tried):
             print(result, flush=True)
             results.append(result)
-    return _report(results, known, options.floor)
+    return _report(results, known, sorted(trials.flaky), options.floor)
 
 
 def _measure() -> None:
@@ -126,7 +126,7 @@ class Trials:
             self._copies.put(Copy(folder / str(number)))
         self._pool = ThreadPoolExecutor(jobs)
         self._pure = covering.Pure()
-        self._flaky: set[str] = set()
+        self.flaky: set[str] = set()
         self._lock = threading.Lock()
 
     def prove(self) -> None:
@@ -168,7 +168,7 @@ class Trials:
                 if seconds <= 0:
                     return "not tried", ""
                 with copy.changed(mutant):
-                    outcome = copy.test(tests, seconds=seconds, without=sorted(self._flaky))
+                    outcome = copy.test(tests, seconds=seconds, without=sorted(self.flaky))
                 if outcome.passed:
                     break
                 if not outcome.failed:
@@ -177,15 +177,15 @@ class Trials:
                 if outcome.failed.startswith("tests/pure/") or copy.test([outcome.failed], seconds=_SECONDS).passed:
                     return "timed out" if outcome.hung else "killed", outcome.failed
                 with self._lock:
-                    self._flaky.add(outcome.failed)
-                print(f"fails without any change too, and no longer counts: {outcome.failed}", flush=True)
+                    self.flaky.add(outcome.failed)
+                print(f"fails without any change too: {outcome.failed}", flush=True)
         if time.monotonic() >= self._until:
             return "not tried", ""
         with copy.changed(mutant):  # last, for it takes long: the type checker is a part of `make test`
             return ("killed", "mypy") if copy.is_mistyped(mutant) else ("alive", "")
 
 
-def _report(results: Sequence[Result], known: Sequence[Mutant], floor: float) -> int:
+def _report(results: Sequence[Result], known: Sequence[Mutant], flaky: Iterable[str], floor: float) -> int:
     counts = Counter(result.verdict for result in results)
     dead = counts["killed"] + counts["timed out"]
     tried = dead + counts["alive"]
@@ -196,6 +196,8 @@ def _report(results: Sequence[Result], known: Sequence[Mutant], floor: float) ->
             print(f"alive: {result.mutant}\n    {result.mutant.source}")
     for mutant in known:
         print(f"equivalent: {mutant}: {equivalent.reason(mutant)}")
+    for test in flaky:
+        print(f"not counted, because it fails without any change too: {test}")
     score = 100 * dead / tried
     print(
         f"{score:.1f} % killed: {counts['killed']} by a failed test, {counts['timed out']} by one that did not end, "

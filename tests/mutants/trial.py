@@ -2,7 +2,8 @@
 
 A run has network, process and mount namespaces of its own. The copy is mounted in the checkout's place, so whatever
 way the source is found, as the editable install, by a script's first line, or as the compiled client, it is the
-changed one. `/run` is empty, the rest of the machine cannot be written to, and all processes end with the run.
+changed one. `/run` and `/tmp` are empty, the rest of the machine cannot be written to, and all processes end with
+the run.
 """
 
 import re
@@ -27,13 +28,17 @@ _ENTER: Final = """
 set -e
 mkdir -p "$1/.venv" "$1/build"
 mount --bind "$2/.venv" "$1/.venv"
-mount --rbind "$1" "$2"
 mount -t tmpfs tmpfs /run
-mount -t tmpfs -o mode=1777 tmpfs /media
+mkdir /run/copy
+mount --rbind "$1" /run/copy
+mount -t tmpfs -o mode=1777 tmpfs /tmp # what was below it, the copy and perhaps the checkout, is hidden from here on
+mkdir -p "$2"
+mount --move /run/copy "$2"
+rmdir /run/copy
 mount -o remount,bind,ro /
 ip link set lo up
 cd "$2"
-export TMPDIR=/media
+unset TMPDIR
 shift 2
 "$@" # this shell is init here, and ends whatever is left over when it goes
 exit $?
