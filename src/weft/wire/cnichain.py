@@ -165,7 +165,7 @@ def previous_of(network: NetworkList, cached: Object) -> Object:
     if own == network.version:
         return {**cached, "cniVersion": own}
     try:
-        result = cniresult.read({**cached, "cniVersion": own}, own)
+        result = cniresult.read(cached, own)
         return cniresult.to_json(result, network.version)
     except CniError as error:
         prefix = f'failed to convert cached result to config version "{network.version}": '

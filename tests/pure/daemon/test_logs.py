@@ -71,6 +71,15 @@ def test_a_log_that_nobody_takes_stops_nobody_and_says_afterwards_what_is_missin
     pipe.until("and on it goes\n")
 
 
+def test_after_a_dropped_line_none_comes_before_that_is_said(pipe: Pipe):
+    while not pipe.queue._dropped:
+        pipe.log.debug("%s", "x" * 1000)
+    pipe.log.debug("a short one, for which there is room")
+    text = pipe.until("of the log dropped here: nothing took them\n")
+    assert "a short one" not in text
+    assert " 2 lines of the log dropped" in text
+
+
 def test_the_end_waits_for_what_is_left_but_not_for_a_reader_that_does_not_come(pipe: Pipe):
     start = time.monotonic()
     for _ in range(200):

@@ -89,11 +89,12 @@ class NodeRuntime:
 
     def _network(self) -> NetworkList:
         """Return the first network of the directory, as a runtime chooses it."""
-        found = [network for _, network in load_all(self._networks)]
-        for network in found:
+        wrong = []
+        for path, network in load_all(self._networks):
             if isinstance(network, NetworkList):
                 return network
-        seen = "; ".join(map(str, found)) or "no network is configured there"
+            wrong.append(f"{path.name}: {network}")
+        seen = "; ".join(wrong) or "no network is configured there"
         raise Unavailable(_problem(str(self._networks), seen))
 
     def _runtime(self) -> Runtime:
