@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.world import World
-from weft.daemon.kernel import NodeKernel
+from weft.daemon.planes.kernel import NodeKernel
 
 ROUNDS = 3
 REST = NodeKernel.sweep + 10

@@ -39,8 +39,8 @@ class Late(Value):
 
 COMMANDS: Final = {
     "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
-    "plan": Late(place="weft.daemon.commands:plan", about="What a round of the daemon would change now, and why."),
-    "cleanup": Late(place="weft.daemon.commands:cleanup", about="Remove exactly what weft made in the kernel."),
+    "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
+    "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),
     "ipam": Late(place="weft.cni.commands.ipam:ipam", about="Who has which address on this node; freeing leaked ones."),
 }

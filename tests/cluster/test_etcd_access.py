@@ -232,6 +232,14 @@ async def test_certificates_without_an_https_endpoint_are_warned_about(server, m
     assert "connections are plain" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "urls, ca", [(["http://a:1"], ""), (["https://a:1"], "ca.crt"), (["http://a:1", "https://b:1"], "ca.crt")]
+)
+async def test_other_endpoints_are_not_warned_about(make_store, caplog, urls, ca):
+    make_store(*urls, ca_file=ca)
+    assert caplog.text == ""
+
+
 def test_unusable_certificate_files_are_named(certs, tmp_path: Path):
     (tmp_path / "empty").write_text("")
     (tmp_path / "other.key").write_text(Path(certs.server_key).read_text())

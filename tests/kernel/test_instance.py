@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
-from weft.daemon import instance
+from weft.daemon.disk import instance
 from weft.kernel import unixsockets
 from weft.kernel.unixsockets import Holder
 from weft.model.errors import ConfigError
@@ -136,6 +136,6 @@ def test_where_any_socket_may_have_a_buffer_of_that_size_the_user_decides(
 
 def test_in_a_user_namespace_its_roots_names_count() -> None:
     """Nobody can show CAP_NET_ADMIN on a socket there."""
-    program = f"from weft.daemon import instance as i; held = i.claim(['{DEVICE}']); print(i.is_claimed('{DEVICE}'))"
+    program = f"from weft.daemon.disk import instance as i; _ = i.claim(['{DEVICE}']); print(i.is_claimed('{DEVICE}'))"
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"

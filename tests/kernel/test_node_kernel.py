@@ -4,7 +4,7 @@ import asyncio
 from ipaddress import ip_address, ip_network
 
 from tests.support.netns import Netns
-from weft.daemon.kernel import NodeKernel
+from weft.daemon.planes.kernel import NodeKernel
 from weft.model.marks import PROTOCOL
 from weft.model.objects import Route
 from weft.plan.diff import Put

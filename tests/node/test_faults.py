@@ -156,8 +156,8 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
         "weft.daemon.peers:Peers.take",
         "weft.daemon.network:Network.notice",
         "weft.daemon.reconcile:Reconciler.decide",
-        "weft.daemon.kernel:NodeKernel.apply",
-        "weft.daemon.rules:RulesPlane.look",
+        "weft.daemon.planes.kernel:NodeKernel.apply",
+        "weft.daemon.planes.rules:RulesPlane.look",
     )
     node = cluster.node(1).start("--ip-masq", env=env)
     cluster.peer(50)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.oldkernel import LEGACY
 from tests.support.weftd import DUAL, STORE, VXLAN, Cluster, eventually
-from weft.daemon import rights
+from weft.daemon.process import rights
 from weft.wire.etcd import lease_id
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
-from weft.daemon import instance
+from weft.daemon.disk import instance
 
 
 def copy_disk(source: Daemon, target: Daemon, *, subnet_file: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.support.weftd import Cluster, Daemon, eventually
-from weft.daemon import instance
+from weft.daemon.disk import instance
 
 IDENTITY: Final = '{"mac_v4": "8a:a2:8a:2f:7d:28", "mac_v6": "4e:da:6e:e9:a8:79"}\n'
 NET_CONF: Final = (

@@ -28,7 +28,7 @@ BEGINNINGS = {
     "cni/__main__.py",
     "cni/commands/cni.py",
     "cni/commands/install.py",
-    "daemon/commands.py",
+    "daemon/commands/verbs.py",
     "daemon/main.py",
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",

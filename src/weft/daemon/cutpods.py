@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from weft.daemon import repairs
+from weft.daemon.planes import repairs
 from weft.desired.leaks import Cut
 from weft.model.errors import Problem
 from weft.model.text import counted

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from weft.config.options import Options
-from weft.daemon import files
-from weft.daemon.identity import Identity
+from weft.daemon.disk import files
+from weft.daemon.disk.identity import Identity
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Problem
 from weft.model.net import Mac

@@ -14,8 +14,8 @@ from typing import Final
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Held, Listing, OwnLease
 from weft.config.netconf import NetConf
-from weft.daemon import memory
-from weft.daemon.memory import Memory
+from weft.daemon.disk import memory
+from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Unavailable, WeftError

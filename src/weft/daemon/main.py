@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from weft import __version__
 from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
-from weft.daemon import logs
 from weft.daemon.node import Node
-from weft.daemon.rights import give_away
-from weft.daemon.supervise import CODE, outcome
+from weft.daemon.process import logs
+from weft.daemon.process.rights import give_away
+from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import real
 from weft.model.errors import ConfigError, Problem
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.cutpods import CutPods
-from weft.daemon.kernel import NodeKernel
+from weft.daemon.disk.subnetfile import SubnetFile
 from weft.daemon.peers import Peers
-from weft.daemon.plane import Keeper
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.planes.plane import Keeper
+from weft.daemon.planes.rules import RulesPlane
+from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
-from weft.daemon.rules import RulesPlane
-from weft.daemon.subnetfile import SubnetFile
-from weft.daemon.supervise import Supervisor
 from weft.desired.decide import Decider
 from weft.desired.harm import Ours
 from weft.desired.inputs import Backend, Inputs

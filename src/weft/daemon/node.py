@@ -14,17 +14,18 @@ from typing import Final
 
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import host, identity, instance, memory, start
-from weft.daemon.beside import beside
+from weft.daemon import host, start
 from weft.daemon.cutpods import CutPods
-from weft.daemon.identity import Identity
-from weft.daemon.kernel import NodeKernel
+from weft.daemon.disk import identity, instance, memory
+from weft.daemon.disk.beside import beside
+from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
-from weft.daemon.notify import notify
-from weft.daemon.rules import RulesPlane
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.planes.rules import RulesPlane
+from weft.daemon.process.notify import notify
+from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health
-from weft.daemon.supervise import Supervisor
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.backends import BACKENDS

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cluster.etcd.values import LEASE_TTL
-from weft.daemon.memory import Memory
+from weft.daemon.disk.memory import Memory
+from weft.daemon.planes.repairs import say_some
 from weft.daemon.reconcile import Reconciler
-from weft.daemon.repairs import say_some
 from weft.desired.harm import Ours
 from weft.desired.roster import Roster
 from weft.model.cluster import Listed, Lost, Malformed, Mark, StoreEvent

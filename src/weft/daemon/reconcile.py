@@ -1,14 +1,14 @@
 """The reconciler: takes what has changed for the node, has it decided, and hands what that touches to each plane.
 
-What decides is one; where it is put are planes, each with its own loop and pace (`weft.daemon.plane`).
+What decides is one; where it is put are planes, each with its own loop and pace (`weft.daemon.planes.plane`).
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
 
-from weft.daemon import repairs
-from weft.daemon.plane import Keeper
+from weft.daemon.planes import repairs
+from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
 from weft.model.objects import Key
 from weft.model.value import Value, field

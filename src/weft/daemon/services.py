@@ -7,9 +7,9 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
-from weft.daemon.beside import beside
 from weft.daemon.cutpods import CutPods
-from weft.daemon.supervise import Supervisor
+from weft.daemon.disk.beside import beside
+from weft.daemon.process.supervise import Supervisor
 from weft.model.errors import Problem, Unavailable
 from weft.model.status import Status
 

@@ -17,10 +17,11 @@ from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.store import EtcdStore
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
-from weft.daemon import host, instance
-from weft.daemon.identity import Identity
-from weft.daemon.kernel import NodeKernel
-from weft.daemon.memory import Memory
+from weft.daemon import host
+from weft.daemon.disk import instance
+from weft.daemon.disk.identity import Identity
+from weft.daemon.disk.memory import Memory
+from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import select

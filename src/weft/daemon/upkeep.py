@@ -8,10 +8,10 @@ from typing import Final
 
 from weft.config.options import Options
 from weft.daemon import start
-from weft.daemon.kernel import NodeKernel
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
-from weft.daemon.supervise import Supervisor
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.process.supervise import Supervisor
 from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable

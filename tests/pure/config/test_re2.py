@@ -53,6 +53,8 @@ pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")
         (r"(?m)^b$", "a\nb\nc", True),
         (r"^b", "a\nb", False),
         (r"a.b", "a\nb", False),
+        (r"^.$", "\t", True),
+        (r"^.$", "\v", True),
         (r"(?s)a.b", "a\nb", True),
         (r"\s", "\v", False),
         (r"[[:space:]]", "\v", True),

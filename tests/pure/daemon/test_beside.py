@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from weft.daemon import beside as module
-from weft.daemon.beside import beside
+from weft.daemon.disk import beside as module
+from weft.daemon.disk.beside import beside
 
 
 async def test_what_is_done_and_what_goes_wrong_is_the_callers():

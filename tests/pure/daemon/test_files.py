@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.spoiling import spoil
-from weft.daemon import identity, memory
-from weft.daemon.files import Latest, load, write_atomically
-from weft.daemon.identity import Identity
-from weft.daemon.memory import Memory
+from weft.daemon.disk import identity, memory
+from weft.daemon.disk.files import Latest, load, write_atomically
+from weft.daemon.disk.identity import Identity
+from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 
 MOMENT = Moment(unix=0.0, now=0.0, boot="")
@@ -25,7 +25,7 @@ MOMENT = Moment(unix=0.0, now=0.0, boot="")
 WRITER = """
 import sys
 from pathlib import Path
-from weft.daemon.files import write_atomically
+from weft.daemon.disk.files import write_atomically
 path, size = Path(sys.argv[1]), int(sys.argv[2])
 print("up", flush=True)
 while True:
@@ -222,7 +222,7 @@ def test_a_directory_in_the_place_of_the_temporary_file_is_set_aside(tmp_path):
 
 
 async def test_a_file_that_cannot_be_written_is_said_once_and_tried_until_it_can(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("weft.daemon.files._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("weft.daemon.disk.files._RETRY_SECONDS", 0.01)
     caplog.set_level("INFO")
     (tmp_path / "f").mkdir()
     trying = asyncio.create_task(Latest(tmp_path / "f", lambda: b"x", mode=0o600).keep_trying())

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support import builders
 from weft.cluster.etcd.values import OwnLease
-from weft.daemon import memory
+from weft.daemon.disk import memory
+from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
-from weft.daemon.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
 from weft.model.value import replace

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from weft.daemon.logs import Queue
+from weft.daemon.process.logs import Queue
 
 
 class Pipe:

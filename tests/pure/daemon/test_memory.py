@@ -8,8 +8,8 @@ import pytest
 
 from tests.support import builders
 from weft.cluster.etcd.values import OwnLease
-from weft.daemon import identity, memory
-from weft.daemon.memory import Memory
+from weft.daemon.disk import identity, memory
+from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
 from weft.model.cluster import Mark

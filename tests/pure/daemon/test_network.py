@@ -11,9 +11,9 @@ import pytest
 from tests.support import builders
 from tests.support.waiting import comes
 from weft.daemon.cutpods import CutPods
-from weft.daemon.kernel import NodeKernel
-from weft.daemon.memory import Memory
+from weft.daemon.disk.memory import Memory
 from weft.daemon.network import Network
+from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Malformed, Mark

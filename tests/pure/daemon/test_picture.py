@@ -1,7 +1,7 @@
 """What is known of the kernel: whose word is the newest."""
 
 from tests.support import builders
-from weft.daemon.picture import Picture, differences
+from weft.daemon.planes.picture import Picture, differences
 from weft.desired.backends import vxlan
 from weft.model.objects import Key, Object, Route
 from weft.model.value import replace

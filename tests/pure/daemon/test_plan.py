@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.pure.daemon.test_reconcile import FakeKernel
 from tests.support import builders
 from tests.support.reach import reached, reaches
-from weft.daemon.plane import Keeper
+from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.decide import Decider

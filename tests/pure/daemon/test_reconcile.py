@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import builders
 from tests.support.replay import remove, replay
-from weft.daemon.plane import Keeper, Tally
+from weft.daemon.planes.plane import Keeper, Tally
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider
@@ -426,7 +426,7 @@ async def test_a_device_comes_back_before_what_changes_at_the_same_time():
 
 
 async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, caplog):
-    monkeypatch.setattr("weft.daemon.plane.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("weft.daemon.planes.plane.FIRST_SECONDS", 0.01)
     node = await Node().start()
     look = node.kernel.look
 

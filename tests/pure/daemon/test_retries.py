@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.support import builders
-from weft.daemon.retries import Retries
+from weft.daemon.planes.retries import Retries
 from weft.model.objects import Key, Route
 from weft.plan.fuse import BURST
 

@@ -1,6 +1,6 @@
 """Which capabilities the daemon keeps."""
 
-from weft.daemon.rights import KEPT, kept
+from weft.daemon.process.rights import KEPT, kept
 
 _SYS_MODULE = 1 << 16
 

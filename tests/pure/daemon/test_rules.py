@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from types import SimpleNamespace
 
-from weft.daemon.plane import Keeper
-from weft.daemon.rules import RulesPlane
+from weft.daemon.planes.plane import Keeper
+from weft.daemon.planes.rules import RulesPlane
 from weft.model.errors import Failure
 from weft.model.objects import Key
 from weft.model.realm import Realm

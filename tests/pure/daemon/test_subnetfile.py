@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from tests.support.waiting import comes
-from weft.daemon import subnetfile
-from weft.daemon.subnetfile import SubnetFile
+from weft.daemon.disk import subnetfile
+from weft.daemon.disk.subnetfile import SubnetFile
 from weft.plan.fuse import BURST, PAUSE
 
 

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from weft.daemon import supervise
-from weft.daemon.supervise import Supervisor, outcome
+from weft.daemon.process import supervise
+from weft.daemon.process.supervise import Supervisor, outcome
 from weft.model.errors import ConfigError, Problem
 from weft.model.status import Status
 

@@ -1,9 +1,9 @@
 """Removes what weft made in this network namespace, no more and no less, and looks again to prove it.
 
-What is ours is written in the kernel: the alias of links, which says what they are (`daemon/ours.py`), protocol 165 of
-routes that lead into a network of ours or to a device of ours, our names of rule sets and tables. What only looks like
-ours is named and left. What attachments hold beside links (addresses, rules in upstream's forms, records) is freed as
-that of leaked ones. Nothing is removed while a daemon keeps it.
+What is ours is written in the kernel: the alias of links, which says what they are (`ours.py`), protocol 165 of routes
+that lead into a network of ours or to a device of ours, our names of rule sets and tables. What only looks like ours
+is named and left. What attachments hold beside links (addresses, rules in upstream's forms, records) is freed as that
+of leaked ones. Nothing is removed while a daemon keeps it.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +17,9 @@ from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.firewall import nft
 from weft.cni.plugins.portmap import maps
 from weft.cni.sdk.host import Host
-from weft.daemon import instance, ours
-from weft.daemon.kernel import NodeKernel
+from weft.daemon.commands import ours
+from weft.daemon.disk import instance
+from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
 from weft.kernel import statefiles
 from weft.kernel.netfilter.firewall import Firewall

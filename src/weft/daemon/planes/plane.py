@@ -14,9 +14,9 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final, Protocol
 
-from weft.daemon import repairs
-from weft.daemon.picture import Picture, differences
-from weft.daemon.retries import FIRST_SECONDS, Retries
+from weft.daemon.planes import repairs
+from weft.daemon.planes.picture import Picture, differences
+from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
 from weft.model.objects import Key, Link, Object, Objects

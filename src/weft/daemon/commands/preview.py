@@ -9,10 +9,11 @@ from pathlib import Path
 from weft.cluster.etcd.judge import present, unchanged
 from weft.cluster.etcd.values import Listing
 from weft.config.options import Options
-from weft.daemon import host, identity, instance, memory, start
-from weft.daemon.kernel import NodeKernel
-from weft.daemon.memory import Memory
+from weft.daemon import host, start
+from weft.daemon.disk import identity, instance, memory
+from weft.daemon.disk.memory import Memory
 from weft.daemon.network import ours
+from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.allocate import Present, choose
 from weft.desired.backends import BACKENDS

@@ -10,9 +10,9 @@ import click
 
 from weft.cni.commands.install import STATE_DIR, need_root
 from weft.config.flags import parse_flags
-from weft.daemon import logs
-from weft.daemon.cleanup import Site, clean_up
-from weft.daemon.preview import preview
+from weft.daemon.commands.cleanup import Site, clean_up
+from weft.daemon.commands.preview import preview
+from weft.daemon.process import logs
 from weft.daemon.world import real
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from weft.daemon.beside import beside
+from weft.daemon.disk.beside import beside
 from weft.kernel import statefiles
 from weft.model.errors import Problem
 

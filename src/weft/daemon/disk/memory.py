@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cluster.etcd.values import LEASE_TTL, OwnLease
-from weft.daemon import files
-from weft.daemon.files import Latest
+from weft.daemon.disk import files
+from weft.daemon.disk.files import Latest
 from weft.daemon.world import Moment
 from weft.model.cluster import Mark
 from weft.model.lease import Lease

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from weft.daemon import files
-from weft.daemon.files import Latest
+from weft.daemon.disk import files
+from weft.daemon.disk.files import Latest
 from weft.model.net import Mac
 from weft.model.value import Value
 

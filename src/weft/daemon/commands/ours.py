@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.config.netconf import parse_netconf
-from weft.daemon import memory
+from weft.daemon.disk import memory
 from weft.daemon.world import Moment
 from weft.model.errors import ConfigError
 from weft.model.marks import ALIAS, MAIN_TABLE
