@@ -2,8 +2,10 @@
 
 import errno
 import fcntl
+import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -12,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from struct import unpack
 from typing import Any
 
 import pytest
@@ -264,13 +267,15 @@ class TestFallback:
         with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b""), begun=False)) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
 
-    def test_an_input_that_cannot_be_read_stays_where_it_is(self, bin_dir: Path, tmp_path: Path):
+    @pytest.mark.parametrize("name, flags", [("", os.O_RDONLY), ("written", os.O_WRONLY | os.O_CREAT)])
+    def test_an_input_that_cannot_be_read_stays_where_it_is(self, bin_dir: Path, tmp_path: Path, name: str, flags: int):
         (bin_dir / "python").write_text("#!/bin/sh\nreadlink /proc/self/fd/0\n")
-        directory = os.open(tmp_path, os.O_RDONLY)
+        stdin = os.open(tmp_path / name, flags)
         env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]}
-        done = subprocess.run([bin_dir / "bridge"], env=env, stdin=directory, capture_output=True, check=True)
-        os.close(directory)
-        assert done.stdout == f"{tmp_path}\n".encode()
+        command = [bin_dir / "bridge"]
+        done = subprocess.run(command, env=env, stdin=stdin, capture_output=True, check=True, timeout=20)
+        os.close(stdin)
+        assert done.stdout == f"{tmp_path / name}\n".encode()
 
     def test_an_input_that_breaks_off_is_not_taken_for_a_whole_one(self, bin_dir: Path, tmp_path: Path):
         ours, theirs = socket.socketpair()
@@ -569,6 +574,54 @@ class TestAnswers:
 
 
 @pytest.mark.usefixtures("program")
+class TestRequests:
+    def test_one_that_a_signal_cuts_in_two_arrives_whole(self, program: Path, tmp_path: Path):
+        heard: list[Frame] = []
+
+        def serve(connection: socket.socket) -> None:
+            pid, _, _ = unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            wait_for(lambda: fcntl.ioctl(connection, termios.FIONREAD, bytes(4)) != bytes(4))
+            # It sends more than fits; where it has a limit for that, a stop ends the system call (signal(7)).
+            os.kill(pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, pid, os.WSTOPPED)
+            os.kill(pid, signal.SIGCONT)
+            heard.append(read_frame(connection))
+            connection.sendall(frames.encode_begun() + done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(program, b"x" * 900_000, **env, CNI_ARGS="last").stdout == b"fine"
+        assert heard[0].fields[4] == b"x" * 900_000
+        assert heard[0].fields[-1] == b"CNI_ARGS=last"
+
+    @pytest.mark.parametrize("size, fits", [(500_000, True), (600_000, False)])
+    def test_the_variables_may_be_half_of_one(self, program: Path, tmp_path: Path, size: int, fits: bool):
+        variables = {f"CNI_{number}": "x" * (size // 10) for number in range(10)}
+        with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as env:
+            done = run(program, b"{}", **env, **variables)
+        if fits:
+            assert done.stdout == b"fine"
+        else:
+            answer = json.loads(done.stdout)
+            assert (answer["code"], "too large" in answer["msg"]) == (4, True)
+
+    def test_a_delegate_is_looked_for_in_cni_path_alone(self, program: Path, tmp_path: Path):
+        """What follows CNI_PATH in memory is the next variable, which is no directory of it."""
+        (tmp_path / "NEXT=1").mkdir()
+        (tmp_path / "NEXT=1" / "plug").write_text("#!/bin/sh\n")
+        (tmp_path / "NEXT=1" / "plug").chmod(0o755)
+        heard: list[Frame] = []
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"plug", b""))(connection)
+            heard.append(read_frame(connection))
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as there:
+            env = {"CNI_COMMAND": "ADD", **there, "CNI_PATH": "/nowhere", "NEXT": "1"}
+            subprocess.run([program], env=env, input=b"{}", capture_output=True, cwd=tmp_path, timeout=20, check=True)
+        assert heard[0].fields[0] == b"missing"
+
+
 class TestInstallation:
     def test_all_names_are_one_program_and_the_settings_are_safe(self, tmp_path: Path):
         for _ in range(2):
