@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import socket
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -14,6 +15,7 @@ from weft.kernel.rtnetlink.neigh import list_fdb
 from weft.kernel.rtnetlink.netlink import NetlinkSocket
 from weft.kernel.rtnetlink.observe import looking, observe
 from weft.kernel.rtnetlink.route import list_routes
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import at_once, in_turns
 from weft.model.errors import Failure
 from weft.model.marks import PROTOCOL
@@ -227,6 +229,19 @@ def test_an_onlink_route_that_cannot_be_fails_for_the_kernels_reason(netns: Netn
     [failure] = put(netns, VIA6)
     assert failure.errno == errno.EINVAL
     assert "gateway" in failure.message
+
+
+def test_where_the_answers_are_lost_all_have_failed(netns: Netns) -> None:
+    """None is taken for done; each may be done again."""
+    good = Route(dst=ip_network("10.9.255.0/24"), via=ip_address("10.0.0.9"), dev="eth0")
+    wrong = [replace(good, dst=ip_network(f"10.9.{n}.0/24"), via=ip_address("192.0.2.1")) for n in range(CHUNK - 1)]
+    sock = netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    with Rtnl(sock) as small:
+        failures = netns.call(lambda: apply(small, [Put(thing) for thing in (good, *wrong)]))
+    assert [failure.step.object for failure in failures] == [good, *wrong]
+    assert {failure.errno for failure in failures} == {errno.ENOBUFS}
+    assert put(netns, good) == []
 
 
 def test_deleting_a_route_leaves_others_alone(netns: Netns) -> None:

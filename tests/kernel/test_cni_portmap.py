@@ -429,6 +429,15 @@ def test_without_nft_the_rules_are_iptables(netns, ports, pods, monkeypatch):
     assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
 
 
+def test_nft_is_not_looked_for_where_the_maps_are_there(netns, ports, pods, monkeypatch):
+    assert ports.portmap("ADD", HTTP).exit == 0
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "nft" else real(name, path=path))
+    answer = ports.portmap("ADD", HTTP)  # its elements are there, so that it looks at everything
+    assert (answer.exit, answer.stderr) == (0, "")
+    assert "CNI-DN" not in netns.run("iptables-save -t nat")
+
+
 def test_nothing_stays_when_neither_works(netns, ports, pods, monkeypatch):
     real = shutil.which
     programs = ("nft", "ip6tables-restore")

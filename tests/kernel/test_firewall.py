@@ -340,6 +340,18 @@ def test_what_the_unused_variant_left_goes_on_a_host_with_legacy_iptables(legacy
     in_namespace(work)
 
 
+def test_legacy_tables_that_no_program_shows_are_named_and_no_others(tmp_path):
+    blind = Firewall(Tools(search=str(tmp_path)))
+
+    async def work():
+        assert await blind.unseen([]) == []
+        run("ip6tables-legacy", "-t", "nat", "-N", "FLANNEL-POSTRTG")
+        assert [problem.where for problem in await blind.unseen([])] == ["ip6tables-legacy"]
+        assert await Firewall(Tools()).unseen([]) == []
+
+    in_namespace(work)
+
+
 def test_looking_makes_no_legacy_table(legacy):
     async def work():
         for search in (legacy, SEARCH_PATH):
