@@ -889,16 +889,6 @@ class TestEndings:
         second.stop()
         assert not second.socket.exists()
 
-    @pytest.mark.parametrize("mode", [0o755, 0o770])
-    def test_a_directory_open_to_others_is_refused(self, tmp_path: Path, mode: int):
-        from weft.cni.serve.endpoint import Endpoint
-        from weft.model.errors import ConfigError
-
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run").chmod(mode)
-        with pytest.raises(ConfigError, match=f"FLAG-001.*mode {mode:04o}"):
-            Endpoint.open(str(tmp_path / "run" / "cni.sock"))
-
     def test_a_connection_without_a_word_costs_nothing(self, daemon: CniDaemon):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
             silent.connect(str(daemon.socket))
