@@ -1,7 +1,6 @@
 """Namespaces for all kernel tests, an uplink and a VTEP in one, and pyroute2 as oracle."""
 
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,10 @@ def eth0(netns: Netns) -> int:
 
 @pytest.fixture
 def vtep(netns: Netns, eth0: int) -> int:
-    made = netns.rtnl.add_vxlan(
-        "flannel.1", vni=1, local=ip_address("10.0.0.1"), parent=eth0, mac=Mac.parse("02:00:00:00:01:07")
-    )
-    netns.rtnl.set_link(made.index, up=True)
+    netns.run("ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.0.1 dev eth0 nolearning")
+    made = netns.rtnl.link("flannel.1")
+    assert made is not None
+    netns.rtnl.set_link(made.index, up=True, mac=Mac.parse("02:00:00:00:01:07"))
     return made.index
 
 

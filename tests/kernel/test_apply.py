@@ -8,6 +8,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
+from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
@@ -18,9 +19,10 @@ from weft.kernel.rtnetlink.route import list_routes
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import at_once, in_turns
 from weft.model.errors import Failure
+from weft.model.links import NodeLink
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
 from weft.model.rulesets import RuleSet
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
@@ -29,6 +31,7 @@ MAC = Mac.parse("02:00:00:00:01:07")
 VTEP = VxlanLink(name="flannel.1", vni=1, port=8472, local=ip_address("10.0.0.1"), parent=2, mac=MAC, mtu=1450)
 ADDRESS = Address(dev="flannel.1", ip=ip_address("10.1.1.0"), prefixlen=32)
 VTEP6 = replace(VTEP, name="flannel-v6.1", vni=2, local=ip_address("fd00::1"), mtu=1430)
+DEVICES = {VTEP.name: VxlanLink, VTEP6.name: VxlanLink}
 VIA6 = Route(dst=ip_network("fd01:2::/64"), via=ip_address("fd01:2::"), dev="flannel-v6.1", onlink=True)
 
 
@@ -108,7 +111,7 @@ def test_what_can_change_in_place_does(netns: Netns, changed: dict[str, object])
     assert before is not None
     assert after is not None
     assert before.index == after.index
-    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {wanted.key: wanted}
 
 
 @pytest.mark.spec("flannel.md §6.2/device-reused")
@@ -119,7 +122,7 @@ def test_what_cannot_change_in_place_is_made_anew(netns: Netns, changed: dict[st
     netns.bridge("eth1")
     wanted = replace(VTEP, **changed)  # type: ignore[arg-type]
     assert put(netns, VTEP, wanted) == []
-    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {wanted.key: wanted}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_what_cannot_change_in_place_is_made_anew(netns: Netns, changed: dict[st
 def test_a_link_of_that_name_gives_way(netns: Netns, foreign: str) -> None:
     netns.run(foreign)
     assert put(netns, VTEP) == []
-    assert observe(netns.rtnl).ours == {VTEP.key: VTEP}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {VTEP.key: VTEP}
 
 
 @pytest.mark.spec("flannel.md §6.2/device-reused")
@@ -144,7 +147,7 @@ def test_upstreams_device_is_taken_over_as_it_is(netns: Netns) -> None:
     netns.run("ip link set flannel.1 up")
     before = netns.rtnl.link("flannel.1")
     assert observe(netns.rtnl).ours == {}
-    seen = observe(netns.rtnl, devices={"flannel.1"}).ours[VTEP.key]
+    seen = observe(netns.rtnl, devices=DEVICES).ours[VTEP.key]
     assert isinstance(seen, VxlanLink)
     assert VTEP.changes_in_place(seen)
     assert put(netns, VTEP) == []
@@ -177,7 +180,7 @@ def test_a_vtep_that_works_is_not_taken_down_for_one_whose_parent_is_not_there(n
     assert put(netns, VTEP) == []
     [failure] = put(netns, replace(VTEP, parent=9))
     assert failure.errno == errno.ENODEV
-    assert observe(netns.rtnl).ours == {VTEP.key: VTEP}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {VTEP.key: VTEP}
 
 
 def test_everything_may_be_done_twice(netns: Netns) -> None:
@@ -185,7 +188,7 @@ def test_everything_may_be_done_twice(netns: Netns) -> None:
     assert put(netns, *things, *things) == []
     rest = [thing for thing in reversed(things) if not isinstance(thing, Sysctl)]
     assert delete(netns, *rest, *rest) == []
-    assert observe(netns.rtnl).ours == {}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {}
     assert delete(netns, *rest) == []
 
 
@@ -209,17 +212,17 @@ def test_a_step_that_fails_stops_no_other(netns: Netns) -> None:
     }
     messages = {failure.message for failure in failures}
     assert "Network is unreachable: Nexthop has invalid gateway" in messages
-    assert observe(netns.rtnl).ours.keys() == {thing.key for thing in (VTEP, ADDRESS, *good)}
+    assert observe(netns.rtnl, devices=DEVICES).ours.keys() == {thing.key for thing in (VTEP, ADDRESS, *good)}
 
 
 def test_an_onlink_route_of_ipv6_displaces_one_that_leads_elsewhere(netns: Netns) -> None:
     """Refused by the kernel as long as the gateway is reached another way: by the very route to be replaced."""
     direct = Route(dst=VIA6.dst, via=ip_address("fd00::9"), dev="eth0")
     assert put(netns, VTEP6, direct, VIA6) == []
-    assert observe(netns.rtnl).ours[VIA6.key] == VIA6
+    assert observe(netns.rtnl, devices=DEVICES).ours[VIA6.key] == VIA6
     netns.run("ip -6 route replace fd01:2::/64 via fd00::8")
     assert put(netns, VIA6) == []
-    assert observe(netns.rtnl).ours[VIA6.key] == VIA6
+    assert observe(netns.rtnl, devices=DEVICES).ours[VIA6.key] == VIA6
     assert len(netns.rtnl.routes(family=6)) == len({route.dst for route in netns.rtnl.routes(family=6)}) + 1  # fe80::
 
 
@@ -266,18 +269,18 @@ def test_settings_are_those_of_the_threads_namespace(netns: Netns) -> None:
     other = "0" if before == "1" else "1"
     assert put(netns, Sysctl(name=name, value=other)) == []
     assert netns.run(f"cat /proc/sys/{name}").strip() == other
-    seen = netns.call(lambda: observe(netns.rtnl, sysctls=[name, "net/ipv4/nope"])).ours
+    seen = netns.call(lambda: observe(netns.rtnl, devices=DEVICES, sysctls=[name, "net/ipv4/nope"])).ours
     assert seen == {("sysctl", name): Sysctl(name=name, value=other)}
 
 
 def test_a_link_that_pods_share_is_put_up_and_never_removed(netns: Netns) -> None:
     netns.run("ip link add cni0 type bridge; ip link set cni0 alias weft:bridge; ip link add other0 type bridge")
     wanted = NodeLink(name="cni0")
-    assert observe(netns.rtnl).ours == {wanted.key: NodeLink(name="cni0", up=False)}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {wanted.key: NodeLink(name="cni0", up=False)}
     assert put(netns, wanted) == []
-    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {wanted.key: wanted}
     assert delete(netns, wanted) == []
-    assert observe(netns.rtnl).ours == {wanted.key: wanted}
+    assert observe(netns.rtnl, devices=DEVICES).ours == {wanted.key: wanted}
     [failure] = put(netns, NodeLink(name="nope0"))
     assert (failure.errno, failure.message) == (errno.ENODEV, "No such device: there is no link nope0")
 
@@ -302,7 +305,7 @@ async def test_the_event_loop_has_its_turns(netns: Netns) -> None:
     assert await in_turns(applying(netns.rtnl, [Put(thing) for thing in things])) == []
     assert turns >= len(things) // CHUNK
     turns = 0
-    snapshot = await in_turns(looking(netns.rtnl))
+    snapshot = await in_turns(looking(netns.rtnl, devices=DEVICES))
     assert turns >= 3
     assert snapshot.ours.keys() == {thing.key for thing in (VTEP, ADDRESS, *things)}
     counter.cancel()
@@ -328,10 +331,10 @@ def test_a_look_copies_nothing_that_is_known_and_lists_no_peers_where_none_are_a
     known = {thing.key: thing for thing in things}
     changed = replace(things[0], mac=MAC)
     assert put(netns, changed) == []
-    seen = at_once(looking(netns.rtnl, known=known)).ours
+    seen = at_once(looking(netns.rtnl, devices=DEVICES, known=known)).ours
     assert {key for key, thing in seen.items() if thing is known.get(key)} == known.keys() - {changed.key}
     assert seen[changed.key] == changed
-    assert at_once(looking(netns.rtnl, peers=False)).ours.keys() == {VTEP.key, ADDRESS.key}
+    assert at_once(looking(netns.rtnl, devices=DEVICES, peers=False)).ours.keys() == {VTEP.key, ADDRESS.key}
 
 
 def test_routes_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:

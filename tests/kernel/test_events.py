@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
 from tests.support.weftd import eventually
+from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec, events, link, route
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.attributes import Malformed
@@ -23,9 +24,10 @@ from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.links import NodeLink
 from weft.model.marks import PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, NodeLink, Object, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Put
 
@@ -46,6 +48,7 @@ PEER: list[Object] = [
 SO_RCVBUFFORCE = 33
 NEW_LINK_WITHOUT_A_BODY = struct.pack("=IHHII", 16, link.RTM_NEWLINK, 0, 0, 0)
 CUT_SHORT = struct.pack("=IHHII", 20, link.RTM_NEWLINK, 0, 0, 0) + bytes(4)
+DEVICES = {"flannel.1": VxlanLink}
 
 
 class Watched:
@@ -58,7 +61,7 @@ class Watched:
         self.ports = {netns.rtnl.port}
         self.uplinks = {"eth0"}
         self.monitor = netns.call(
-            lambda: Monitor.open(netns.rtnl, devices={"flannel.1"}, uplinks=self.uplinks, ports=self.ports)
+            lambda: Monitor.open(netns.rtnl, devices=DEVICES, uplinks=self.uplinks, ports=self.ports)
         )
         link = netns.rtnl.link("flannel.1")
         assert link is not None
@@ -206,7 +209,7 @@ def test_links_that_pods_share_are_told_of_before_and_after_notices_are_lost(wat
     netns.run("for i in 0 1 2; do ip link add cni$i type bridge; ip link set cni$i alias weft:bridge; done")
     sock = netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    monitor = Monitor(netns.rtnl, sock, devices={"flannel.1"}, uplinks={"eth0"}, ports=watched.ports)
+    monitor = Monitor(netns.rtnl, sock, devices=DEVICES, uplinks={"eth0"}, ports=watched.ports)
     things = [NodeLink(name=f"cni{number}", up=False) for number in range(4)]
     try:
         assert monitor.known == [Seen(thing.key, thing) for thing in things[:3]]
@@ -326,7 +329,7 @@ def test_the_carrier_of_the_uplink_takes_no_routes_along(netns: Netns) -> None:
     netns.run("ip addr add 10.0.0.1/24 dev eth0")
     routes = [Route(dst=ip_network(f"10.1.{number}.0/24"), via=ip_address("10.0.0.9"), dev="eth0") for number in (3, 4)]
     assert apply(netns.rtnl, [Put(routes[0])]) == []
-    made = netns.call(lambda: Monitor.open(netns.rtnl, devices=set(), uplinks={"eth0"}, ports={netns.rtnl.port}))
+    made = netns.call(lambda: Monitor.open(netns.rtnl, devices={}, uplinks={"eth0"}, ports={netns.rtnl.port}))
     with closing(made) as monitor:
         netns.run("ip link set far0 down")
         eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later
@@ -350,7 +353,7 @@ def test_an_uplink_that_is_renamed_is_still_heard_by_its_index_and_nothing_is_lo
 def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> None:
     sock = netns.call(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    monitor = Monitor(netns.rtnl, sock, devices={"flannel.1"}, uplinks={"eth0"}, ports=watched.ports)
+    monitor = Monitor(netns.rtnl, sock, devices=DEVICES, uplinks={"eth0"}, ports=watched.ports)
     try:
         netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
         netns.run("ip link set flannel.1 name gone0; ip link add flannel.1 type vxlan id 9 dstport 8472")
@@ -483,9 +486,9 @@ def replace_kind(message: Message, kind: int) -> bytes:
 def test_a_look_after_a_resync_finds_everything(watched: Watched) -> None:
     watched.netns.run("ip link set flannel.1 down; ip link set flannel.1 up")
     wanted = {thing.key: thing for thing in (VTEP, *ADDRESSES, *PEER)}
-    have = observe(watched.netns.rtnl).ours
+    have = observe(watched.netns.rtnl, devices=DEVICES).ours
     watched.put(*(thing for key, thing in wanted.items() if have.get(key) != thing))
-    assert observe(watched.netns.rtnl).ours == wanted
+    assert observe(watched.netns.rtnl, devices=DEVICES).ours == wanted
 
 
 async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callable[[str], None]) -> None:

@@ -7,8 +7,11 @@ import pytest
 
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
+from weft.desired.backends.vxlan import VxlanLink
+from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.net import Mac
+from weft.model.value import replace
 
 MAC = Mac.parse("02:00:00:00:01:07")
 
@@ -84,26 +87,18 @@ def test_a_veth_pair_into_another_namespace(netns: Netns, make_netns) -> None:
 @pytest.mark.parametrize("local", ["10.0.0.1", "fd00::1"])
 @pytest.mark.spec("flannel.md §6.2/device")
 def test_a_vtep_that_we_make(netns: Netns, eth0: int, local: str) -> None:
-    made = netns.rtnl.add_vxlan(
-        "flannel.1",
-        vni=7,
-        port=4789,
-        local=ip_address(local),
-        parent=eth0,
-        mac=MAC,
-        mtu=1400,
-        gbp=True,
-        alias="weft:vtep",
+    wanted = VxlanLink(
+        name="flannel.1", vni=7, port=4789, local=ip_address(local), parent=eth0, mac=MAC, mtu=1400, gbp=True
     )
+    made = netns.rtnl.add_link("vxlan", linkdata.encode(wanted), name="flannel.1", mtu=1400, mac=MAC, alias="weft:vtep")
     seen = ip_link(netns, "flannel.1")
     data = seen["linkinfo"]["info_data"]
     assert (data["id"], data["port"], data["link"], data["learning"], data["gbp"]) == (7, 4789, "eth0", False, True)
     assert data.get("local", data.get("local6")) == local
     assert (seen["address"], seen["mtu"], seen["txqlen"], seen["ifalias"]) == (str(MAC), 1400, 1000, "weft:vtep")
-    assert made.vxlan is not None
-    assert (made.vxlan.vni, made.vxlan.port, made.vxlan.local, made.vxlan.parent) == (7, 4789, ip_address(local), eth0)
-    assert (made.vxlan.learning, made.vxlan.gbp) == (False, True)
-    netns.rtnl.set_vxlan_learning(made.index, vni=7, learning=True)
+    own = {"vni": 7, "port": 4789, "local": ip_address(local), "parent": eth0, "learning": False, "gbp": True}
+    assert linkdata.decode(VxlanLink, made.data) == own
+    netns.rtnl.change_link(made.index, "vxlan", linkdata.encode(replace(wanted, learning=True), live=True))
     assert ip_link(netns, "flannel.1")["linkinfo"]["info_data"]["learning"] is True
 
 
@@ -113,25 +108,20 @@ def test_links_that_others_make(netns: Netns, eth0: int) -> None:
         "ip link add ext type vxlan external dstport 4790\n"
         "ip link add grp type vxlan id 6 remote 10.0.0.9 dev eth0 dstport 4791\n"
         "ip link add br9 type bridge vlan_default_pvid 0\n"
-        "ip tuntap add tap0 mode tap multi_queue\n"
         "ip tuntap add tun0 mode tun\n"
         "ip link add p0 type veth peer name p1\n"
         "ip link set p0 master br9 promisc on alias 'ünï code'\n"
         "bridge link set dev p0 hairpin on isolated on"
     )
     links = {link.name: link for link in netns.rtnl.links()}
-    assert links["vx"].vxlan is not None
-    assert (links["vx"].vxlan.vni, links["vx"].vxlan.learning, links["vx"].vxlan.gbp) == (5, False, True)
-    assert links["ext"].vxlan is not None
-    assert links["ext"].vxlan.external
-    assert links["grp"].vxlan is not None
-    assert links["grp"].vxlan.remote == ip_address("10.0.0.9")
+    vx = linkdata.decode(VxlanLink, links["vx"].data)
+    assert vx is not None
+    assert (vx["vni"], vx["learning"], vx["gbp"]) == (5, False, True)
+    assert linkdata.decode(VxlanLink, links["ext"].data) is None
+    assert linkdata.decode(VxlanLink, links["grp"].data) is None
     assert (links["br9"].kind, links["br9"].mtu) == ("bridge", 1500)
     assert links["br9"].bridge is not None
-    assert links["tap0"].tun is not None
-    assert links["tun0"].tun is not None
-    assert (links["tap0"].tun.tap, links["tap0"].tun.multi_queue, links["tap0"].tun.persist) == (True, True, True)
-    assert (links["tun0"].tun.tap, links["tun0"].mac, links["tun0"].point_to_point) == (False, None, True)
+    assert (links["tun0"].kind, links["tun0"].mac, links["tun0"].point_to_point) == ("tun", None, True)
     assert (links["p0"].master, links["p0"].promisc, links["p0"].alias) == (links["br9"].index, True, "ünï code")
     assert links["p0"].port is not None
     assert (links["p0"].port.hairpin, links["p0"].port.isolated) == (True, True)

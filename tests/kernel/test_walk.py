@@ -10,13 +10,14 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
+from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.observe import observe
 from weft.model.net import Ip, Mac
-from weft.model.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl
 from weft.plan.diff import diff
 
-DEVICES = ("flannel.1", "flannel-v6.1")
+DEVICES = {"flannel.1": VxlanLink, "flannel-v6.1": VxlanLink}
 SYSCTLS = tuple(f"net/ipv6/conf/{name}/accept_ra" for name in DEVICES)
 UNDERLAY = {4: ("10.0.0.1", "10.0.0.2"), 6: ("fd00::1", "fd00::2")}
 STEPS = 25
@@ -111,7 +112,7 @@ def settings(state: dict[Key, Object]) -> dict[Key, Object]:
 def look(netns: Netns, want: dict[Key, Object]) -> dict[Key, Object]:
     """What is ours; a setting that nobody wants has no state to compare."""
     sysctls = [name for name in SYSCTLS if ("sysctl", name) in want]
-    return dict(netns.call(lambda: observe(netns.rtnl, devices=set(DEVICES), sysctls=sysctls)).ours)
+    return dict(netns.call(lambda: observe(netns.rtnl, devices=DEVICES, sysctls=sysctls)).ours)
 
 
 def settle(netns: Netns, want: dict[Key, Object]) -> None:
@@ -182,7 +183,7 @@ def test_whatever_someone_does_one_look_and_one_diff_mend_it(netns: Netns, walk:
             family = chance.choice((4, 6))
             command = chance.choice(MISCHIEF).format(
                 family=family,
-                dev=DEVICES[family == 6],
+                dev=list(DEVICES)[family == 6],
                 gateway=base(family, 1),
                 subnet=subnet_of(family, 1),
                 remote="10.0.0.99" if family == 4 else "fd00::99",

@@ -3,13 +3,15 @@
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
-from weft.config.netconf import HostGwOptions, NetConf, Pool, VxlanOptions
+from weft.config.netconf import NetConf, Pool
+from weft.desired.backends import BACKENDS
+from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
 from weft.model.lease import Lease
 from weft.model.net import Mac
-from weft.model.objects import Objects, VxlanLink
-from weft.model.value import replace
+from weft.model.objects import Objects
+from weft.model.value import Value, replace
 
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
@@ -48,7 +50,7 @@ def netconf(*, family: str = "4", backend: str = "vxlan", **options: Any) -> Net
         v6=v6 if "6" in family else None,
         nftables=False,
         backend=backend,
-        options=VxlanOptions(**options) if backend == "vxlan" else HostGwOptions(),
+        options=VxlanOptions(**options) if backend == "vxlan" else Value(),
     )
 
 
@@ -68,6 +70,7 @@ def inputs(
     )
     return Inputs(
         netconf=netconf(family=family, backend=backend, **options),
+        backend=BACKENDS[backend],
         facts=facts,
         mac_v4=mac(node, 4),
         mac_v6=mac(node, 6),
@@ -78,18 +81,18 @@ def inputs(
 
 def lease(node: int, backend: Backend, /, *, family: str = "4", **changes: Any) -> Lease:
     """The lease that node `node` publishes under `backend`; `changes` replace fields of the attributes."""
-    name = {"vxlan": "vxlan", "hostgw": "host-gw"}[str(backend.__name__).rpartition(".")[2]]  # type: ignore[attr-defined]
+    [name] = (name for name, known in BACKENDS.items() if known is backend)
     own = inputs(node, family=family, backend=name)
     attrs = replace(backend.advertise(own), **changes)
     return Lease(id=f"10.5.{node}.0-24", v4=own.v4, v6=own.v6, attrs=attrs, created=node)
 
 
-def wanted(backend: Backend, own: Inputs, leases: list[Lease]) -> Objects:
+def wanted(own: Inputs, leases: list[Lease]) -> Objects:
     """Everything a node wants: its own part and each peer's."""
     index = Wanted()
-    index.set("", shared(backend, own))
+    index.set("", shared(own))
     for each in leases:
-        index.set(each.id, backend.peer(own, each))
+        index.set(each.id, own.backend.peer(own, each))
     return index.objects
 
 

@@ -2,7 +2,9 @@
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from weft.config.netconf import NetConf, Pool, VxlanOptions
+from weft.config.netconf import NetConf, Pool
+from weft.desired.backends import vxlan
+from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.kernel.netfilter.firewall import Firewall
@@ -27,6 +29,7 @@ def firewall_inputs(
 ):
     """Make the inputs of a node that is 192.0.2.1 and has both families, or those named."""
     return Inputs(
+        backend=vxlan,
         netconf=NetConf(
             v4=Pool(
                 network=CLUSTER_V4,

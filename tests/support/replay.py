@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from weft.model.objects import Key, Object, Objects, VxlanLink
+from weft.desired.backends.vxlan import VxlanLink
+from weft.model.objects import Key, Object, Objects
 from weft.plan.diff import Delete, Step
 
 

@@ -7,8 +7,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, TypeVar
 
 from weft.cluster.etcd.access import Timing
-from weft.config.netconf import HostGwOptions, NetConf, Pool
+from weft.config.netconf import NetConf, Pool
 from weft.model.lease import LeaseAttrs
+from weft.model.value import Value
 
 T = TypeVar("T")
 QUICK = Timing(connect=0.5, call=1.0, ping=0.3, pong=0.3, backoff=0.02, backoff_most=0.1, renew_retry=0.2)
@@ -34,7 +35,7 @@ def netconf(
         first=IPv6Address("fc00:0:0:1::"),
         last=IPv6Address("fc00:0:0:ffff::"),
     )
-    return NetConf(v4=v4, v6=pool6 if v6 else None, nftables=False, backend="vxlan", options=HostGwOptions())
+    return NetConf(v4=v4, v6=pool6 if v6 else None, nftables=False, backend="vxlan", options=Value())
 
 
 def attrs(address: str = "1.2.3.4", *, mac: str = "", v6: str = "") -> LeaseAttrs:

@@ -173,6 +173,7 @@ class Daemon:
         self.subnet_file = folder / "run" / "subnet.env"
         self.state_dir = folder / "state"
         self.log_file = folder / "log"
+        self.program = "weft.daemon.main"
         self.pods: list[Netns] = []
         self._underlay = underlay
         self._process: subprocess.Popen[bytes] | None = None
@@ -184,7 +185,7 @@ class Daemon:
     def command(self, *flags: str) -> list[str]:
         """The command line of the daemon, with `flags` last, so that they win; only interfaces add up."""
         return [
-            *(sys.executable, "-m", "weft.daemon.main"),
+            *(sys.executable, "-m", self.program),
             *(() if any(flag.startswith("--iface") for flag in flags) else ("--iface=eth0",)),
             f"--etcd-endpoints={self._underlay.etcd.url}",
             f"--etcd-prefix={self.prefix}",

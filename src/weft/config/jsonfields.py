@@ -72,6 +72,7 @@ class Fields:
         self._problems = problems
         self._known: dict[str, str] = {}
         self._members: dict[str, tuple[str, list[Any]]] = {}
+        self._ignored: list[str] = []
         if isinstance(value, _Object):
             for key, member in value:
                 # Go folds case by Unicode's simple folding; for the letters of our keys casefold is the same.
@@ -145,6 +146,12 @@ class Fields:
             known = self._known.get(folded)
             if known is not None and len(members) > 1:
                 yield f"{self._where}: {self._prefix}{known} stands there {len(members)} times; the last one counts"
+        yield from self._ignored
+
+    def ignored(self, key: str, why: str) -> None:
+        """Read a key that is known and of no use here; `why`, as a verb, is said of one that is there."""
+        if self.last(key)[0]:
+            self._ignored.append(f"{self._prefix}{key} {why} and is ignored")
 
     def _value(self, key: str, kind: type, expected: str) -> Any:
         """The last value of `key` that is not null, if all of its values are of the kind; None otherwise."""

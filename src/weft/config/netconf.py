@@ -4,9 +4,9 @@ Text becomes a checked value once, here; whoever holds a `NetConf` need not doub
 the text and knows nothing of this machine: whether the network fits the node is `weft.desired.facts`' question.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from weft.config.goflags import did_you_mean
 from weft.config.jsonfields import Fields, decode, shown
@@ -30,22 +30,13 @@ class Pool(Value, Generic[NetT, IpT]):
     last: IpT
 
 
-class VxlanOptions(Value):
-    """`Backend` of type vxlan (flannel.md §6.2). `port` 0 is the kernel's own (8472), `mtu` 0 the uplink's."""
+class Backend(Protocol):
+    """What this module needs of a back end: how to read its options."""
 
-    vni: int = 1
-    port: int = 0
-    mtu: int = 0
-    gbp: bool = False
-    learning: bool = False
-    direct_routing: bool = False
-
-
-class HostGwOptions(Value):
-    """`Backend` of type host-gw has no options (flannel.md §6.3)."""
-
-
-BackendOptions = VxlanOptions | HostGwOptions
+    @property
+    def options(self) -> Callable[[Fields, Collection[int]], Value]:
+        """Read the options in `Backend`, for the families (4, 6) that are on. What is wrong becomes problems."""
+        ...
 
 
 class NetConf(Value):
@@ -58,7 +49,7 @@ class NetConf(Value):
     v6: Pool[IPv6Network, IPv6Address] | None
     nftables: bool
     backend: str
-    options: BackendOptions
+    options: Value
     warnings: tuple[str, ...] = ()
     unknown: tuple[Problem, ...] = ()
 
@@ -74,17 +65,9 @@ class NetConf(Value):
         return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 
 
-# Types that flannel has and this build has not.
-_LATER: Final = ("udp", "wireguard", "ipip", "ipsec", "alloc", "extension", "tencent-vpc")
-_HERE: Final = ("vxlan", "host-gw")
-_VNI_MAX: Final = 2**24 - 1
-_PORT_MAX: Final = 65535
-_MTU_MAX: Final = 65535
-# IFNAMSIZ is 16 and counts the zero at the end (linux/if.h).
-_DEVICE_NAME_MAX: Final = 15
-# The least that an IP packet of a pod must fit (RFC 791, RFC 8200), plus vxlan's headers on that underlay.
-_LEAST_MTU_V4: Final = 68 + 50
-_LEAST_MTU_V6: Final = 1280 + 70
+# The types that flannel has. Not each of them may be in this build.
+_FLANNELS: Final = ("vxlan", "host-gw", "udp", "wireguard", "ipip", "ipsec", "alloc", "extension", "tencent-vpc")
+_DEFAULT: Final = "udp"  # Q-11: whatever flannel's documentation says
 
 
 class _Family(Value, Generic[NetT, IpT]):
@@ -123,8 +106,8 @@ _V6: Final = _Family(
 )
 
 
-def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> NetConf:
-    """Read and check a network configuration. `where` names it in messages.
+def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, Backend], etcd: bool = True) -> NetConf:
+    """Read and check a network configuration. `where` names it in messages, `backends` are those that may be chosen.
 
     With `etcd` the rules and defaults of subnet allocation apply (flannel.md §2.3); without (Kubernetes gives out the
     subnets) lengths and bounds are taken as they stand. Raises `ConfigError` with every problem of the text.
@@ -142,9 +125,12 @@ def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> N
     v6 = _pool(fields, _V6, enabled=want_v6, etcd=etcd)
     present, value = fields.last("Backend")
     options = Fields(value, where, problems, prefix="Backend.")
-    backend = _backend_type(options) if present else _no_backend(fields)
-    parsed, warnings, unknown = _backend_options(backend, options, want_v4=want_v4, want_v6=want_v6)
-    unknown = (*fields.unknown(), *unknown)
+    name = _backend_type(options, backends) if present else _no_backend(fields, backends)
+    backend = backends.get(name)
+    families = [family for family, wanted in ((4, want_v4), (6, want_v6)) if wanted]
+    parsed = backend.options(options, families) if backend is not None else Value()
+    # Which keys a back end has that is a problem itself is not known.
+    unknown = (*fields.unknown(), *(options.unknown() if backend is not None else ()))
     if problems:
         # A misspelt key often is why another one is missing.
         raise ConfigError(*problems, *unknown)
@@ -152,9 +138,9 @@ def parse_netconf(text: str, where: str = "net-conf", *, etcd: bool = True) -> N
         v4=v4,
         v6=v6,
         nftables=nftables,
-        backend=backend,
+        backend=name,
         options=parsed,
-        warnings=(*fields.warnings(), *warnings),
+        warnings=(*fields.warnings(), *options.warnings()),
         unknown=unknown,
     )
 
@@ -228,54 +214,29 @@ def _check_order(fields: Fields, prefix: str, pool: Pool[NetT, IpT]) -> None:
         fields.problem(f"{prefix}SubnetMin", f"{pool.first} is above {prefix}SubnetMax {pool.last}")
 
 
-def _backend_type(options: Fields) -> str:
+def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
     """Read the type, in lower case; what is not one of this build's has become a problem."""
     text = options.text("Type")
     if text is None and (not options.is_object or options.last("Type")[1] is not None):
         return ""  # not an object, not a text: that is said already
-    backend = (text or "").lower()
-    if backend in _LATER:
-        options.problem("Type", f"{backend} is not in this build", expected=" or ".join(_HERE))
-    elif backend not in _HERE:
-        hint = did_you_mean(backend, (*_HERE, *_LATER))
-        options.problem("Type", f"unknown backend {shown(backend)}", expected=" or ".join(_HERE), hint=hint)
-    return backend
+    name = (text or "").lower()
+    if name not in backends:
+        here = " or ".join(backends)
+        if name in _FLANNELS:
+            options.problem("Type", f"{name} is not in this build", expected=here)
+        else:
+            hint = did_you_mean(name, (*backends, *(other for other in _FLANNELS if other not in backends)))
+            options.problem("Type", f"unknown backend {shown(name)}", expected=here, hint=hint)
+    return name
 
 
-def _no_backend(fields: Fields) -> str:
-    # Q-11: without a back end flannel takes udp, whatever its documentation says. So do we, for its clusters' sake.
-    fields.problem(
-        "Backend",
-        "missing, which means udp, and udp is not in this build",
-        expected='"Backend": {"Type": "vxlan"}',
-        hint="flannel's documentation calls vxlan the default, but the program's default is udp.",
-    )
-    return ""
-
-
-def _backend_options(
-    backend: str, options: Fields, *, want_v4: bool, want_v6: bool
-) -> tuple[BackendOptions, tuple[str, ...], tuple[Problem, ...]]:
-    """Return the options, the warnings about them, and their unknown keys."""
-    if backend == "host-gw":
-        return HostGwOptions(), tuple(options.warnings()), tuple(options.unknown())
-    if backend != "vxlan":
-        return HostGwOptions(), (), ()  # the back end is a problem itself: which keys it has is not known
-    parsed = VxlanOptions(
-        vni=options.integer("VNI", 1, low=0, high=_VNI_MAX),
-        port=options.integer("Port", 0, low=0, high=_PORT_MAX),
-        mtu=options.integer("MTU", 0, low=0, high=_MTU_MAX),
-        gbp=options.boolean("GBP", default=False),
-        learning=options.boolean("Learning", default=False),
-        direct_routing=options.boolean("DirectRouting", default=False),
-    )
-    for device, wanted in ((f"flannel.{parsed.vni}", want_v4), (f"flannel-v6.{parsed.vni}", want_v6)):
-        if wanted and len(device) > _DEVICE_NAME_MAX:
-            most = "9" * (_DEVICE_NAME_MAX - len(device.rstrip("0123456789")))
-            options.problem("VNI", str(parsed.vni), expected=f"at most {most}", hint=f"The name {device} is too long.")
-    least = _LEAST_MTU_V6 if want_v6 else _LEAST_MTU_V4
-    if 0 < parsed.mtu < least:
-        options.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
-    windows = [key for key in ("MacPrefix", "Name") if options.last(key)[0]]
-    windows_only = (f"Backend.{key} has a meaning on Windows only and is ignored" for key in windows)
-    return parsed, (*options.warnings(), *windows_only), tuple(options.unknown())
+def _no_backend(fields: Fields, backends: Mapping[str, Backend]) -> str:
+    """Return flannel's default, for its clusters' sake."""
+    if _DEFAULT not in backends:
+        fields.problem(
+            "Backend",
+            f"missing, which means {_DEFAULT}, and {_DEFAULT} is not in this build",
+            expected='"Backend": {"Type": "vxlan"}',
+            hint=f"flannel's documentation calls vxlan the default, but the program's default is {_DEFAULT}.",
+        )
+    return _DEFAULT

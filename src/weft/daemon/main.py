@@ -19,7 +19,7 @@ from weft.daemon.node import Node
 from weft.daemon.process import logs
 from weft.daemon.process.rights import give_away
 from weft.daemon.process.supervise import CODE, outcome
-from weft.daemon.world import real
+from weft.daemon.world import World, real
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
@@ -30,10 +30,10 @@ _NOT_OURS = "%s does nothing here: flags are read at the start, the configuratio
 
 def main() -> None:
     """Run the daemon of this process's command line, and exit."""
-    sys.exit(run(sys.argv[1:], os.environ))
+    sys.exit(run(sys.argv[1:], os.environ, real(os.environ.get("NOTIFY_SOCKET", ""))))
 
 
-def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     """Run the daemon until it is told to stop; returns the exit status."""
     try:
         options = parse_flags(argv, environ)
@@ -59,12 +59,11 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
     # it is off already, before anything was loaded.
     gc.disable()
-    return asyncio.run(_serve(options, environ))
+    return asyncio.run(_serve(options, world))
 
 
-async def _serve(options: Options, environ: Mapping[str, str]) -> int:
+async def _serve(options: Options, world: World) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    world = real(environ.get("NOTIFY_SOCKET", ""))
     stopping = False
 
     def stop(number: signal.Signals) -> None:

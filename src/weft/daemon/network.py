@@ -6,7 +6,7 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +14,13 @@ from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.subnetfile import SubnetFile
 from weft.daemon.peers import Peers
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.planes.plane import Keeper
+from weft.daemon.planes.plane import Keeper, Plane
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
 from weft.desired.decide import Decider
 from weft.desired.harm import Ours
-from weft.desired.inputs import Backend, Inputs
+from weft.desired.inputs import Inputs
 from weft.desired.node import forwarded
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
@@ -28,9 +28,10 @@ from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
+from weft.model.links import NodeLink
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
-from weft.model.objects import Key, NodeLink, Sysctl
+from weft.model.objects import Key, Sysctl
 from weft.model.rulesets import RuleSet
 from weft.model.status import Status
 from weft.model.value import replace
@@ -45,16 +46,17 @@ class Network:
     """Keeps the kernel and subnet.env as the inputs and the leases of others say.
 
     `addresses` are all of this node's, which no lease of another may take.
-    `rules` is None when another daemon keeps the rules in this network namespace: two would fight.
+    `rules` is None when another daemon keeps the rules in this network namespace: two would fight. `others` are the
+    planes of what is neither rtnetlink's nor rules.
     `clock` and `now` only go forward; `now` goes on while the machine sleeps.
     """
 
     def __init__(
         self,
         kernel: NodeKernel,
-        backend: Backend,
         rules: RulesPlane | None,
         *,
+        others: Mapping[str, Plane],
         inputs: Inputs,
         addresses: Collection[Ip],
         subnet_file: Path,
@@ -71,7 +73,6 @@ class Network:
         # The uplink's name and index, for the monitor to read when a notice comes.
         self.uplinks: set[str | int] = set()
         self.uplink_problem: Problem | None = None
-        self._backend = backend
         self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
         self._cut_pods = cut_pods
@@ -79,14 +80,15 @@ class Network:
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         roster = Roster(self._ours)
-        decider = Decider(backend, inputs, roster.believed)
+        decider = Decider(inputs, roster.believed)
         self.reconciler = Reconciler(decider)
-        self.links = Keeper(kernel, decider, may_remove=self.reconciler.may_remove, clock=clock)
-        self.reconciler.keepers.append(self.links)
-        self.rules: Keeper | None = None
-        if rules is not None:
-            self.rules = Keeper(rules, decider, may_remove=self.reconciler.may_remove, clock=clock)
-            self.reconciler.keepers.append(self.rules)
+        planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
+        self._keepers = {
+            name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock)
+            for name, plane in planes.items()
+        }
+        self.reconciler.keepers.extend(self._keepers.values())
+        self.links, self.rules = self._keepers["routes"], self._keepers.get("rules")
         self.peers = Peers(roster, self.reconciler, status, now=now)
         status.count_failing = self.reconciler.failing_peers
         status.parts["devices"] = self._device_problem
@@ -127,7 +129,7 @@ class Network:
 
     def _look_at_settings(self, inputs: Inputs) -> None:
         self._kernel.sysctls = (
-            *(f"net/ipv6/conf/{dev}/accept_ra" for dev in self._backend.devices(inputs).values()),
+            *(f"net/ipv6/conf/{dev}/accept_ra" for dev in inputs.backend.devices(inputs).values()),
             *(FORWARDING[family] for family in forwarded(inputs)),
         )
 
@@ -217,9 +219,8 @@ class Network:
 
     async def begin(self, parts: Supervisor) -> None:
         """Put everything where it belongs for the first time, and keep it there. What is refused is tried again."""
-        for keeper, name in ((self.links, "routes"), (self.rules, "rules")):
-            if keeper is not None:
-                parts.start(name, keeper.run, again=self.reconciler.start_over)
+        for name, keeper in self._keepers.items():
+            parts.start(name, keeper.run, again=self.reconciler.start_over)
         self.reconciler.start_over()
         await self.reconciler.decide()
         for keeper in self.reconciler.keepers:
@@ -253,7 +254,7 @@ class Network:
             subnet_v4=inputs.v4,
             network_v6=inputs.netconf.v6.network if inputs.netconf.v6 else None,
             subnet_v6=inputs.v6,
-            mtu=self._backend.mtu(inputs),
+            mtu=inputs.backend.mtu(inputs),
             ip_masq=inputs.ip_masq,
         )
 

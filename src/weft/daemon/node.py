@@ -28,9 +28,9 @@ from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
-from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
+from weft.desired.node import devices_of
 from weft.kernel.netfilter.firewall import Firewall, Tooling
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
@@ -82,7 +82,7 @@ class Node:
         held.callback(store.close)
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
-        netconf = start.understand(remembered, options)
+        netconf = start.understand(remembered, options, self._world)
         leasing = Leasing(
             store,
             self._directory,
@@ -97,8 +97,7 @@ class Node:
         previous = host.previous_subnets(options)
         inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
         inputs = replace(inputs, former_networks=previous.networks)
-        backend = BACKENDS[netconf.backend]
-        devices = frozenset(backend.devices(inputs).values())
+        devices = devices_of(inputs)
         names = [f"instance/{self._directory.name}", *(f"device/{name}" for name in sorted(devices))]
         for claimed in instance.claim(names):
             held.callback(claimed.close)
@@ -112,8 +111,8 @@ class Node:
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         network = Network(
             kernel,
-            backend,
             RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
+            others={name: held.enter_context(plane()) for name, plane in self._world.planes.items()},
             inputs=start.with_lease(inputs, leasing.lease, kernel, snapshot),
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
@@ -175,7 +174,7 @@ class Node:
             file = identity.file(self._directory, own)
             if not await file.attempt():  # before they are published, if that is possible
                 parts.start("identity", file.keep_trying)
-        return start.make_inputs(self._options, netconf, facts, own)
+        return start.make_inputs(self._options, netconf, self._world.backends[netconf.backend], facts, own)
 
     async def _look_again(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs, parts: Supervisor
@@ -221,7 +220,7 @@ class Node:
     async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> bool:
         """Take a lease; while the store is away, the one of an earlier run will do. False when there is none now."""
         try:
-            await leasing.acquire(BACKENDS[inputs.netconf.backend].advertise(inputs), previous)
+            await leasing.acquire(inputs.backend.advertise(inputs), previous)
         except Unavailable as error:
             problem = error.problems[0]
             if problem.code == "STORE-001" and leasing.use_recorded():

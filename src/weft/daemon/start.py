@@ -23,16 +23,15 @@ from weft.daemon.disk.identity import Identity
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
-from weft.desired.backends import BACKENDS
 from weft.desired.facts import select
 from weft.desired.harm import macs_in
-from weft.desired.inputs import Facts, Inputs, Uplink
+from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import served
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
-from weft.model.objects import NodeLink
+from weft.model.links import NodeLink
 from weft.model.realm import Realm
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -83,9 +82,10 @@ async def read_net_conf(store: EtcdStore, remembered: Memory | None, status: Sta
             return replace(remembered, net_conf=text) if remembered else Memory(net_conf=text)
 
 
-def understand(memory: Memory, options: Options) -> NetConf:
+def understand(memory: Memory, options: Options, world: World) -> NetConf:
     """Check the network configuration. Raises `ConfigError` with all its problems."""
-    netconf = parse_netconf(memory.net_conf, f"etcd key {options.etcd_prefix.rstrip('/')}/config")
+    where = f"etcd key {options.etcd_prefix.rstrip('/')}/config"
+    netconf = parse_netconf(memory.net_conf, where, backends=world.backends)
     for warning in netconf.warnings:
         log.warning("CONF-002 %s", warning)
     return netconf
@@ -100,10 +100,11 @@ async def look_around(
     return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach, in_use=in_use)
 
 
-def make_inputs(options: Options, netconf: NetConf, facts: Facts, own: Identity) -> Inputs:
+def make_inputs(options: Options, netconf: NetConf, backend: Backend, facts: Facts, own: Identity) -> Inputs:
     """Everything that decides, but for the lease and the tools. Raises `ConfigError` if the backend cannot run here."""
     inputs = Inputs(
         netconf=netconf,
+        backend=backend,
         facts=facts,
         mac_v4=own.mac_v4,
         mac_v6=own.mac_v6,
@@ -112,7 +113,7 @@ def make_inputs(options: Options, netconf: NetConf, facts: Facts, own: Identity)
         forward_rules=options.iptables_forward_rules,
         blackhole_route=options.ip_blackhole_route,
     )
-    BACKENDS[netconf.backend].check(inputs)
+    backend.check(inputs)
     return inputs
 
 
@@ -123,8 +124,9 @@ def settle_identity(
     if known is not None:
         return known
     new = Identity.random(world.random)
-    probe = Inputs(netconf=netconf, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
-    return host.adopted(new, snapshot, BACKENDS[netconf.backend].devices(probe))
+    backend = world.backends[netconf.backend]
+    probe = Inputs(netconf=netconf, backend=backend, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
+    return host.adopted(new, snapshot, backend.devices(probe), backend.LINK)
 
 
 async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:

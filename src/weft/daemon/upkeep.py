@@ -12,7 +12,6 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
-from weft.desired.backends import BACKENDS
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs
@@ -59,7 +58,7 @@ class Upkeep:
 
     def _attrs(self) -> LeaseAttrs:
         inputs = self._network.inputs
-        return BACKENDS[inputs.netconf.backend].advertise(inputs)
+        return inputs.backend.advertise(inputs)
 
     async def _keep_lease(self) -> None:
         """Hold a lease for ever; one that is lost is taken again in place, the same subnet first."""
@@ -147,7 +146,7 @@ class Upkeep:
             return
         log.info("IFACE-002 the uplink changed: %s", why)
         changed = replace(inputs, facts=facts)
-        BACKENDS[inputs.netconf.backend].check(changed)
+        inputs.backend.check(changed)
         self._network.set_inputs(changed, snapshot.ips)
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
             self._leasing.reconnect()

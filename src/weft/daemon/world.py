@@ -1,11 +1,15 @@
-"""What a node takes from outside, passed in by `main`: time, chance and where to report."""
+"""What a node takes from outside, passed in by `main`: time, chance, where to report, and what it is made of."""
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
+from weft.daemon.planes.plane import Plane
+from weft.desired.backends import BACKENDS
+from weft.desired.inputs import Backend
 from weft.model.value import Value
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -23,6 +27,8 @@ class World(Value):
     """`now` and `monotonic` only go forward and nobody sets them; `now` goes on while the machine sleeps. In seconds.
 
     `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
+    `backends` are those that a network may ask for. `planes` open what keeps objects that are neither rtnetlink's nor
+    rules; the name is for the log.
     """
 
     now: Callable[[], float]
@@ -30,6 +36,8 @@ class World(Value):
     unix: Callable[[], float]
     boot: str
     random: Callable[[int], bytes]
+    backends: Mapping[str, Backend]
+    planes: Mapping[str, Callable[[], AbstractContextManager[Plane]]]
     notify_socket: str = ""
 
     def moment(self) -> Moment:
@@ -45,5 +53,7 @@ def real(notify_socket: str = "") -> World:
         unix=time.time,
         boot=_BOOT_ID.read_text().strip(),
         random=os.urandom,
+        backends=BACKENDS,
+        planes={},
         notify_socket=notify_socket,
     )

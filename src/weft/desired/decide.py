@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from weft.desired.firewall import rule_sets
-from weft.desired.inputs import Backend, Inputs
+from weft.desired.inputs import Inputs
 from weft.desired.node import SHARED, Wanted, realm, shared
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease
@@ -24,10 +24,9 @@ class Decider:
     `believed` may change; what has changed in it is named to `decide`.
     """
 
-    def __init__(self, backend: Backend, inputs: Inputs, believed: Mapping[str, Lease]) -> None:
-        self._backend = backend
+    def __init__(self, inputs: Inputs, believed: Mapping[str, Lease]) -> None:
         self._inputs = inputs
-        self._realm = realm(backend, inputs)
+        self._realm = realm(inputs)
         self._believed = believed
         self._wanted = Wanted()
         self._unusable: dict[str, Problem] = {}
@@ -41,7 +40,7 @@ class Decider:
     @inputs.setter
     def inputs(self, inputs: Inputs) -> None:
         self._inputs = inputs
-        self._realm = realm(self._backend, inputs)
+        self._realm = realm(inputs)
 
     @property
     def realm(self) -> Realm:
@@ -86,7 +85,7 @@ class Decider:
             yield set[Key]().union(*map(self._peer, some))
 
     def _shared(self) -> frozenset[Object]:
-        return shared(self._backend, self._inputs) | rule_sets(self._inputs)
+        return shared(self._inputs) | rule_sets(self._inputs)
 
     def _peer(self, lease_id: str) -> set[Key]:
         lease = self._believed.get(lease_id)
@@ -94,7 +93,7 @@ class Decider:
         if lease is None:
             return self._wanted.set(lease_id, frozenset())
         try:
-            state = self._backend.peer(self._inputs, lease)
+            state = self._inputs.backend.peer(self._inputs, lease)
         except PeerError as error:
             problem = self._unusable[lease_id] = error.problems[0]
             if problem != before:

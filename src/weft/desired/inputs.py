@@ -1,11 +1,13 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
+from weft.config.jsonfields import Fields
 from weft.config.netconf import NetConf
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Link
 from weft.model.net import Mac, Net
 from weft.model.objects import KernelState
 from weft.model.value import Value
@@ -44,6 +46,7 @@ class Inputs(Value):
     """
 
     netconf: NetConf
+    backend: "Backend"
     facts: Facts
     mac_v4: Mac
     mac_v6: Mac
@@ -60,6 +63,19 @@ class Inputs(Value):
 
 class Backend(Protocol):
     """A module with these names is a backend; `weft.desired.backends.BACKENDS` lists them."""
+
+    @property
+    def LINK(self) -> type[Link] | None:  # noqa: N802 - a constant of the module
+        """The kind of device it makes; None if it makes none."""
+        ...
+
+    @property
+    def options(self) -> Callable[[Fields, Collection[int]], Value]:
+        """Read the options in `Backend` of the configuration, for the families (4, 6) that are on.
+
+        What is wrong becomes problems.
+        """
+        ...
 
     @property
     def check(self) -> Callable[[Inputs], None]:

@@ -4,9 +4,10 @@
 returns the keys that are touched, so that nobody else iterates over peers when one changes.
 """
 
-from weft.desired.inputs import Backend, Inputs
+from weft.desired.inputs import Inputs
+from weft.model.links import Link, NodeLink
 from weft.model.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
-from weft.model.objects import KernelState, Key, NodeLink, Object, Objects, Route, Sysctl
+from weft.model.objects import KernelState, Key, Object, Objects, Route, Sysctl
 from weft.model.realm import Realm
 from weft.model.snapshot import Snapshot
 from weft.model.value import replace
@@ -19,21 +20,27 @@ _PLAIN_PEERS = 1000
 _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narrower than, have this or more, or 0
 
 
-def realm(backend: Backend, inputs: Inputs) -> Realm:
+def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
+    """The names of the back end's devices, and what each is."""
+    kind = inputs.backend.LINK
+    return {} if kind is None else dict.fromkeys(inputs.backend.devices(inputs).values(), kind)
+
+
+def realm(inputs: Inputs) -> Realm:
     """What a daemon with these inputs keeps."""
     return Realm(
-        devices=frozenset(backend.devices(inputs).values()),
+        devices=frozenset(inputs.backend.devices(inputs).values()),
         networks=(*inputs.netconf.networks, *inputs.former_networks),
         node_links=inputs.node_links,
     )
 
 
-def shared(backend: Backend, inputs: Inputs) -> KernelState:
+def shared(inputs: Inputs) -> KernelState:
     """What the node needs once, whatever the peers: the backend's part, forwarding, pods' links, blackhole routes.
 
     Forwarding is turned on by the first pod's plugin, not here: a machine without pods need not be a router.
     """
-    state = backend.shared(inputs) | {Sysctl(name=FORWARDING[family], value="1") for family in forwarded(inputs)}
+    state = inputs.backend.shared(inputs) | {Sysctl(name=FORWARDING[family], value="1") for family in forwarded(inputs)}
     state |= {NodeLink(name=name) for name in inputs.node_links}
     if inputs.blackhole_route:
         own = (net for net in (inputs.v4, inputs.v6) if net is not None)

@@ -15,12 +15,14 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
 from weft.config.netconf import NetConf, parse_netconf
+from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
 from weft.model.errors import ConfigError, Problem
@@ -32,6 +34,7 @@ _API: Final = "weft.dev/v1"
 _NETWORK: Final = "network"
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
 _KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods")
+_understand = partial(parse_netconf, backends=BACKENDS)
 
 
 def read(text: str, where: str, *, name: str = "") -> spec.Lab:
@@ -63,7 +66,7 @@ def regular(
     """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
     lab = spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
-    if problems := _misfits(parse_netconf(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
+    if problems := _misfits(_understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
         raise ConfigError(*problems)
     return lab
 
@@ -146,7 +149,7 @@ class _Reader:
         """Return the net-conf as text and checked, None if it is wrong."""
         if node is None:
             text = spec.net_conf(backend="vxlan", families=(4,), nft=False)
-            return text, parse_netconf(text)
+            return text, _understand(text)
         value = self._value(node, dict[str, Any], "network")
         if value is None:
             return "", None
@@ -157,7 +160,7 @@ class _Reader:
             return "", None
         self._distinct_keys(node)
         try:
-            checked = parse_netconf(text, _NETWORK)
+            checked = _understand(text, _NETWORK)
         except ConfigError as error:
             self._in_network(node, error.problems)
             return "", None

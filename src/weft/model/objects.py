@@ -11,7 +11,6 @@ share it.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from weft.model.marks import FORWARDING, MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
@@ -20,8 +19,6 @@ from weft.model.value import Value, field
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]
-
-_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 
 
 class Object(Value):
@@ -44,10 +41,6 @@ class Object(Value):
         """The name of the link that takes it along when it goes; None for what stays or is a link itself."""
         return None
 
-    def changes_in_place(self, have: "Object") -> bool:
-        """Tell whether `have`, which has its key, can become this without being deleted."""
-        return type(have) is type(self)
-
     def took_others_along(self) -> bool:
         """Tell whether others may have gone with it, without a notice, when it became what it is."""
         return False
@@ -69,96 +62,6 @@ class Object(Value):
     def reason(self) -> str:
         """Which setting asks for it, for people; what is there for a peer says so elsewhere."""
         return "the configuration's Backend, with our lease and uplink"
-
-
-class Link(Object):
-    """A device of this node's own, by name, up and with our alias: without it the kernel refuses what sits on it."""
-
-    name: str
-
-    rank = 0
-    unwanted = "the configuration's Backend and our lease do not ask for it"
-    vital = True
-    patience = 4.0  # peers wait for it
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("link", self.name))
-
-    def is_within(self, realm: Realm) -> bool:
-        """One that has the name of a device of the daemon's."""
-        return self.name in realm.devices
-
-    @property
-    def code(self) -> str:
-        return "VTEP-003"
-
-    @property
-    def code_if_gone(self) -> str:
-        return "VTEP-004"
-
-
-class VxlanLink(Link):
-    """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port.
-
-    `parent` is the index of the uplink: a new name of it changes nothing of ours. Its name is for people.
-    """
-
-    vni: int
-    port: int
-    local: Ip
-    parent: int
-    mac: Mac
-    mtu: int
-    learning: bool = False
-    gbp: bool = False
-    parent_name: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        flags = f"{' learning' if self.learning else ''}{' gbp' if self.gbp else ''}"
-        return (
-            f"link {self.name} vxlan id {self.vni} local {self.local} dev {self.parent_name or self.parent}"
-            f" dstport {self.port} address {self.mac!s} mtu {self.mtu}{flags}"
-        )
-
-    def changes_in_place(self, have: Object) -> bool:
-        """Tell whether the kernel can make `have` this one (drivers/net/vxlan: changelink)."""
-        return isinstance(have, VxlanLink) and (have.vni, have.port, have.gbp, have.local, have.parent) == (
-            self.vni,
-            self.port,
-            self.gbp,
-            self.local,
-            self.parent,
-        )
-
-    def took_others_along(self) -> bool:
-        """With too small an MTU IPv6 has left the link, and its settings with it."""
-        return 0 < self.mtu < _LEAST_MTU_V6
-
-
-class NodeLink(Object):
-    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
-
-    name: str
-    up: bool = True
-
-    rank = 0
-    unwanted = Link.unwanted
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("nodelink", self.name))
-
-    def __str__(self) -> str:
-        return f"link {self.name} {'up' if self.up else 'down'}"
-
-    def is_within(self, realm: Realm) -> bool:
-        return self.name in realm.node_links
-
-    @property
-    def code(self) -> str:
-        return "BRIDGE-006"
-
-    def reason(self) -> str:
-        return "pods here hang on it"
 
 
 class Sysctl(Object):
@@ -217,7 +120,7 @@ class Address(OnLink):
 
     rank = 2
     vital = True
-    unwanted = Link.unwanted
+    unwanted = "the configuration's Backend and our lease do not ask for it"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))

@@ -7,32 +7,10 @@ from weft.model.net import Ip, Mac, Net
 from weft.model.value import Value
 
 
-class VxlanInfo(Value):
-    """A VXLAN device's own settings. `parent` is an interface index, 0 for none; `remote` its default peer."""
-
-    vni: int
-    port: int
-    local: Ip | None = None
-    remote: Ip | None = None
-    parent: int = 0
-    learning: bool = True
-    gbp: bool = False
-    external: bool = False
-
-
 class BridgeInfo(Value):
     """A bridge's own settings."""
 
     vlan_filtering: bool = False
-
-
-class TunInfo(Value):
-    """A tun or tap device's own settings: `tap` carries Ethernet frames, `tun` IP packets."""
-
-    tap: bool = False
-    persist: bool = False
-    multi_queue: bool = False
-    vnet_hdr: bool = False
 
 
 class PortInfo(Value):
@@ -57,7 +35,8 @@ class LinkInfo(Value):
     `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is
     what the administrator set, `operstate` the kernel's number (RFC 2863; 6 is up). `master` is the index of the
     bridge it belongs to, `link` of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for none)
-    that index belongs to another namespace.
+    that index belongs to another namespace. `data` are its driver's own settings as they came (IFLA_INFO_DATA), but a
+    bridge's, which counts time there.
     """
 
     index: int
@@ -76,9 +55,8 @@ class LinkInfo(Value):
     operstate: int = 0
     queue_length: int = 0
     alias: str = ""
-    vxlan: VxlanInfo | None = None
+    data: bytes = b""
     bridge: BridgeInfo | None = None
-    tun: TunInfo | None = None
     port: PortInfo | None = None
 
 

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from tests.support.bent import bent_json, mostly
 from tests.support.reach import reached, reaches
-from weft.config.netconf import HostGwOptions, NetConf, Pool, VxlanOptions, parse_netconf
+from weft.config.netconf import NetConf, Pool, parse_netconf
+from weft.desired.backends import BACKENDS, hostgw
+from weft.desired.backends.vxlan import VxlanOptions
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 VXLAN = '"Backend": {"Type": "vxlan"}'
 
 
 def conf(members: str, backend: str = VXLAN, **how: bool) -> NetConf:
-    return parse_netconf("{" + ", ".join(filter(None, (members, backend))) + "}", **how)
+    return parse_netconf("{" + ", ".join(filter(None, (members, backend))) + "}", backends=BACKENDS, **how)
 
 
 def problems(members: str, backend: str = VXLAN, **how: bool) -> list[Problem]:
@@ -241,7 +244,7 @@ def test_null_keeps_what_was_there():
 @pytest.mark.spec("flannel.md §2.1/null")
 def test_null_at_the_top_is_an_empty_object():
     with pytest.raises(ConfigError) as caught:
-        parse_netconf("null")
+        parse_netconf("null", backends=BACKENDS)
     assert [problem.where for problem in caught.value.problems] == ["net-conf: Network", "net-conf: Backend"]
 
 
@@ -262,7 +265,7 @@ def test_null_at_the_top_is_an_empty_object():
 )
 def test_what_is_not_json_is_named_by_line_and_column(text, place, seen):
     with pytest.raises(ConfigError) as caught:
-        parse_netconf(text, "etcd: /w/config")
+        parse_netconf(text, "etcd: /w/config", backends=BACKENDS)
     [problem] = caught.value.problems
     assert re.fullmatch(f"etcd: /w/config: {place}", problem.where)
     assert re.search(seen, problem.seen)
@@ -271,7 +274,7 @@ def test_what_is_not_json_is_named_by_line_and_column(text, place, seen):
 @pytest.mark.parametrize("text", ["[]", "7", '"x"', "true", "NaN", "1" * 5000, "[" * 100_000, '{"a":' * 100_000])
 def test_what_is_not_one_object_is_refused(text):
     with pytest.raises(ConfigError) as caught:
-        parse_netconf(text)
+        parse_netconf(text, backends=BACKENDS)
     assert "JSON object" in caught.value.problems[0].expected
 
 
@@ -433,7 +436,7 @@ def test_wrong_types_in_the_backend_are_refused(backend, where):
 def test_the_type_is_lower_cased():
     assert conf('"Network": "10.3.0.0/16"', '"Backend": {"Type": "VXLAN"}').backend == "vxlan"
     netconf = conf('"Network": "10.3.0.0/16"', '"backend": {"type": "Host-GW"}')
-    assert (netconf.backend, netconf.options) == ("host-gw", HostGwOptions())
+    assert (netconf.backend, netconf.options) == ("host-gw", Value())
 
 
 def test_options_of_vxlan_have_defaults():
@@ -470,7 +473,7 @@ def test_fuzz_seeds(options):
     assert (parsed.mtu, parsed.gbp, parsed.direct_routing) in ((0, False, False), (1400, True, True))
     for backend in ("", "{}", f"{{{options}}}"):
         with pytest.raises(ConfigError):
-            parse_netconf(backend)
+            parse_netconf(backend, backends=BACKENDS)
 
 
 @pytest.mark.spec("flannel.md §6.2/option-ranges")
@@ -607,7 +610,7 @@ TEXTS = mostly(
 @given(TEXTS, st.booleans())
 def test_any_text_is_a_configuration_or_a_config_error(text, etcd):
     try:
-        netconf = parse_netconf(text, etcd=etcd)
+        netconf = parse_netconf(text, backends=BACKENDS, etcd=etcd)
     except ConfigError as error:
         reached("refused")
         for problem in error.problems:
@@ -623,10 +626,15 @@ def test_any_text_is_a_configuration_or_a_config_error(text, etcd):
             assert count(pool) >= 1
 
 
+def test_without_a_backend_it_is_flannels_default_where_there_is_one():
+    assert parse_netconf('{"Network": "10.1.0.0/16"}', backends={**BACKENDS, "udp": hostgw}).backend == "udp"
+
+
 def test_a_key_that_stands_there_twice_is_warned_of():
     netconf = parse_netconf(
         '{"Network": "10.1.0.0/16", "network": "10.2.0.0/16", "x": 1, "x": 2,'
-        ' "Backend": {"Type": "vxlan", "VNI": 2, "Vni": 3, "vni": 4}}'
+        ' "Backend": {"Type": "vxlan", "VNI": 2, "Vni": 3, "vni": 4}}',
+        backends=BACKENDS,
     )
     assert (str(netconf.v4.network), netconf.options.vni) == ("10.2.0.0/16", 4)
     assert netconf.warnings == (

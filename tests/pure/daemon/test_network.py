@@ -18,8 +18,9 @@ from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Malformed, Mark
 from weft.model.errors import Failure
+from weft.model.links import NodeLink
 from weft.model.net import Net
-from weft.model.objects import NodeLink, Objects, Sysctl
+from weft.model.objects import Objects, Sysctl
 from weft.model.status import Status
 from weft.model.value import replace
 from weft.plan.diff import Step
@@ -49,8 +50,8 @@ class NoKernel:
 async def network(tmp_path: Path) -> Network:
     made = Network(
         NoKernel(),
-        vxlan,
         None,
+        others={},
         inputs=builders.inputs(),
         addresses={GATEWAY, UPLINK},
         subnet_file=tmp_path / "subnet.env",

@@ -7,7 +7,7 @@ from weft.model.objects import Key, Object, Route
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 
-WANTED = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+WANTED = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])
 [ROUTE] = [thing for thing in WANTED.values() if isinstance(thing, Route)]
 OTHER = replace(ROUTE, via=builders.public_v4(9))
 

@@ -28,7 +28,7 @@ def worlds(draw: st.DrawFn) -> tuple[Decider, Objects, bool]:
     inputs = replace(builders.inputs(1, backend=name, family=family), forward_rules=False)
     peers = draw(st.sets(st.integers(2, 9)))
     leases = [builders.lease(node, backend, family=family) for node in sorted(peers)]
-    decider = Decider(backend, inputs, {lease.id: lease for lease in leases})
+    decider = Decider(inputs, {lease.id: lease for lease in leases})
     for _ in decider.decide(everything=True):
         pass
     have = {key: thing for key, thing in decider.wanted.items() if draw(st.booleans())}
@@ -38,7 +38,7 @@ def worlds(draw: st.DrawFn) -> tuple[Decider, Objects, bool]:
     for node in draw(st.sets(st.integers(50, 53))):
         stray = Route(dst=builders.subnet_v4(node), via=builders.public_v4(node), dev="eth0")
         have[stray.key] = stray
-    fresh = Decider(backend, inputs, {lease.id: lease for lease in leases})
+    fresh = Decider(inputs, {lease.id: lease for lease in leases})
     return fresh, have, draw(st.booleans())
 
 

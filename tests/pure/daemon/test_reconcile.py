@@ -19,7 +19,7 @@ from weft.model.objects import Key, Object, Objects, Route
 from weft.model.value import replace
 from weft.plan.diff import Step
 
-ROUTE = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])[
+ROUTE = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])[
     ("route", 254, builders.subnet_v4(2).network_address.packed, 24, 0)
 ]
 LINK: Key = ("link", "flannel.1")
@@ -60,7 +60,7 @@ class Node:
         self.now = 0.0
         ours = Ours(networks=(builders.NETWORK_V4,), subnets=(builders.subnet_v4(1),))
         self.roster = Roster(ours)
-        self.decider = Decider(vxlan, builders.inputs(1), self.roster.believed)
+        self.decider = Decider(builders.inputs(1), self.roster.believed)
         self.reconciler = Reconciler(self.decider)
         self.reconciler.complete = True
         self.keeper = Keeper(self.kernel, self.decider, may_remove=self.reconciler.may_remove, clock=lambda: self.now)
@@ -229,12 +229,13 @@ async def test_a_notice_during_apply_is_newer_than_our_step():
 async def test_one_event_computes_one_peer(monkeypatch):
     computed: list[str] = []
     node = Node(peers=200)
+    way = vxlan.peer
 
     def peer(inputs, lease):
         computed.append(lease.id)
-        return vxlan.peer(inputs, lease)
+        return way(inputs, lease)
 
-    monkeypatch.setattr(node.decider, "_backend", SimpleNamespace(shared=vxlan.shared, peer=peer))
+    monkeypatch.setattr(vxlan, "peer", peer)
     await node.start()
     assert len(computed) == 200
     computed.clear()
@@ -262,7 +263,7 @@ async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
     node.reconciler.peers(node.roster.changed(gone=["10.5.2.0-24"]))
     await node.settle()
     assert len(node.kernel.applied) == 3
-    assert node.kernel.state == builders.wanted(vxlan, builders.inputs(1), [builders.lease(n, vxlan) for n in (3, 4)])
+    assert node.kernel.state == builders.wanted(builders.inputs(1), [builders.lease(n, vxlan) for n in (3, 4)])
 
 
 async def test_an_unusable_peer_costs_itself_alone():

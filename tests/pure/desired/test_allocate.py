@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.config.netconf import HostGwOptions, NetConf, Pool
+from weft.config.netconf import NetConf, Pool
 from weft.desired.allocate import Present, choose, fits, owned, room
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.value import replace
+from weft.model.value import Value, replace
 
 ME = LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), public_ipv6=IPv6Address("fd01::4"))
 OTHER = LeaseAttrs(public_ip=IPv4Address("1.1.1.1"), public_ipv6=IPv6Address("fd01::1"))
@@ -26,7 +26,7 @@ POOL6 = Pool(
 
 
 def conf(v4=POOL4, v6=None) -> NetConf:
-    return NetConf(v4=v4, v6=v6, nftables=False, backend="host-gw", options=HostGwOptions())
+    return NetConf(v4=v4, v6=v6, nftables=False, backend="host-gw", options=Value())
 
 
 def lease(v4: str | None, v6: str | None = None, *, attrs: LeaseAttrs = OTHER) -> Lease:

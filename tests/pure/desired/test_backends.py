@@ -7,9 +7,10 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import BACKENDS, hostgw, vxlan
+from weft.desired.backends.vxlan import VxlanLink
 from weft.model.errors import ConfigError, PeerError
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl
 from weft.model.value import replace
 
 
@@ -212,7 +213,7 @@ def test_hostgw_leaves_out_a_family_that_the_peer_lacks():
 
 
 def test_a_backend_takes_its_own_options_only():
-    with pytest.raises(TypeError, match="HostGwOptions"):
+    with pytest.raises(TypeError, match="vxlan got Value"):
         vxlan.mtu(builders.inputs(1, backend="host-gw"))
 
 
@@ -253,7 +254,7 @@ def test_a_packet_finds_the_node_that_holds_the_pod(name: str, family: str, opti
     leases = {node: builders.lease(node, backend, family=family) for node in nodes}
     for a, b in itertools.permutations(nodes, 2):
         own = builders.inputs(a, family=family, backend=name, **options)
-        objects = builders.wanted(backend, own, [lease for node, lease in leases.items() if node != a]).values()
+        objects = builders.wanted(own, [lease for node, lease in leases.items() if node != a]).values()
         for subnet, public in zip(leases[b].subnets, _publics(b, family), strict=True):
             assert _underlay_hop(objects, subnet.network_address + 7) == public
 

@@ -13,7 +13,7 @@ def decided(decider: Decider, *peers: str) -> None:
 
 def test_a_lease_that_cannot_be_used_is_news_once_and_again_for_another_reason():
     believed: dict[str, Lease] = {}
-    decider = Decider(vxlan, builders.inputs(1), believed)
+    decider = Decider(builders.inputs(1), believed)
     for backend, said in (("host-gw", 1), ("host-gw", 0), ("ipip", 1), ("vxlan", 0), ("ipip", 1)):
         lease = builders.lease(5, vxlan, backend=backend)
         believed[lease.id] = lease
@@ -25,7 +25,7 @@ def test_a_lease_that_cannot_be_used_is_news_once_and_again_for_another_reason()
 
 def test_one_change_touches_the_keys_before_and_after_it_and_no_others():
     believed = {lease.id: lease for lease in (builders.lease(2, vxlan), builders.lease(3, vxlan))}
-    decider = Decider(vxlan, builders.inputs(1), believed)
+    decider = Decider(builders.inputs(1), believed)
     everything = set[object]().union(*decider.decide(everything=True))
     assert everything == decider.wanted.keys()
     before = {thing.key for thing in decider.part("10.5.2.0-24")}

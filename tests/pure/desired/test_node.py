@@ -6,10 +6,10 @@ from ipaddress import IPv4Network, ip_address
 import pytest
 
 from tests.support.builders import inputs, mac, subnet_v4, subnet_v6
-from weft.desired.backends import hostgw
 from weft.desired.node import SHARED, Wanted, served, shared
 from weft.model.errors import Problem
-from weft.model.objects import Neighbour, NodeLink, Route, Sysctl
+from weft.model.links import NodeLink
+from weft.model.objects import Neighbour, Route, Sysctl
 from weft.model.reported import AddressInfo, LinkInfo
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -19,15 +19,15 @@ from weft.model.value import replace
 @pytest.mark.spec("flannel.md §1.8/blackhole")
 def test_a_blackhole_route_for_each_own_subnet_behind_every_other_route():
     node = replace(inputs(family="46", backend="host-gw"), blackhole_route=True)
-    routes = shared(hostgw, node)
+    routes = shared(node)
     assert {route.dst for route in routes} == {subnet_v4(1), subnet_v6(1)}
     assert all(isinstance(route, Route) and route.blackhole and route.priority > 2**30 for route in routes)
 
 
 def test_no_blackhole_route_before_the_subnet_is_known_or_when_not_asked_for():
     node = inputs(backend="host-gw")
-    assert shared(hostgw, node) == frozenset()
-    assert shared(hostgw, replace(node, blackhole_route=True, v4=None)) == frozenset()
+    assert shared(node) == frozenset()
+    assert shared(replace(node, blackhole_route=True, v4=None)) == frozenset()
 
 
 def test_a_part_holds_exactly_what_it_was_set_to():
@@ -113,15 +113,15 @@ def test_only_ipv4_routes_with_a_gateway_are_spread():
 def test_forwarding_is_wanted_in_the_families_of_pods_in_which_it_was_seen():
     seen = frozenset({4, 6})
     wanted = Sysctl(name="net/ipv4/ip_forward", value="1")
-    assert shared(hostgw, replace(inputs(backend="host-gw"), forwarding=seen)) == {wanted}
-    both = shared(hostgw, replace(inputs(family="46", backend="host-gw"), forwarding=seen))
+    assert shared(replace(inputs(backend="host-gw"), forwarding=seen)) == {wanted}
+    both = shared(replace(inputs(family="46", backend="host-gw"), forwarding=seen))
     assert both == {wanted, Sysctl(name="net/ipv6/conf/all/forwarding", value="1")}
-    assert shared(hostgw, inputs(backend="host-gw")) == frozenset()
+    assert shared(inputs(backend="host-gw")) == frozenset()
 
 
 def test_links_that_pods_share_are_wanted_up():
     seen = replace(inputs(backend="host-gw"), node_links=frozenset({"cni0", "cni0.7"}))
-    assert shared(hostgw, seen) == {NodeLink(name="cni0"), NodeLink(name="cni0.7")}
+    assert shared(seen) == {NodeLink(name="cni0"), NodeLink(name="cni0.7")}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.kernel.rtnetlink import addr, codec, neigh, route
+from weft.desired.backends.vxlan import VxlanLink
+from weft.kernel.rtnetlink import addr, codec, linkdata, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
+from weft.model.links import Link
 from weft.model.marks import PROTOCOL
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Route, VxlanLink
-from weft.model.reported import LinkInfo, NextHop, VxlanInfo
+from weft.model.objects import Address, FdbEntry, Neighbour, Route
+from weft.model.reported import LinkInfo, NextHop
 from weft.model.value import replace
 
 NAMES = {5: "flannel.1", 2: "eth0"}
@@ -184,6 +186,7 @@ def test_learnt_and_dynamic_things_are_not_ours() -> None:
     assert codec.decode_neighbour(bytes(neighbour), "x")[1] is None
 
 
+WANTED = VxlanLink(name="flannel.1", vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, mac=MAC, mtu=1450)
 VTEP = LinkInfo(
     index=5,
     name="flannel.1",
@@ -192,32 +195,51 @@ VTEP = LinkInfo(
     mac=MAC,
     up=True,
     alias=codec.VTEP_ALIAS,
-    vxlan=VxlanInfo(vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, learning=False),
+    data=linkdata.encode(WANTED),
 )
-WANTED = VxlanLink(name="flannel.1", vni=1, port=8472, local=IPv4Address("10.0.0.1"), parent=2, mac=MAC, mtu=1450)
+DEVICES = {"flannel.1": VxlanLink}
 
 
 def test_a_vtep() -> None:
-    assert codec.decode_link(VTEP, NAMES) == WANTED
-    assert codec.decode_link(LinkInfo(index=2, name="eth0"), NAMES) is None
+    seen = codec.decode_link(VTEP, NAMES, DEVICES)
+    assert seen == WANTED
+    assert seen.parent_name == NAMES[2]
+    wanted = replace(WANTED, local=IPv6Address("fd00::1"), learning=True, gbp=True)
+    assert codec.decode_link(replace(VTEP, data=linkdata.encode(wanted)), NAMES, DEVICES) == wanted
 
 
 @pytest.mark.parametrize("changed", [{"up": False}, {"alias": ""}, {"mtu": 1400}, {"mac": Mac(bytes(6))}])
 def test_what_can_be_mended_in_place(changed: dict[str, object]) -> None:
-    seen = codec.decode_link(replace(VTEP, **changed), NAMES)  # type: ignore[arg-type]
-    assert seen is not None
+    seen = codec.decode_link(replace(VTEP, **changed), NAMES, DEVICES)  # type: ignore[arg-type]
     assert seen != WANTED
     assert WANTED.changes_in_place(seen)
 
 
 @pytest.mark.parametrize(
-    "changed", [{"external": True}, {"remote": IPv4Address("10.0.0.9")}, {"local": None}, {"parent": 99}, {"vni": 2}]
+    "data",
+    [
+        linkdata.encode(WANTED) + u8(25, 1),  # IFLA_VXLAN_COLLECT_METADATA
+        linkdata.encode(WANTED) + attribute(2, bytes([10, 0, 0, 9])),  # IFLA_VXLAN_GROUP
+        linkdata.encode(replace(WANTED, parent=99)),
+        linkdata.encode(replace(WANTED, vni=2)),
+        linkdata.encode(replace(WANTED, gbp=True)),
+        u32(1, 1),
+    ],
 )
-def test_what_must_be_made_anew(changed: dict[str, object]) -> None:
-    assert VTEP.vxlan is not None
-    seen = codec.decode_link(replace(VTEP, vxlan=replace(VTEP.vxlan, **changed)), NAMES)  # type: ignore[arg-type]
-    assert seen is not None
-    assert not WANTED.changes_in_place(seen)
+def test_what_must_be_made_anew(data: bytes) -> None:
+    assert not WANTED.changes_in_place(codec.decode_link(replace(VTEP, data=data), NAMES, DEVICES))
+
+
+def test_what_says_no_is_no_more_than_what_is_not_said() -> None:
+    data = linkdata.encode(WANTED) + u8(25, 0) + attribute(2, bytes(4))
+    assert codec.decode_link(replace(VTEP, data=data), NAMES, DEVICES) == WANTED
+
+
+def test_a_device_of_another_kind_or_another_daemons_is_of_no_kind() -> None:
+    for info, devices in ((VTEP, {}), (replace(VTEP, kind="dummy"), DEVICES)):
+        seen = codec.decode_link(info, NAMES, devices)
+        assert (type(seen), seen.name) == (Link, "flannel.1")
+        assert not WANTED.changes_in_place(seen)
 
 
 @pytest.mark.parametrize("dst, via", [("10.0.7.0/24", "10.0.7.0"), ("fd00:0:0:7::/64", "fd00:0:0:7::")])

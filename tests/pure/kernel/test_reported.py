@@ -16,8 +16,6 @@ from weft.model.reported import (
     PortInfo,
     RouteInfo,
     RuleInfo,
-    TunInfo,
-    VxlanInfo,
 )
 
 IP = ip_address("10.1.2.3")
@@ -26,24 +24,6 @@ MAC = Mac.parse("02:00:00:00:00:01")
 
 def of_link(*attributes: bytes) -> LinkInfo:
     return link.parse_link(pack("=BxHiII", 0, 1, 7, 0, 0) + attribute(link.IFLA_IFNAME, b"x\0") + b"".join(attributes))
-
-
-def of_kind(kind: bytes) -> LinkInfo:
-    return of_link(nest(link.IFLA_LINKINFO, attribute(link.IFLA_INFO_KIND, kind), nest(link.IFLA_INFO_DATA)))
-
-
-def test_a_link():
-    assert of_link() == LinkInfo(index=7, name="x")
-
-
-def test_a_vxlan_device():
-    info = of_kind(b"vxlan\0").vxlan
-    assert info is not None
-    assert info == VxlanInfo(vni=info.vni, port=info.port, learning=info.learning)
-
-
-def test_a_tun_device():
-    assert of_kind(b"tun\0").tun == TunInfo()
 
 
 def test_a_bridges_port():

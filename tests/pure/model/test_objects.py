@@ -5,8 +5,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support import builders
+from weft.model.links import Link, NodeLink
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Link, Neighbour, NodeLink, Route, Sysctl
+from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl
 from weft.model.realm import Realm
 from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import replace
@@ -91,10 +92,10 @@ def test_the_kernel_changes_some_of_a_vteps_settings_in_place():
 
 
 def test_a_link_of_one_kind_becomes_none_of_another_in_place():
-    other = Link(name=LINK.name)
+    other = Link(name=LINK.name, mtu=1450)
     assert not LINK.changes_in_place(other)
     assert not other.changes_in_place(LINK)
-    assert other.changes_in_place(Link(name=LINK.name))
+    assert other.changes_in_place(Link(name=LINK.name, mtu=1400))
 
 
 @pytest.mark.parametrize("mtu, gone", [(0, False), (1, True), (1279, True), (1280, False)])

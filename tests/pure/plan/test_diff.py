@@ -9,8 +9,9 @@ from tests.support import builders
 from tests.support.reach import reached, reaches
 from tests.support.replay import replay
 from weft.desired.backends import vxlan
+from weft.desired.backends.vxlan import VxlanLink
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl
 from weft.model.value import replace
 from weft.plan.diff import Put, diff
 
@@ -126,20 +127,20 @@ def test_other_keys_are_left_alone(have: Objects, want: Objects, data: st.DataOb
 
 
 def test_a_route_comes_after_its_neighbour_and_fdb_entry():
-    want = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    want = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])
     kinds = [step.object.key[0] for step in diff(want, {})]
     assert kinds == ["link", "sysctl", "address", "neighbour", "fdb", "route"]
 
 
 def test_removals_go_the_other_way_round():
     """A route goes before the neighbour that it uses, and a link last: what sits on it would go unsaid."""
-    have = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    have = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])
     kinds = [step.object.key[0] for step in diff({}, have)]
     assert kinds == ["route", "fdb", "neighbour", "address", "sysctl", "link"]
 
 
 def test_a_recreated_link_brings_back_what_sat_on_it():
-    want = builders.wanted(vxlan, builders.inputs(), [builders.lease(2, vxlan)])
+    want = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])
     have = dict(want) | {("link", "flannel.1"): replace(LINK, vni=1, port=4789)}
     steps = diff(want, have, keys=[("link", "flannel.1")])
     assert isinstance(steps[0].object, VxlanLink)

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import vxlan
+from weft.model.links import NodeLink
 from weft.model.net import Mac
-from weft.model.objects import Address, NodeLink, Route, Sysctl
+from weft.model.objects import Address, Route, Sysctl
 from weft.model.rulesets import Chain, RuleSet
 from weft.plan.diff import Delete, Put
 from weft.plan.explain import explain, reason

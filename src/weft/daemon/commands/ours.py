@@ -9,6 +9,8 @@ from typing import Final
 from weft.config.netconf import parse_netconf
 from weft.daemon.disk import memory
 from weft.daemon.world import Moment
+from weft.desired.backends import BACKENDS
+from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.model.errors import ConfigError
 from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Net
@@ -19,7 +21,7 @@ from weft.model.reported import LinkInfo
 UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"
 # What weft makes: how the alias goes on, and the kinds of link that have it.
 _ALIASES: Final = (
-    ("vtep", ("vxlan",)),
+    ("vtep", tuple(backend.LINK.kind for backend in BACKENDS.values() if backend.LINK is not None)),
     ("bridge", ("bridge",)),
     ("gateway", ("veth",)),
     ("pod:[0-9a-f]{32}", ("veth",)),
@@ -37,7 +39,7 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
     """Return why a route with our protocol number is not ours, empty if it is."""
     if route.table != MAIN_TABLE:
         return f"weft has none in table {route.table}"
-    if any(link.name == route.dev and link.kind == "vxlan" for link in links):
+    if any(link.name == route.dev and link.alias == VTEP_ALIAS for link in links):
         return ""
     if Realm(devices=frozenset(), networks=tuple(networks)).leads_to(route.dst):
         return ""
@@ -52,4 +54,4 @@ def networks(state_dir: Path) -> Iterator[Net]:
         known = memory.load(directory, Moment(unix=0.0, now=0.0, boot=""), aside=False)
         if known is not None:
             with suppress(ConfigError):
-                yield from parse_netconf(known.net_conf, str(directory)).networks
+                yield from parse_netconf(known.net_conf, str(directory), backends=BACKENDS).networks

@@ -16,10 +16,10 @@ from weft.daemon.network import ours
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.allocate import Present, choose
-from weft.desired.backends import BACKENDS
 from weft.desired.decide import Decider
 from weft.desired.facts import overlaps
 from weft.desired.inputs import Inputs
+from weft.desired.node import devices_of
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -54,15 +54,14 @@ async def preview(options: Options, world: World) -> Preview:
     directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
     before = memory.load(directory, world.moment(), aside=False)
     remembered, listing = await _cluster(options, world, before)
-    netconf = start.understand(remembered, options)
+    netconf = start.understand(remembered, options, world)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
         facts, why = await start.look_around(options, netconf, kernel, snapshot)
         known = identity.load(directory, aside=False)
         own_macs = start.settle_identity(known, world, snapshot, netconf, facts)
-        inputs = start.make_inputs(options, netconf, facts, own_macs)
-        backend = BACKENDS[netconf.backend]
+        inputs = start.make_inputs(options, netconf, world.backends[netconf.backend], facts, own_macs)
         previous = host.previous_subnets(options)
         inputs = replace(inputs, former_networks=previous.networks)
         own, stale, note = _own(inputs, previous, listing, remembered)
@@ -74,11 +73,11 @@ async def preview(options: Options, world: World) -> Preview:
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-        decider = Decider(backend, inputs, roster.believed)
+        decider = Decider(inputs, roster.believed)
         for _ in decider.decide(everything=True):
             pass
         problems = [*overlaps(netconf, facts), *roster.refused.values(), *decider.unusable.values()]
-        kernel.devices = decider.realm.devices
+        kernel.devices = devices_of(inputs)
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.realm)}
@@ -122,7 +121,7 @@ def _own(
     """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
-    attrs = BACKENDS[inputs.netconf.backend].advertise(inputs)
+    attrs = inputs.backend.advertise(inputs)
     mine = None if listing is None else unchanged(remembered.own, listing)
     choice = choose(
         inputs.netconf,

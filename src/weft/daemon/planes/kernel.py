@@ -10,6 +10,7 @@ from weft.kernel import sysctl
 from weft.kernel.alive import answers
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.observe import looking
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -28,7 +29,7 @@ _MANY: Final = 4 * CHUNK
 class NodeKernel:
     """One rtnetlink socket, for one at a time: a thread's answers must not be read by somebody else.
 
-    `devices` are the links that are ours by name, `sysctls` the settings to look at.
+    `devices` are the links that are ours by name, with what each is, `sysctls` the settings to look at.
     """
 
     kinds = frozenset({"link", "nodelink", "sysctl", "address", "neighbour", "fdb", "route"})
@@ -38,7 +39,7 @@ class NodeKernel:
 
     def __init__(self, rtnl: Rtnl) -> None:
         self.rtnl = rtnl
-        self.devices: frozenset[str] = frozenset()
+        self.devices: Devices = {}
         self.sysctls: tuple[str, ...] = ()
         self._turn = asyncio.Lock()
 

@@ -19,7 +19,8 @@ from weft.daemon.planes.picture import Picture, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
-from weft.model.objects import Key, Link, Object, Objects
+from weft.model.links import Link
+from weft.model.objects import Key, Object, Objects
 from weft.model.value import Value, field
 from weft.plan.diff import Delete, Put, Step, diff
 

@@ -1,4 +1,4 @@
-"""The backends: how packets travel between nodes. A file each; nothing registers itself."""
+"""The backends: how packets travel between nodes. A file each, and a line here; nothing registers itself."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,4 +6,7 @@ from typing import Final
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.inputs import Backend
 
-BACKENDS: Final[Mapping[str, Backend]] = {"vxlan": vxlan, "host-gw": hostgw}
+BACKENDS: Final[Mapping[str, Backend]] = {
+    "vxlan": vxlan,
+    "host-gw": hostgw,
+}

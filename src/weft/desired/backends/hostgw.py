@@ -3,13 +3,22 @@
 All nodes must share a layer-2 segment; nothing is encapsulated, and there is no device.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from weft.config.jsonfields import Fields
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
 from weft.model.objects import KernelState, Route
+from weft.model.value import Value
+
+LINK = None
+
+
+def options(_fields: Fields, _families: Collection[int]) -> Value:
+    """There are none."""
+    return Value()
 
 
 def check(inputs: Inputs) -> None:

@@ -5,15 +5,17 @@ address, the permanent neighbour entry gives the peer's VTEP MAC, and the FDB en
 send the frame to. With DirectRouting, a peer on the uplink's own segment gets a plain route instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from weft.config.netconf import VxlanOptions
+from weft.config.jsonfields import Fields
 from weft.desired.inputs import Facts, Inputs
 from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Attribute, Link
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl, VxlanLink
+from weft.model.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl
+from weft.model.value import Value
 
 # Outer IP header, UDP 8, VXLAN 8 and inner Ethernet 14 bytes.
 OVERHEAD_V4: Final = 50
@@ -21,6 +23,81 @@ OVERHEAD_V6: Final = 70
 _PORT: Final = 8472  # Linux had VXLAN before IANA gave it 4789 (drivers/net/vxlan: vxlan_port)
 _LEAST_MTU_V4: Final = 68  # RFC 791
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5: below it the kernel turns IPv6 off on the device
+_VNI_MAX: Final = 2**24 - 1
+_PORT_MAX: Final = 65535
+_MTU_MAX: Final = 65535
+_DEVICE_NAME_MAX: Final = 15  # IFNAMSIZ is 16 and counts the zero at the end (linux/if.h)
+
+
+class VxlanOptions(Value):
+    """`Backend` of type vxlan (flannel.md §6.2). `port` 0 is the kernel's own (8472), `mtu` 0 the uplink's."""
+
+    vni: int = 1
+    port: int = 0
+    mtu: int = 0
+    gbp: bool = False
+    learning: bool = False
+    direct_routing: bool = False
+
+
+class VxlanLink(Link):
+    """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port; only `learning` can be changed later."""
+
+    vni: int
+    port: int
+    local: Ip
+    learning: bool = False
+    gbp: bool = False
+
+    kind = "vxlan"
+    has_mac = True
+    attributes = (
+        Attribute("vni", 1, "u32"),  # IFLA_VXLAN_ID
+        Attribute("parent", 3, "u32"),  # IFLA_VXLAN_LINK
+        Attribute("local", 4, "ip4"),  # IFLA_VXLAN_LOCAL
+        Attribute("local", 17, "ip6"),  # IFLA_VXLAN_LOCAL6
+        Attribute("learning", 7, "u8", live=True),  # IFLA_VXLAN_LEARNING
+        Attribute("port", 15, "be16"),  # IFLA_VXLAN_PORT
+        Attribute("gbp", 23, "flag"),  # IFLA_VXLAN_GBP
+    )
+    foreign = frozenset((2, 16, 25))  # IFLA_VXLAN_GROUP, _GROUP6, _COLLECT_METADATA
+
+    def __str__(self) -> str:
+        flags = f"{' learning' if self.learning else ''}{' gbp' if self.gbp else ''}"
+        return (
+            f"link {self.name} vxlan id {self.vni} local {self.local} dev {self.parent_name or self.parent}"
+            f" dstport {self.port} address {self.mac!s} mtu {self.mtu}{flags}"
+        )
+
+    def excludes(self, other: Link) -> bool:
+        """Of the devices with one VNI and port, the kernel takes one a family."""
+        return isinstance(other, VxlanLink) and (other.vni, other.port) == (self.vni, self.port)
+
+
+LINK = VxlanLink
+
+
+def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
+    """Read the options of `Backend`."""
+    parsed = VxlanOptions(
+        vni=fields.integer("VNI", 1, low=0, high=_VNI_MAX),
+        port=fields.integer("Port", 0, low=0, high=_PORT_MAX),
+        mtu=fields.integer("MTU", 0, low=0, high=_MTU_MAX),
+        gbp=fields.boolean("GBP", default=False),
+        learning=fields.boolean("Learning", default=False),
+        direct_routing=fields.boolean("DirectRouting", default=False),
+    )
+    for family in families:
+        device = _device(parsed, family)
+        if len(device) > _DEVICE_NAME_MAX:
+            most = "9" * (_DEVICE_NAME_MAX - len(device.rstrip("0123456789")))
+            fields.problem("VNI", str(parsed.vni), expected=f"at most {most}", hint=f"The name {device} is too long.")
+    least = _LEAST_MTU_V6 + OVERHEAD_V6 if 6 in families else _LEAST_MTU_V4 + OVERHEAD_V4
+    if 0 < parsed.mtu < least:
+        fields.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
+    for key in ("MacPrefix", "Name"):
+        fields.ignored(key, "has a meaning on Windows only")
+    return parsed
 
 
 def check(inputs: Inputs) -> None:
@@ -51,7 +128,7 @@ def check(inputs: Inputs) -> None:
 
 def devices(inputs: Inputs) -> Mapping[int, str]:
     """The VTEPs of the families that are on: `flannel.1`, `flannel-v6.1`."""
-    return {family: _device(inputs, family) for family, _, _ in _device_mtus(inputs)}
+    return {family: _device(_options(inputs), family) for family, _, _ in _device_mtus(inputs)}
 
 
 def mtu(inputs: Inputs) -> int:
@@ -109,7 +186,7 @@ def vtep_mac(lease: Lease, data: Any) -> Mac:
 
 def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> KernelState:
     options = _options(inputs)
-    name = _device(inputs, subnet.version)
+    name = _device(_options(inputs), subnet.version)
     link = VxlanLink(
         name=name,
         vni=options.vni,
@@ -131,7 +208,7 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
     if _options(inputs).direct_routing and _on_link(inputs.facts, remote):
         return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
     mac = vtep_mac(lease, data)
-    name = _device(inputs, subnet.version)
+    name = _device(_options(inputs), subnet.version)
     base = subnet.network_address
     return frozenset(
         {
@@ -142,8 +219,8 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
     )
 
 
-def _device(inputs: Inputs, family: int) -> str:
-    return f"flannel{'-v6' if family == 6 else ''}.{_options(inputs).vni}"
+def _device(options: VxlanOptions, family: int) -> str:
+    return f"flannel{'-v6' if family == 6 else ''}.{options.vni}"
 
 
 def _on_link(facts: Facts, remote: Ip) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.kernel import sysctl
-from weft.kernel.rtnetlink import codec
+from weft.kernel.rtnetlink import codec, linkdata
 from weft.kernel.rtnetlink.codec import Plain
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import Slices, at_once
 from weft.model.errors import Failure
-from weft.model.objects import NodeLink, Object, Route, Sysctl, VxlanLink
+from weft.model.links import Link, NodeLink
+from weft.model.objects import Object, Route, Sysctl
 from weft.model.reported import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
@@ -94,13 +95,13 @@ class _Work:
                     self._failed(step, failure.errno, failure.message)
             case Delete(), Sysctl() | NodeLink():
                 pass  # a setting has no absence, and a link is its pods'; nobody wants it any more
-            case _, VxlanLink():
+            case _, Link():
                 self._indexes.pop(thing.name, None)
                 try:
                     if isinstance(step, Put):
-                        _put_vxlan(self._rtnl, thing)
+                        _put_link(self._rtnl, thing)
                     else:
-                        self._delete_link(thing.name)
+                        self._delete_link(thing)
                 except NetlinkError as error:
                     self._refused(step, error)
             case _, NodeLink():
@@ -132,9 +133,9 @@ class _Work:
             return [(each, error) for each in sent]
         return [(sent[position], error) for position, error in refused.items()]
 
-    def _delete_link(self, name: str) -> None:
-        there = self._rtnl.link(name)
-        if there is not None and there.kind == "vxlan":
+    def _delete_link(self, thing: Link) -> None:
+        there = self._rtnl.link(thing.name)
+        if there is not None and thing.kind in ("", there.kind):
             self._rtnl.delete_link(there.index)
 
     def _set_up(self, thing: NodeLink) -> None:
@@ -171,24 +172,24 @@ def _needs_room(thing: Plain, error: NetlinkError) -> bool:
     return isinstance(thing, Route) and thing.onlink and thing.dst.version == 6 and error.errno == errno.EINVAL
 
 
-def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
-    """Make a VTEP what it should be, up and with our alias; changed in place if the kernel can.
+def _put_link(rtnl: Rtnl, wanted: Link) -> None:
+    """Make a device what it should be, up and with our alias; changed in place if the kernel can.
 
     Anything else of its name is deleted. A new MAC makes the kernel drop all neighbours of the device, the
     permanent ones too (arp_netdev_event), with a notice for each. Raises `NetlinkError`.
     """
     there = rtnl.link(wanted.name)
-    parent = rtnl.link(wanted.parent)
-    if parent is None:  # looked at first: what works is not taken down for what cannot be made
+    if wanted.parent and rtnl.link(wanted.parent) is None:
+        # Looked at first: what works is not taken down for what cannot be made.
         raise NetlinkError(errno.ENODEV, f"there is no link {wanted.parent_name} (index {wanted.parent})")
-    have = None if there is None else codec.decode_link(there, {parent.index: parent.name})
-    if there is not None and (have is None or not wanted.changes_in_place(have)):
+    have = None if there is None else codec.decode_link(there, {}, {wanted.name: type(wanted)})
+    if there is not None and have is not None and not wanted.changes_in_place(have):
         rtnl.delete_link(there.index)
         there = None
     if there is None:
-        there = _create_vxlan(rtnl, wanted)
-    elif have is not None and have.learning != wanted.learning:
-        rtnl.set_vxlan_learning(there.index, vni=wanted.vni, learning=wanted.learning)
+        there = _create(rtnl, wanted)
+    elif have is not None and (live := linkdata.encode(wanted, live=True)) != linkdata.encode(have, live=True):
+        rtnl.change_link(there.index, wanted.kind, live)
     rtnl.set_link(
         there.index,
         up=True,
@@ -199,24 +200,14 @@ def _put_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> None:
     )
 
 
-def _create_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> LinkInfo:
+def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
     def create() -> LinkInfo:
-        return rtnl.add_vxlan(
-            wanted.name,
-            vni=wanted.vni,
-            port=wanted.port,
-            local=wanted.local,
-            parent=wanted.parent,
-            mac=wanted.mac,
-            mtu=wanted.mtu,
-            learning=wanted.learning,
-            gbp=wanted.gbp,
-        )
+        return rtnl.add_link(wanted.kind, linkdata.encode(wanted), name=wanted.name, mtu=wanted.mtu, mac=wanted.mac)
 
     try:
         return create()
     except NetlinkError as error:
-        # Another device holds the VNI and port. If it is ours, someone has renamed it.
+        # Another device has what only one can have. If it is ours, someone has renamed it.
         renamed = [info for info in rtnl.links() if _is_stray(info, wanted)]
         if error.errno != errno.EEXIST or not renamed:
             raise
@@ -225,6 +216,9 @@ def _create_vxlan(rtnl: Rtnl, wanted: VxlanLink) -> LinkInfo:
         return create()
 
 
-def _is_stray(info: LinkInfo, wanted: VxlanLink) -> bool:
-    """Tell whether a link is a VTEP of ours, by its alias, that keeps `wanted` from being made."""
-    return info.vxlan is not None and info.alias == codec.VTEP_ALIAS and info.vxlan.vni == wanted.vni
+def _is_stray(info: LinkInfo, wanted: Link) -> bool:
+    """Tell whether a link is a device of ours, by its alias, that keeps `wanted` from being made."""
+    if info.alias != codec.VTEP_ALIAS:
+        return False
+    have = codec.decode_link(info, {}, {info.name: type(wanted)})
+    return isinstance(have, type(wanted)) and wanted.excludes(have)

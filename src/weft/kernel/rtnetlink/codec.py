@@ -4,7 +4,7 @@ Encoding needs the index of the object's link, decoding the names of all links. 
 apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
 way that the model has no words for. The last gives an object that equals nothing we want, so that the diff
 puts it right: a route without a way out, an FDB entry with an unspecified remote, a link with MTU 0 (it can be
-mended) or VNI -1 (it must be made anew).
+mended) or of no kind (it must be made anew).
 """
 
 import socket
@@ -13,16 +13,19 @@ from ipaddress import IPv4Address
 from struct import Struct
 from typing import Final
 
-from weft.kernel.rtnetlink import addr, neigh, route
+from weft.kernel.rtnetlink import addr, linkdata, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, address, fixed, parse
 from weft.kernel.rtnetlink.netlink import Message
+from weft.model.links import Link, NodeLink
 from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Key, Neighbour, NodeLink, Route, VxlanLink
+from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route
 from weft.model.reported import AddressInfo, LinkInfo
+from weft.model.value import replace
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]
+Devices = Mapping[str, type[Link]]  # the names of this daemon's devices, and what each is
 Plain = Address | Route | Neighbour | FdbEntry
 
 _NOWHERE: Final = IPv4Address(0)
@@ -221,22 +224,13 @@ def decode_node_link(info: LinkInfo) -> NodeLink | None:
     return NodeLink(name=info.name, up=info.up) if info.alias in (BRIDGE_ALIAS, GATEWAY_ALIAS) else None
 
 
-def decode_link(info: LinkInfo, names: Names) -> VxlanLink | None:
-    """A VXLAN device as an object, whoever made it; None for any other link."""
-    vxlan = info.vxlan
-    if vxlan is None:
-        return None
-    unusable = vxlan.external or vxlan.remote is not None or info.mac is None
+def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
+    """A device of ours, by its alias or its name in `devices`, as an object, whoever made it. Raises `Malformed`."""
     finished = info.up and info.alias == VTEP_ALIAS
-    return VxlanLink(
-        name=info.name,
-        vni=-1 if unusable else vxlan.vni,
-        port=vxlan.port,
-        local=vxlan.local if vxlan.local is not None else _NOWHERE,
-        parent=vxlan.parent,
-        parent_name=names.get(vxlan.parent, ""),
-        mac=info.mac if info.mac is not None else Mac(bytes(6)),
-        mtu=info.mtu if finished else 0,
-        learning=vxlan.learning,
-        gbp=vxlan.gbp,
-    )
+    mtu = info.mtu if finished else 0
+    kind = devices.get(info.name)
+    own = linkdata.decode(kind, info.data) if kind is not None and kind.kind == info.kind else None
+    if kind is None or own is None:
+        return Link(name=info.name, mtu=mtu)
+    thing = kind(name=info.name, mtu=mtu, mac=info.mac if kind.has_mac else None, **own)
+    return replace(thing, parent_name=names.get(thing.parent, "")) if thing.parent else thing

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink import neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import messages_in
 from weft.kernel.rtnetlink.noticefilter import spare
 from weft.kernel.rtnetlink.notices import Notice, Reader, Resync
@@ -62,7 +63,7 @@ class Monitor:
         rtnl: Rtnl,
         sock: socket.socket,
         *,
-        devices: AbstractSet[str],
+        devices: Devices,
         uplinks: AbstractSet[str | int],
         ports: AbstractSet[int],
         rest: float = 0.0,
@@ -91,7 +92,7 @@ class Monitor:
         cls,
         rtnl: Rtnl,
         *,
-        devices: AbstractSet[str],
+        devices: Devices,
         uplinks: AbstractSet[str | int],
         ports: AbstractSet[int],
         rest: float = 0.0,

@@ -7,7 +7,6 @@ from typing import Final, TypedDict, Unpack
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     attribute,
-    be16,
     c_string,
     find,
     fixed,
@@ -18,8 +17,8 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
-from weft.model.net import Ip, Mac
-from weft.model.reported import BridgeInfo, LinkInfo, PortInfo, TunInfo, VxlanInfo
+from weft.model.net import Mac
+from weft.model.reported import BridgeInfo, LinkInfo, PortInfo
 
 RTM_NEWLINK: Final = 16
 RTM_DELLINK: Final = 17
@@ -47,26 +46,12 @@ IFLA_INFO_DATA: Final = 2
 IFLA_INFO_SLAVE_KIND: Final = 4
 IFLA_INFO_SLAVE_DATA: Final = 5
 
-IFLA_VXLAN_ID: Final = 1
-IFLA_VXLAN_GROUP: Final = 2
-IFLA_VXLAN_LINK: Final = 3
-IFLA_VXLAN_LOCAL: Final = 4
-IFLA_VXLAN_LEARNING: Final = 7
-IFLA_VXLAN_PORT: Final = 15
-IFLA_VXLAN_GROUP6: Final = 16
-IFLA_VXLAN_LOCAL6: Final = 17
-IFLA_VXLAN_GBP: Final = 23
-IFLA_VXLAN_COLLECT_METADATA: Final = 25
 
 IFLA_BR_VLAN_FILTERING: Final = 7
 IFLA_BR_MCAST_SNOOPING: Final = 23
 IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
 VETH_INFO_PEER: Final = 1
-IFLA_TUN_TYPE: Final = 3
-IFLA_TUN_VNET_HDR: Final = 5
-IFLA_TUN_PERSIST: Final = 6
-IFLA_TUN_MULTI_QUEUE: Final = 7
 
 IFF_UP: Final = 0x1
 IFF_LOOPBACK: Final = 0x8
@@ -74,7 +59,6 @@ IFF_POINTOPOINT: Final = 0x10
 IFF_PROMISC: Final = 0x100
 IFF_ALLMULTI: Final = 0x200
 
-_IFF_TAP: Final = 2
 _AF_INET: Final = 2
 _AF_BRIDGE: Final = 7
 _IFLA_INET_CONF: Final = 1
@@ -93,7 +77,6 @@ def parse_link(body: bytes) -> LinkInfo:
     attrs = parse(body, _IFINFOMSG.size)
     info = attrs.nest(IFLA_LINKINFO)
     kind = info.text(IFLA_INFO_KIND)
-    data = info.nest(IFLA_INFO_DATA) if kind in ("vxlan", "tun") else Attributes()
     peer_netns = attrs.number(IFLA_LINK_NETNSID)
     return LinkInfo(
         index=index,
@@ -112,11 +95,10 @@ def parse_link(body: bytes) -> LinkInfo:
         operstate=attrs.number(IFLA_OPERSTATE) or 0,
         queue_length=attrs.number(IFLA_TXQLEN) or 0,
         alias=attrs.text(IFLA_IFALIAS),
-        vxlan=_vxlan(data) if kind == "vxlan" else None,
+        data=b"" if kind == "bridge" else info.get(IFLA_INFO_DATA, b""),
         bridge=BridgeInfo(vlan_filtering=_flag(info, IFLA_INFO_DATA, IFLA_BR_VLAN_FILTERING))
         if kind == "bridge"
         else None,
-        tun=_tun(data) if kind == "tun" else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
     )
 
@@ -166,32 +148,12 @@ def create_veth(
     return _create(_common(name, mtu, mac), _linkinfo("veth", data), up=up)
 
 
-def create_vxlan(
-    name: str,
-    *,
-    vni: int,
-    port: int,
-    local: Ip | None,
-    parent: int,
-    mac: Mac | None,
-    mtu: int,
-    learning: bool,
-    gbp: bool,
-) -> Message:
-    """Create a VTEP, down. `port` 0 is the kernel's own (8472), `parent` an interface index or 0.
+def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None) -> Message:
+    """Create a device of a kind, down; `data` are its own attributes.
 
     IFLA_TXQLEN is never sent: a device made with queue length 0 later gets shapers that hold no packet.
     """
-    data = u32(IFLA_VXLAN_ID, vni) + u8(IFLA_VXLAN_LEARNING, learning)
-    if port:
-        data += be16(IFLA_VXLAN_PORT, port)
-    if parent:
-        data += u32(IFLA_VXLAN_LINK, parent)
-    if local is not None:
-        data += attribute(IFLA_VXLAN_LOCAL if local.version == 4 else IFLA_VXLAN_LOCAL6, local.packed)
-    if gbp:
-        data += attribute(IFLA_VXLAN_GBP, b"")
-    return _create(_common(name, mtu, mac), _linkinfo("vxlan", nest(IFLA_INFO_DATA, data)))
+    return _create(_common(name, mtu, mac), _linkinfo(kind, nest(IFLA_INFO_DATA, data)))
 
 
 def create_ifb(name: str, *, mtu: int) -> Message:
@@ -204,10 +166,9 @@ def impossible(kind: str) -> Message:
     return _create(_common("/", 0, Mac(b"\xff" * 6)), _linkinfo(kind, b""))
 
 
-def set_vxlan_learning(index: int, *, vni: int, learning: bool) -> Message:
-    """Turn MAC learning of an existing VTEP on or off."""
-    data = nest(IFLA_INFO_DATA, u32(IFLA_VXLAN_ID, vni), u8(IFLA_VXLAN_LEARNING, learning))
-    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo("vxlan", data))
+def change_link(index: int, kind: str, data: bytes) -> Message:
+    """Change a device's own attributes."""
+    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo(kind, nest(IFLA_INFO_DATA, data)))
 
 
 class LinkChanges(TypedDict, total=False):
@@ -319,28 +280,6 @@ def _common(name: str, mtu: int, mac: Mac | None) -> bytes:
 
 def _linkinfo(kind: str, data: bytes) -> bytes:
     return nest(IFLA_LINKINFO, text(IFLA_INFO_KIND, kind), data)
-
-
-def _vxlan(data: Attributes) -> VxlanInfo:
-    return VxlanInfo(
-        vni=data.number(IFLA_VXLAN_ID) or 0,
-        port=data.network_number(IFLA_VXLAN_PORT) or 0,
-        local=data.ip(IFLA_VXLAN_LOCAL) or data.ip(IFLA_VXLAN_LOCAL6),
-        remote=data.ip(IFLA_VXLAN_GROUP) or data.ip(IFLA_VXLAN_GROUP6),
-        parent=data.number(IFLA_VXLAN_LINK) or 0,
-        learning=bool(data.number(IFLA_VXLAN_LEARNING)),
-        gbp=IFLA_VXLAN_GBP in data,
-        external=bool(data.number(IFLA_VXLAN_COLLECT_METADATA)),
-    )
-
-
-def _tun(data: Attributes) -> TunInfo:
-    return TunInfo(
-        tap=data.number(IFLA_TUN_TYPE) == _IFF_TAP,
-        persist=bool(data.number(IFLA_TUN_PERSIST)),
-        multi_queue=bool(data.number(IFLA_TUN_MULTI_QUEUE)),
-        vnet_hdr=bool(data.number(IFLA_TUN_VNET_HDR)),
-    )
 
 
 def _port(info: Attributes) -> PortInfo:

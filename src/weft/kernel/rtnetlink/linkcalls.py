@@ -11,7 +11,7 @@ from typing import Final, Self, Unpack
 from weft.kernel.rtnetlink import link
 from weft.kernel.rtnetlink.link import LinkChanges
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
-from weft.model.net import Ip, Mac
+from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
 
@@ -141,26 +141,14 @@ class LinkCalls:
             self.set_link(made.link, alias=peer_alias)
         return made
 
-    def add_vxlan(
-        self,
-        name: str,
-        *,
-        vni: int,
-        port: int = 0,
-        local: Ip | None = None,
-        parent: int = 0,
-        mac: Mac | None = None,
-        mtu: int = 0,
-        learning: bool = False,
-        gbp: bool = False,
-        alias: str = "",
+    def add_link(
+        self, kind: str, data: bytes, *, name: str, mtu: int = 0, mac: Mac | None = None, alias: str = ""
     ) -> LinkInfo:
-        """Create a VTEP, down, and return it. EEXIST if the name or (VNI, port) is taken."""
-        self._socket.request(
-            link.create_vxlan(
-                name, vni=vni, port=port, local=local, parent=parent, mac=mac, mtu=mtu, learning=learning, gbp=gbp
-            )
-        )
+        """Create a device of a kind, down, and return it; `data` are its own attributes.
+
+        EEXIST if the name is taken, or what two devices of the kind cannot share.
+        """
+        self._socket.request(link.create_link(kind, data, name=name, mtu=mtu, mac=mac))
         return self._made(name, alias)
 
     def add_ifb(self, name: str, *, mtu: int = 0, alias: str = "") -> LinkInfo:
@@ -172,9 +160,9 @@ class LinkCalls:
         """Change a link."""
         self._socket.request(link.set_link(index, **changes))
 
-    def set_vxlan_learning(self, index: int, *, vni: int, learning: bool) -> None:
-        """Turn MAC learning of a VTEP on or off."""
-        self._socket.request(link.set_vxlan_learning(index, vni=vni, learning=learning))
+    def change_link(self, index: int, kind: str, data: bytes) -> None:
+        """Change a device's own attributes."""
+        self._socket.request(link.change_link(index, kind, data))
 
     def set_port(self, index: int, *, hairpin: bool | None = None, isolated: bool | None = None) -> None:
         """Change settings of a bridge's port."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from weft.kernel.rtnetlink import addr, codec, link, neigh, netconf, route
 from weft.kernel.rtnetlink.attributes import fixed
+from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.rtnetlink.observe import is_ours
 from weft.model.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
@@ -22,8 +23,8 @@ from weft.model.reported import LinkInfo
 from weft.model.value import Value, field
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
-# What a link that concerns us has in its description: a VTEP's kind (IFLA_INFO_KIND), or the alias of what pods share.
-_VXLAN, _BRIDGE, _GATEWAY = b"vxlan", BRIDGE_ALIAS.encode(), GATEWAY_ALIAS.encode()
+# What a link that concerns us has in its description: our alias, or that of what pods share.
+_VTEP, _BRIDGE, _GATEWAY = codec.VTEP_ALIAS.encode(), BRIDGE_ALIAS.encode(), GATEWAY_ALIAS.encode()
 _POD: Final = POD_ALIAS.encode()
 
 
@@ -79,11 +80,11 @@ Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
 class Reader:
     """Reads messages about the links in `devices` or `uplinks`, or that are ours or pods' by their alias.
 
-    `devices` are the names of links that are ours whatever their alias, `uplinks` names and indexes of those that
+    `devices` are the links that are ours whatever their alias, `uplinks` names and indexes of those that
     carry traffic between nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
     """
 
-    def __init__(self, *, devices: AbstractSet[str], uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
+    def __init__(self, *, devices: Devices, uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
         # Of a link that concerns nobody only what the kernel said of it: each pod's changes a dozen times.
         self._links: dict[int, LinkInfo | bytes] = {}
         self._names: dict[int, str] = {}
@@ -136,7 +137,7 @@ class Reader:
             yield Lost(before.name, now.index)
             yield Seen(("link", before.name), None)
         if is_ours(now, self._devices):
-            yield Seen(("link", now.name), codec.decode_link(now, self._names))
+            yield Seen(("link", now.name), codec.decode_link(now, self._names, self._devices))
         yield from _changes(_node_links([before] if before is not None else []), _node_links([now]))
         if self._is_uplink(now.index, now.name) and (before is None or _facts(before) != _facts(now)):
             yield UplinkChanged(now.name)
@@ -216,8 +217,9 @@ class Reader:
         before = self._links.get(index)
         return (
             self._is_uplink(index, name)
+            or name in self._devices
             # Where else these bytes come up, a look more does no harm.
-            or (_VXLAN in body or _BRIDGE in body or _GATEWAY in body)
+            or (_VTEP in body or _BRIDGE in body or _GATEWAY in body)
             or (isinstance(before, LinkInfo) and is_ours(before, self._devices))
             or (isinstance(before, LinkInfo) and codec.decode_node_link(before) is not None)
         )

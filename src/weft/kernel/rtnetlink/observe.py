@@ -6,13 +6,13 @@ monitor's notices, read from before the look, say so. Long looks are generators 
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from weft.kernel import sysctl
 from weft.kernel.rtnetlink import codec, neigh, route
+from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import Slices, at_once
 from weft.model.marks import MAIN_TABLE, PROTOCOL
@@ -24,11 +24,12 @@ from weft.model.snapshot import Snapshot
 _SLICE: Final = 250
 _PROTOCOL_AT: Final = 5  # rtm_protocol in struct rtmsg
 _NOTHING: Final[Objects] = {}
+_NO_DEVICES: Final[Devices] = {}
 
 _Keep = Callable[[Object], None]
 
 
-def observe(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Iterable[str] = ()) -> Snapshot:
+def observe(rtnl: Rtnl, *, devices: Devices = _NO_DEVICES, sysctls: Iterable[str] = ()) -> Snapshot:
     """Look at everything, in one go; see `looking`."""
     return at_once(looking(rtnl, devices=devices, sysctls=sysctls))
 
@@ -36,14 +37,14 @@ def observe(rtnl: Rtnl, *, devices: AbstractSet[str] = frozenset(), sysctls: Ite
 def looking(
     rtnl: Rtnl,
     *,
-    devices: AbstractSet[str] = frozenset(),
+    devices: Devices = _NO_DEVICES,
     sysctls: Iterable[str] = (),
     known: Objects = _NOTHING,
     peers: bool = True,
 ) -> Slices[Snapshot]:
     """Look at everything, in slices; without `peers` not at what serves them, of which there may be thousands.
 
-    Ours are VXLAN devices that carry our alias or are named in `devices`, all permanent things on them, the links that
+    Ours are devices that carry our alias or are named in `devices`, all permanent things on them, the links that
     pods share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's
     namespace. Of an object that is as in `known` no second copy is made.
     """
@@ -56,9 +57,8 @@ def looking(
             ours[shared.key] = shared
     mine = [link for link in links if is_ours(link, devices)]
     for link in mine:
-        vtep = codec.decode_link(link, names)
-        if vtep is not None:
-            ours[vtep.key] = vtep
+        device = codec.decode_link(link, names, devices)
+        ours[device.key] = device
     yield
     addresses = rtnl.addresses()
     _addresses(addresses, {link.index: link.name for link in mine}, ours)
@@ -75,9 +75,10 @@ def looking(
     return Snapshot(links=tuple(links), addresses=tuple(addresses), routes=tuple(foreign), ours=ours)
 
 
-def is_ours(link: LinkInfo, devices: AbstractSet[str]) -> bool:
-    """Tell whether a link is a VTEP of ours, by its alias or because it bears a name in `devices`."""
-    return link.kind == "vxlan" and (link.alias == codec.VTEP_ALIAS or link.name in devices)
+def is_ours(link: LinkInfo, devices: Devices) -> bool:
+    """Tell whether a link is a device of ours: by its alias, or by its name where it is of the kind in `devices`."""
+    kind = devices.get(link.name)
+    return link.alias == codec.VTEP_ALIAS or (kind is not None and kind.kind == link.kind)
 
 
 def _addresses(addresses: Iterable[AddressInfo], mine: codec.Names, ours: dict[Key, Object]) -> None:

@@ -1,0 +1,120 @@
+"""Devices as objects: those that a back end makes, and those of our plugins that pods share.
+
+A kind of device is one class, beside the back end that makes it: the kernel's name for the kind, its own settings as
+fields, and a table that says how the kernel writes each. `kernel.rtnetlink` makes, reads and mends all of them by that.
+"""
+
+from typing import Any, Final, Literal
+
+from weft.model.net import Mac
+from weft.model.objects import Object
+from weft.model.realm import Realm
+from weft.model.value import Value, field
+
+_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
+
+Form = Literal["u8", "u16", "u32", "be16", "ip4", "ip6", "flag"]
+
+
+class Attribute(Value, kw_only=False):
+    """One of a device's own attributes below IFLA_INFO_DATA: the field that has its value, and the kernel's number.
+
+    `form` is how the kernel writes it: a number, in network order (`be16`), an address, or a mere presence. A field
+    that is written in two forms, as an address of either family, has two of these. One that is `live` can be changed on
+    a device that exists.
+    """
+
+    name: str
+    number: int
+    form: Form
+    live: bool = False
+
+
+class Link(Object):
+    """A device of this node's own, by name, up and with our alias: without it the kernel refuses what sits on it.
+
+    `mac` is None for a kind that `has_mac` not. `parent` is the index of the link it sends through, 0 for none: a new
+    name of that one changes nothing of ours. Its name is for people.
+
+    As it is, this class stands for a device of the right name which is not as any back end makes one.
+    """
+
+    name: str
+    mtu: int
+    mac: Mac | None = None
+    parent: int = 0
+    parent_name: str = field(default="", compare=False)
+
+    kind = ""  # IFLA_INFO_KIND, the driver's name
+    has_mac = False  # whether it has one, and we choose it
+    attributes = tuple[Attribute, ...]()
+    foreign = frozenset[int]()  # attributes below IFLA_INFO_DATA that no device of ours has, or has with the value 0
+
+    rank = 0
+    unwanted = "the configuration's Backend and our lease do not ask for it"
+    vital = True
+    patience = 4.0  # peers wait for it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("link", self.name))
+
+    def __str__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in self.attributes}
+        words = (f" {name} {value}" for name, value in shown.items() if name != "parent")
+        dev = f" dev {self.parent_name or self.parent}" if self.parent else ""
+        mac = f" address {self.mac!s}" if self.mac is not None else ""
+        return f"link {self.name} {self.kind or 'of another kind'}{''.join(words)}{dev}{mac} mtu {self.mtu}"
+
+    def identity(self) -> tuple[Any, ...]:
+        """What the kernel cannot change once a device is there."""
+        return tuple(getattr(self, each.name) for each in self.attributes if not each.live)
+
+    def changes_in_place(self, have: Object) -> bool:
+        """Tell whether `have`, of its name, can become this without being deleted (its driver's changelink)."""
+        return type(have) is type(self) and have.identity() == self.identity()
+
+    def excludes(self, other: "Link") -> bool:
+        """Tell whether the kernel refuses to make this one while `other`, of this kind, is there under another name."""
+        return other.identity() == self.identity()
+
+    def took_others_along(self) -> bool:
+        """With too small an MTU IPv6 has left the link, and its settings with it."""
+        return 0 < self.mtu < _LEAST_MTU_V6
+
+    def is_within(self, realm: Realm) -> bool:
+        """One that has the name of a device of the daemon's."""
+        return self.name in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "VTEP-003"
+
+    @property
+    def code_if_gone(self) -> str:
+        return "VTEP-004"
+
+
+class NodeLink(Object):
+    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
+
+    name: str
+    up: bool = True
+
+    rank = 0
+    unwanted = Link.unwanted
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("nodelink", self.name))
+
+    def __str__(self) -> str:
+        return f"link {self.name} {'up' if self.up else 'down'}"
+
+    def is_within(self, realm: Realm) -> bool:
+        return self.name in realm.node_links
+
+    @property
+    def code(self) -> str:
+        return "BRIDGE-006"
+
+    def reason(self) -> str:
+        return "pods here hang on it"

@@ -1,0 +1,152 @@
+"""A back end of a kind that weft has not: a device of another kind, and a process that serves it.
+
+As a program: weftd with this back end beside its own. The device is an IFB, the process writes down what it is told.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from weft.config.jsonfields import Fields
+from weft.daemon import main
+from weft.daemon.world import real
+from weft.desired.backends import BACKENDS
+from weft.desired.inputs import Inputs
+from weft.model.errors import Failure
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Link
+from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
+from weft.model.realm import Realm
+from weft.model.value import Value, replace
+from weft.plan.diff import Put, Step
+
+DEVICE = "relay0"
+
+
+class RelayOptions(Value):
+    """`Backend` of type relay."""
+
+    word: str
+
+
+class RelayLink(Link):
+    """What packets go into."""
+
+    kind = "ifb"
+
+
+class Process(Object):
+    """A process that runs with a word; another word is another process."""
+
+    word: str
+
+    rank = 6
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("process", DEVICE))
+
+    def __str__(self) -> str:
+        return f"process for {DEVICE} with {self.word}"
+
+    def is_within(self, realm: Realm) -> bool:
+        return DEVICE in realm.devices
+
+    @property
+    def code(self) -> str:
+        return "VTEP-004"
+
+
+def options(fields: Fields, _families: Collection[int]) -> RelayOptions:
+    return RelayOptions(word=fields.text("Word") or "none")
+
+
+def check(_inputs: Inputs) -> None:
+    """It runs anywhere."""
+
+
+def devices(_inputs: Inputs) -> Mapping[int, str]:
+    return {4: DEVICE}
+
+
+def mtu(inputs: Inputs) -> int:
+    return inputs.facts.uplink.mtu - 28
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    return LeaseAttrs(public_ip=inputs.facts.public_v4, backend="relay")
+
+
+def shared(inputs: Inputs) -> KernelState:
+    chosen = inputs.netconf.options
+    assert isinstance(chosen, RelayOptions)
+    own = frozenset(
+        Address(dev=DEVICE, ip=net.network_address, prefixlen=32) for net in (inputs.v4,) if net is not None
+    )
+    return own | {RelayLink(name=DEVICE, mtu=mtu(inputs)), Process(word=chosen.word)}
+
+
+def peer(_inputs: Inputs, lease: Lease) -> KernelState:
+    return frozenset(Route(dst=net, dev=DEVICE) for net in lease.subnets)
+
+
+RELAY = SimpleNamespace(
+    LINK=RelayLink,
+    options=options,
+    check=check,
+    devices=devices,
+    mtu=mtu,
+    advertise=advertise,
+    shared=shared,
+    peer=peer,
+)
+
+
+class Processes:
+    """The plane that owns the process. It announces nothing: a look a second finds one that has died."""
+
+    kinds = frozenset({"process"})
+    sweep = 1.0
+    announces = False
+    blind = False
+
+    def __init__(self) -> None:
+        self._running: dict[Key, tuple[Process, subprocess.Popen[bytes]]] = {}
+
+    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> Objects:
+        return {key: thing for key, (thing, process) in self._running.items() if process.poll() is None}
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        for step in steps:
+            assert isinstance(step.object, Process)
+            self.end(step.object.key)
+            if isinstance(step, Put):
+                command = [sys.executable, "-c", "import signal; signal.pause()", "relay", step.object.word]
+                process = await asyncio.to_thread(subprocess.Popen, command)
+                self._running[step.object.key] = step.object, process
+        return []
+
+    def end(self, key: Key) -> None:
+        _, process = self._running.pop(key, (None, None))
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator["Processes"]:
+        made = cls()
+        try:
+            yield made
+        finally:
+            for key in tuple(made._running):
+                made.end(key)
+
+
+if __name__ == "__main__":
+    world = replace(real(), backends={**BACKENDS, "relay": RELAY}, planes={"processes": Processes.opened})
+    sys.exit(main.run(sys.argv[1:], os.environ, world))
