@@ -28,7 +28,7 @@ from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
-from weft.model.links import NodeLink
+from weft.model.links import Link, NodeLink
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
 from weft.model.objects import Key, Sysctl
@@ -238,13 +238,10 @@ class Network:
     def _device_problem(self) -> Problem | None:
         """What the kernel refuses now of this node's own devices."""
         for key, words in self.reconciler.own_failures().items():
-            return Problem(
-                code="VTEP-002",
-                where=str(self.reconciler.decider.wanted[key]),
-                seen=f"the kernel refuses it: {words}",
-                hint="Trying again. Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`,"
-                " and remove it, or choose another Port or VNI for all nodes",
-            )
+            thing = self.reconciler.decider.wanted[key]
+            advice = thing.advice if isinstance(thing, Link) else Link.advice
+            seen = f"the kernel refuses it: {words}"
+            return Problem(code="VTEP-002", where=str(thing), seen=seen, hint=f"Trying again. {advice}")
         return None
 
     def _subnet_env(self) -> SubnetEnv:

@@ -51,6 +51,10 @@ class VxlanLink(Link):
 
     kind = "vxlan"
     has_mac = True
+    advice = (
+        "Another VXLAN device may have its VNI or port: see `ip -d link show type vxlan`, and remove it,"
+        " or choose another Port or VNI for all nodes"
+    )
     attributes = (
         Attribute("vni", 1, "u32"),  # IFLA_VXLAN_ID
         Attribute("parent", 3, "u32"),  # IFLA_VXLAN_LINK
