@@ -13,6 +13,7 @@ from weft.model.net import Mac
 from weft.model.objects import Objects
 from weft.model.value import Value, replace
 
+OPTIONS = {"vxlan": VxlanOptions}
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
 
@@ -50,7 +51,7 @@ def netconf(*, family: str = "4", backend: str = "vxlan", **options: Any) -> Net
         v6=v6 if "6" in family else None,
         nftables=False,
         backend=backend,
-        options=VxlanOptions(**options) if backend == "vxlan" else Value(),
+        options=OPTIONS.get(backend, Value)(**options),
     )
 
 

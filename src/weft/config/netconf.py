@@ -221,7 +221,8 @@ def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
         return ""  # not an object, not a text: that is said already
     name = (text or "").lower()
     if name not in backends:
-        here = " or ".join(backends)
+        *others, last = backends
+        here = f"{', '.join(others)} or {last}" if others else last
         if name in _FLANNELS:
             options.problem("Type", f"{name} is not in this build", expected=here)
         else:

@@ -17,6 +17,8 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 VXLAN = '"Backend": {"Type": "vxlan"}'
+*_SOME, _LAST = BACKENDS
+HERE = f"{', '.join(_SOME)} or {_LAST}"
 
 
 def conf(members: str, backend: str = VXLAN, **how: bool) -> NetConf:
@@ -407,7 +409,7 @@ def test_no_backend_means_udp_which_is_not_in_this_build():
 )
 def test_an_unknown_or_missing_type_is_refused(backend, seen):
     [problem] = problems('"Network": "10.3.0.0/16"', f'"Backend": {backend}')
-    assert (problem.where, problem.expected) == ("net-conf: Backend.Type", "vxlan or host-gw")
+    assert (problem.where, problem.expected) == ("net-conf: Backend.Type", HERE)
     assert problem.seen == seen
     assert problem.hint == ("Did you mean vxlan?" if "vxlna" in backend else "")
 
@@ -624,6 +626,11 @@ def test_any_text_is_a_configuration_or_a_config_error(text, etcd):
             assert pool.last in pool.network
             assert pool.first <= pool.last
             assert count(pool) >= 1
+
+
+def test_all_backends_that_there_are_are_named():
+    with pytest.raises(ConfigError, match=r"expected vxlan$"):
+        parse_netconf('{"Network": "10.1.0.0/16", "Backend": {"Type": "x"}}', backends={"vxlan": BACKENDS["vxlan"]})
 
 
 def test_without_a_backend_it_is_flannels_default_where_there_is_one():
