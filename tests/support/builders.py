@@ -5,6 +5,7 @@ from typing import Any
 
 from weft.config.netconf import NetConf, Pool
 from weft.desired.backends import BACKENDS
+from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
@@ -13,7 +14,7 @@ from weft.model.net import Mac
 from weft.model.objects import Objects
 from weft.model.value import Value, replace
 
-OPTIONS = {"vxlan": VxlanOptions}
+OPTIONS = {"vxlan": VxlanOptions, "ipip": IpipOptions}
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
 

@@ -50,7 +50,7 @@ _PROGRAMS: Final = (
 _LIBRARIES: Final = ("libnftables.so.1", "libc.so.6")
 # With what they need themselves. What is not loaded by name is loaded by the kernel when it is asked for.
 _MODULES: Final = (
-    *("af_packet", "unix", "ipv6", "veth", "dummy", "ifb", "bridge", "br_netfilter", "8021q", "vxlan", "sctp"),
+    *("af_packet", "unix", "ipv6", "veth", "dummy", "ifb", "bridge", "br_netfilter", "8021q", "vxlan", "ipip", "sctp"),
     *(
         "nf_tables",
         "nf_conntrack",

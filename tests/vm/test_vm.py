@@ -11,7 +11,12 @@ from tests.vm import inside
 
 pytestmark = pytest.mark.timeout(vm.SECONDS + 100)
 
-MODULES = ("tests.vm.scenarios_vlan", "tests.vm.scenarios_bridge", "tests.vm.scenarios_portmap")
+MODULES = (
+    "tests.vm.scenarios_vlan",
+    "tests.vm.scenarios_bridge",
+    "tests.vm.scenarios_portmap",
+    "tests.vm.scenarios_ipip",
+)
 ROWS = {
     "check_b6_the_gateway_of_a_vlan": "cni.md B6",
     "check_b6_the_default_vlan_is_kept_if_asked_for": "cni.md B6",

@@ -248,6 +248,8 @@ def test_hostgw_leaves_the_mtu_alone():
     ("vxlan", "46", {"vni": 9}),
     ("vxlan", "46", {"direct_routing": True}),
     ("host-gw", "46", {}),
+    ("ipip", "4", {}),
+    ("ipip", "4", {"direct_routing": True}),
 ])  # fmt: skip
 def test_a_packet_finds_the_node_that_holds_the_pod(name: str, family: str, options: dict[str, object]):
     backend, nodes = BACKENDS[name], range(1, 6)
@@ -266,7 +268,7 @@ def _publics(node: int, family: str) -> list[object]:
 def _underlay_hop(objects, pod):
     """Walk route → neighbour → FDB; the underlay address that the packet is sent to."""
     [route] = [thing for thing in objects if isinstance(thing, Route) and pod in thing.dst]
-    if route.dev == "eth0":
+    if route.dev in ("eth0", "flannel.ipip"):
         return route.via
     [neighbour] = [t for t in objects if isinstance(t, Neighbour) and (t.dev, t.ip) == (route.dev, route.via)]
     [entry] = [t for t in objects if isinstance(t, FdbEntry) and (t.dev, t.mac) == (route.dev, neighbour.mac)]

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import hostgw, vxlan
+from weft.desired.backends import hostgw, ipip, vxlan
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
     "vxlan": vxlan,
     "host-gw": hostgw,
+    "ipip": ipip,
 }

@@ -1,0 +1,129 @@
+"""ipip: one tunnel device for all peers, a route to each through its address (flannel.md §6.4). IPv4 only.
+
+The device has no fixed other end: the gateway of each route is the underlay address that the outer header gets.
+With DirectRouting, a peer on the uplink's own segment gets its route on the uplink instead.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from weft.config.jsonfields import Fields
+from weft.desired.inputs import Inputs
+from weft.model.errors import ConfigError, PeerError, Problem
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Attribute, Link
+from weft.model.net import Ip
+from weft.model.objects import Address, KernelState, Route
+from weft.model.value import Value
+
+DEVICE: Final = "flannel.ipip"
+OVERHEAD: Final = 20  # the outer IPv4 header
+_LEAST_MTU: Final = 68  # RFC 791
+
+
+class IpipOptions(Value):
+    """`Backend` of type ipip (flannel.md §6.4)."""
+
+    direct_routing: bool = False
+
+
+class IpipLink(Link):
+    """A tunnel of IPv4 in IPv4 to whatever address a route says, of any inner protocol (linux/if_tunnel.h)."""
+
+    local: Ip
+    protocol: int = 0
+    path_mtu_discovery: int = 0  # the inner packet's own bit counts
+
+    kind = "ipip"
+    advice = "The kernel may lack ipip: see `modprobe ipip`. Or another tunnel has the address: see `ip tunnel show`"
+    attributes = (
+        Attribute("local", 2, "ip4"),  # IFLA_IPTUN_LOCAL
+        Attribute("protocol", 9, "u8"),  # IFLA_IPTUN_PROTO
+        Attribute("path_mtu_discovery", 10, "u8"),  # IFLA_IPTUN_PMTUDISC
+    )
+    foreign = frozenset((3, 4, 5, 19))  # IFLA_IPTUN_REMOTE, _TTL, _TOS, _COLLECT_METADATA
+
+    def __str__(self) -> str:
+        return f"link {self.name} ipip local {self.local} mtu {self.mtu}"
+
+
+LINK = IpipLink
+
+
+def options(fields: Fields, families: Collection[int]) -> IpipOptions:
+    """Read the options of `Backend`. Pods with IPv6 are refused: flannel's ipip fails for them (Q-37)."""
+    if 6 in families:
+        fields.problem(
+            "Type",
+            "ipip, with EnableIPv6",
+            expected="a back end that carries IPv6, as vxlan or host-gw",
+            hint="Or turn EnableIPv6 off",
+        )
+    return IpipOptions(direct_routing=fields.boolean("DirectRouting", default=False))
+
+
+def check(inputs: Inputs) -> None:
+    """Raise `ConfigError` when the uplink leaves too little for a packet in the tunnel."""
+    if mtu(inputs) < _LEAST_MTU:
+        uplink = inputs.facts.uplink
+        raise ConfigError(
+            Problem(
+                code="MTU-001",
+                where=f"MTU of {uplink.name}",
+                seen=f"{uplink.mtu} leaves {mtu(inputs)} bytes in the tunnel",
+                expected=f"at least {_LEAST_MTU + OVERHEAD}",
+                hint="Raise the MTU of the uplink",
+            )
+        )
+
+
+def devices(_inputs: Inputs) -> Mapping[int, str]:
+    """One tunnel."""
+    return {4: DEVICE}
+
+
+def mtu(inputs: Inputs) -> int:
+    """What the outer header leaves of the uplink's."""
+    return inputs.facts.uplink.mtu - OVERHEAD
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    """Publish our address; there is no backend data."""
+    return LeaseAttrs(public_ip=inputs.facts.public_v4, backend="ipip")
+
+
+def shared(inputs: Inputs) -> KernelState:
+    """The tunnel, with the base of our subnet as its only address."""
+    local = inputs.facts.uplink.v4  # behind NAT the public address is none of ours
+    if inputs.v4 is None or local is None:
+        return frozenset()
+    base = inputs.v4.network_address
+    return frozenset(
+        {
+            IpipLink(name=DEVICE, mtu=mtu(inputs), local=local),
+            Address(dev=DEVICE, ip=base, prefixlen=base.max_prefixlen),
+        }
+    )
+
+
+def peer(inputs: Inputs, lease: Lease) -> KernelState:
+    """A route to the peer's subnet, through its address."""
+    attrs = lease.attrs
+    if attrs.backend != "ipip":
+        raise PeerError(
+            Problem(
+                code="ADDR-002",
+                where=f"lease {lease.id}",
+                seen=f"backend {attrs.backend!r:.60}",
+                expected="ipip, as on this node",
+            )
+        )
+    if inputs.v4 is None or lease.v4 is None or attrs.public_ip is None:
+        return frozenset()
+    chosen = inputs.netconf.options
+    if not isinstance(chosen, IpipOptions):
+        raise TypeError(f"ipip got {type(chosen).__name__}")
+    facts = inputs.facts
+    direct = chosen.direct_routing and any(attrs.public_ip in prefix for prefix in facts.onlink)
+    dev = facts.uplink.name if direct else DEVICE
+    return frozenset({Route(dst=lease.v4, via=attrs.public_ip, dev=dev, onlink=True)})
