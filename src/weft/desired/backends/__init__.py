@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import hostgw, ipip, vxlan
+from weft.desired.backends import alloc, hostgw, ipip, vxlan
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
     "vxlan": vxlan,
     "host-gw": hostgw,
     "ipip": ipip,
+    "alloc": alloc,
 }
