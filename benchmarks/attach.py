@@ -6,13 +6,14 @@ what nobody can do without: two programs that start, and one by one the kernel's
 
 import json
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,7 @@ from typing import Any
 from benchmarks.bare import Bare
 from benchmarks.calls import Call, Steps, together
 
-WARM_UP, AT_ONCE, BURSTS = 3, 50, 5
+WARM_UP, AT_ONCE, FEW, BURSTS = 3, 50, 30, 5
 TURNS, A_TURN = 5, 10
 CROWD, MANY, LAST = 200, 1000, 30
 VERSION = "0.3.1"
@@ -120,14 +121,14 @@ def veths() -> int:
     return sum(1 for line in Path("/proc/net/dev").open() if line.lstrip().startswith("veth"))
 
 
-def settle(links: int) -> None:
+def settle(links: int, *, pause: float = 0.05) -> None:
     """Wait until only so many links are left: what DEL leaves for later is not the next ADD's to pay for.
 
-    A link goes from the list first; then the kernel works on its end, for some 10 ms in which others wait.
+    A link goes from the list first; then the kernel works on its end, for some 10 ms in which others wait: a `pause`.
     """
     while veths() > links:
         time.sleep(0.001)
-    time.sleep(0.05)
+    time.sleep(pause)
 
 
 def one_by_one(chain: Chain, *, port: bool, turns: int = TURNS) -> Samples:
@@ -234,16 +235,60 @@ def measure(chain: Chain) -> dict[str, Any]:
     return said
 
 
-def without_daemon(chain: Chain) -> Samples:
-    """The client finds no socket, and the plugin runs in a process of its own; the daemon could not help."""
+@contextmanager
+def hidden_daemon() -> Iterator[None]:
+    """Let no client find the daemon, which could not help either, while the block runs."""
     hidden = SOCKET.with_suffix(".hidden")
     with stopped_daemon():
         SOCKET.rename(hidden)
         try:
-            with containers(range(WARM_UP + 10)):
-                return one_by_one(chain, port=True, turns=1)
+            yield
         finally:
+            end_stand_in()
             hidden.rename(SOCKET)
+
+
+def end_stand_in() -> None:
+    """End what stands in for the daemon, if it runs, so that the next call has to start one."""
+    for name in SOCKET.parent.glob("standin-*"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(name))
+            (pid,) = struct.unpack("=i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4))
+        process = os.pidfd_open(pid)
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        select.select([process], [], [])
+        os.close(process)
+
+
+def without_daemon(chain: Chain) -> Samples:
+    """Each chain is the first that finds no daemon, and starts a stand-in; `gone` is as in `one_by_one`."""
+    samples: Samples = {"add": [], "del": [], "gone": []}
+    before = veths()
+    with hidden_daemon(), containers(range(A_TURN)):
+        for number in range(A_TURN):
+            end_stand_in()
+            samples["add"].append(chain.add([number], port=True))
+            end_stand_in()
+            start = time.perf_counter()
+            samples["del"].append(chain.delete([number], port=True))
+            settle(before, pause=0)
+            samples["gone"].append((time.perf_counter() - start) * 1e3)
+            settle(before)
+    return samples
+
+
+def few_at_once(chains: Mapping[str, Chain]) -> dict[str, Samples]:
+    """Bursts of 30 of each in turns, without a daemon, and without a stand-in when a burst begins."""
+    said: dict[str, Samples] = {name: {"add": [], "del": []} for name in chains}
+    before = veths()
+    with hidden_daemon(), containers(range(FEW)):
+        for _ in range(BURSTS):
+            for name, chain in chains.items():
+                for verb, work in (("add", chain.add), ("del", chain.delete)):
+                    end_stand_in()
+                    said[name][verb].append(work(range(FEW), port=True))
+                settle(before)
+    return said
 
 
 def many() -> Samples:
@@ -298,7 +343,13 @@ def main() -> None:
     weft = Chain("cbr0", "/opt/cni/bin", FLANNEL, bridge="cni0")
     debian = Chain("debian", "/usr/lib/cni", bridge("10.99.0.0/22"), bridge="cni1")
     control(weft)
-    said = {"weft": measure(weft), "debian": measure(debian), "alone": without_daemon(weft), "many": many()}
+    said = {
+        "weft": measure(weft),
+        "debian": measure(debian),
+        "alone": without_daemon(weft),
+        "few": few_at_once({"weft": weft, "debian": debian}),
+        "many": many(),
+    }
     print(json.dumps(said))
 
 

@@ -67,11 +67,21 @@ def measure() -> list[Figure]:
                 what=f"{verb.upper()}, one hostPort, without a daemon",
                 ours=said["alone"][verb],
                 theirs=theirs["port"][verb],
-                target=150,
+                target=180,
                 upstream=CASES[1][3][place],
                 **peer,
             )
             for place, verb in enumerate(("add", "del"))
+        ),
+        *(
+            Figure(
+                what=f"{verb.upper()}, one hostPort, 30 at once, without a daemon",
+                ours=said["few"]["weft"][verb],
+                theirs=said["few"]["debian"][verb],
+                ratio=1.2,
+                **peer,
+            )
+            for verb in ("add", "del")
         ),
         Figure(
             what="DEL, one hostPort, without a daemon, until its link is gone", unit="ms", ours=said["alone"]["gone"]

@@ -30,7 +30,7 @@ from tests.support.cnichain import (
     violations,
     violations_soon,
 )
-from tests.support.cnikills import CLIENT, DAEMON, LOCAL, POINTS, VICTIMS
+from tests.support.cnikills import CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install.executables import install
@@ -196,7 +196,7 @@ class Sequence:
             return f"kill {self.chance.choice([CLIENT, DAEMON])}"
         point = self.chance.choice(points)
         victim = self.chance.choice([name for name in VICTIMS if name in point.victims])
-        if victim == LOCAL:
+        if victim == STAND_IN:
             self.node.end()
         self.node.trap.set(point, victim)
         self.did[f"killed: {victim}"] += 1

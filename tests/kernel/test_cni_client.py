@@ -1,4 +1,4 @@
-"""The client in C alone: what it answers itself, what it becomes without a daemon, and what it refuses from one."""
+"""The client in C alone: what it answers itself, what it starts without a daemon, and what it refuses from one."""
 
 import errno
 import fcntl
@@ -19,7 +19,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.cniclient import answering, compiled, done_frame, error, read_frame, run, run_frame, server
+from tests.support.cniclient import (
+    answering,
+    compiled,
+    done_frame,
+    error,
+    fake_interpreter,
+    read_frame,
+    run,
+    run_frame,
+    server,
+)
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
 from weft.cni import build
@@ -46,12 +56,11 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bin_dir(tmp_path: Path, program: Path) -> Path:
-    """A directory with the client as `bridge`, and a fake interpreter that tells what it was given."""
+    """A directory with the client as `bridge`, and an interpreter that tells what a stand-in is asked for."""
     directory = tmp_path / "bin"
     directory.mkdir()
     shutil.copy2(program, directory / "bridge")
-    (directory / "python").write_text('#!/bin/sh\necho "$@"; cat\n')
-    (directory / "python").chmod(0o755)
+    fake_interpreter(directory / "python")
     (directory / ".weft-python").write_text(f"{directory}/python\n")
     return directory
 
@@ -223,20 +232,20 @@ class TestVersion:
         assert done.stderr == b""
 
 
-class TestFallback:
-    def test_without_a_daemon_it_becomes_python(self, bin_dir: Path, tmp_path: Path):
+class TestStandIn:
+    def test_without_a_daemon_one_is_started(self, bin_dir: Path, tmp_path: Path):
         done = run(bin_dir / "bridge", b'{"a": 1}', WEFT_CNI_SOCKET=str(tmp_path / "none"))
-        assert done.stdout == b'-I -m weft.cni bridge\n{"a": 1}'
+        assert done.stdout == b'stand-in: bridge\n{"a": 1}'
 
     def test_a_socket_that_nobody_listens_on(self, bin_dir: Path, tmp_path: Path):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
             left.bind(str(tmp_path / "sock"))
-        assert run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "sock")).stdout.startswith(b"-I -m weft.cni")
+        assert run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "sock")).stdout.startswith(b"stand-in: bridge")
 
     def test_a_link_leads_to_the_directory_of_the_program(self, bin_dir: Path, tmp_path: Path):
         (tmp_path / "flannel").symlink_to(bin_dir / "bridge")
         done = run(tmp_path / "flannel", WEFT_CNI_SOCKET=str(tmp_path / "none"))
-        assert done.stdout == b"-I -m weft.cni flannel\n"
+        assert done.stdout == b"stand-in: flannel\n"
 
     @pytest.mark.parametrize("answer", [b"", b"\0", b"\0\0\0\0\0\2\0\4", frames.encode(Frame(kind=9, fields=()))])
     def test_never_once_begun(self, bin_dir: Path, tmp_path: Path, answer: bytes):
@@ -256,26 +265,32 @@ class TestFallback:
         with server(tmp_path / "sock", serve) as env:
             for _ in range(5):
                 done = run(bin_dir / "bridge", b"x" * size, **env)
-                assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+                too_much = size > 1 << 20
+                assert done.stdout == b"stand-in: bridge\n" + b"x" * size * (not too_much)
+                assert done.stderr == b"more than 1 MiB" * too_much
 
     def test_an_older_daemon_that_refuses_our_version(self, bin_dir: Path, tmp_path: Path):
         refusal = done_frame(b"1", b'{"code": 11}', b"", version=frames.VERSION - 1)
         with server(tmp_path / "sock", answering(refusal, begun=False)) as env:
-            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"-I -m weft.cni bridge\n{}"
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"stand-in: bridge\n{}"
 
     def test_a_refusal_is_an_answer(self, bin_dir: Path, tmp_path: Path):
         with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b""), begun=False)) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
 
-    @pytest.mark.parametrize("name, flags", [("", os.O_RDONLY), ("written", os.O_WRONLY | os.O_CREAT)])
-    def test_an_input_that_cannot_be_read_stays_where_it_is(self, bin_dir: Path, tmp_path: Path, name: str, flags: int):
-        (bin_dir / "python").write_text("#!/bin/sh\nreadlink /proc/self/fd/0\n")
+    @pytest.mark.parametrize(
+        "name, flags, problem",
+        [("", os.O_RDONLY, b"Is a directory"), ("written", os.O_WRONLY | os.O_CREAT, b"Bad file descriptor")],
+    )
+    def test_an_input_that_cannot_be_read_is_told_as_that(
+        self, bin_dir: Path, tmp_path: Path, name: str, flags: int, problem: bytes
+    ):
         stdin = os.open(tmp_path / name, flags)
         env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]}
         command = [bin_dir / "bridge"]
         done = subprocess.run(command, env=env, stdin=stdin, capture_output=True, check=True, timeout=20)
         os.close(stdin)
-        assert done.stdout == f"{tmp_path / name}\n".encode()
+        assert (done.stdout, done.stderr) == (b"stand-in: bridge\n", problem)
 
     def test_an_input_that_breaks_off_is_not_taken_for_a_whole_one(self, bin_dir: Path, tmp_path: Path):
         ours, theirs = socket.socketpair()
@@ -284,7 +299,7 @@ class TestFallback:
             theirs.setblocking(False)  # the first read gives something, the second an error
             env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]}
             done = subprocess.run([bin_dir / "bridge"], env=env, stdin=theirs, capture_output=True, check=False)
-        assert done.stdout == b"-I -m weft.cni bridge\n"
+        assert done.stdout == b"stand-in: bridge\n"
         assert b"temporarily unavailable" in done.stderr
 
     @pytest.mark.parametrize(
@@ -331,12 +346,12 @@ class TestInterpreter:
     def name(self, bin_dir: Path, python: Path) -> None:
         (bin_dir / ".weft-python").write_text(f"{python}\n")
 
-    def without(self, bin_dir: Path, tmp_path: Path) -> "subprocess.CompletedProcess[bytes]":
-        return run(bin_dir / "bridge", b"{}", WEFT_CNI_SOCKET=str(tmp_path / "none"))
+    def without(self, bin_dir: Path, directory: Path) -> "subprocess.CompletedProcess[bytes]":
+        return run(bin_dir / "bridge", b"{}", WEFT_CNI_SOCKET=str(directory / "none"))
 
     @pytest.mark.usefixtures("python")
     def test_of_root_all_the_way(self, bin_dir: Path, tmp_path: Path):
-        assert self.without(bin_dir, tmp_path).stdout == b"-I -m weft.cni bridge\n{}"
+        assert self.without(bin_dir, tmp_path).stdout == b"stand-in: bridge\n{}"
 
     @pytest.mark.usefixtures("python")
     @pytest.mark.parametrize("place", ["a/b/python", "a/b", "a", "way", "way/link", "absolute"])
@@ -357,9 +372,9 @@ class TestInterpreter:
     @pytest.mark.usefixtures("python")
     def test_the_sticky_bit_protects_what_is_in_a_directory_and_no_file(self, bin_dir: Path, tmp_path: Path):
         (tmp_path / "a").chmod(0o1777)
-        assert self.without(bin_dir, tmp_path).stdout == b"-I -m weft.cni bridge\n{}"
+        assert self.without(bin_dir, tmp_path).stdout == b"stand-in: bridge\n{}"
         (tmp_path / "a" / "b" / "python").chmod(0o1777)
-        assert "a/b/python: writable by others" in error(self.without(bin_dir, tmp_path))
+        assert "a/b/python: writable by others" in error(self.without(bin_dir, tmp_path / "another"))
 
     @pytest.mark.usefixtures("python")
     def test_nothing_is_looked_at_while_a_daemon_answers(self, bin_dir: Path, tmp_path: Path):
@@ -389,17 +404,18 @@ class TestInterpreter:
         """As in a lab of an ordinary user: all of outside has the number of the overflow user there."""
         with tempfile.TemporaryDirectory() as folder:  # a way that this user may go
             shutil.copytree(bin_dir, folder, dirs_exist_ok=True)
+            (Path(folder) / "python").write_text("#!/bin/sh\necho started >&2\n")
             for path in (Path(folder), *Path(folder).iterdir()):
                 os.chown(path, 1000, 1000)
             self.name(Path(folder), Path(folder) / "python")
             done = subprocess.run(
                 ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "unshare", "-Ur", f"{folder}/bridge"],
-                env={"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": f"{folder}/none", "PATH": os.environ["PATH"]},
+                env={"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": f"{folder}/run/none", "PATH": os.environ["PATH"]},
                 input=b"{}",
                 capture_output=True,
                 check=False,
             )
-        assert done.stdout == b"-I -m weft.cni bridge\n{}"
+        assert error(done).endswith("its stand-in has ended: started")
 
 
 class TestLimits:
@@ -421,7 +437,7 @@ class TestLimits:
                 other.setblocking(False)
             assert errno.EAGAIN in [other.connect_ex(str(tmp_path / "sock")) for other in others]
             done = run(impatient, b"x" * size, WEFT_CNI_SOCKET=str(tmp_path / "sock"))
-        assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+        assert done.stdout == b"stand-in: bridge\n" + b"x" * size
 
     @pytest.mark.parametrize("size", [2, 900_000])
     def test_a_daemon_that_is_stopped(self, impatient: Path, tmp_path: Path, size: int):
@@ -429,7 +445,7 @@ class TestLimits:
             listener.bind(str(tmp_path / "sock"))
             listener.listen()
             done = run(impatient, b"x" * size, WEFT_CNI_SOCKET=str(tmp_path / "sock"))
-        assert done.stdout == b"-I -m weft.cni bridge\n" + b"x" * size
+        assert done.stdout == b"stand-in: bridge\n" + b"x" * size
 
     def test_a_daemon_that_wants_to_begin_too_late_cannot(self, impatient: Path, tmp_path: Path):
         refused: list[Exception] = []
@@ -442,7 +458,7 @@ class TestLimits:
             refused.append(error.value)
 
         with server(tmp_path / "sock", serve) as env:
-            assert run(impatient, b"{}", **env).stdout == b"-I -m weft.cni bridge\n{}"
+            assert run(impatient, b"{}", **env).stdout == b"stand-in: bridge\n{}"
         assert refused
 
     @pytest.mark.parametrize("part", [b"", done_frame(b"0", b"out", b"")[:-1]])
@@ -626,7 +642,6 @@ class TestInstallation:
     def test_all_names_are_one_program_and_the_settings_are_safe(self, tmp_path: Path):
         for _ in range(2):
             done = install(tmp_path / "bin")
-            assert done.client
             assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == 1
             ours = sorted([*done.names, ".weft-installed", ".weft-python"])
             assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == ours
@@ -656,16 +671,15 @@ class TestInstallation:
             install(tmp_path / "bin", interpreter=python)
         assert not (tmp_path / "bin").exists()
 
-    def test_without_a_compiler_there_is_a_script_and_it_is_said(
+    def test_without_a_compiler_there_is_no_client_and_it_is_said(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
+        from weft.model.errors import ConfigError
+
         monkeypatch.setenv("PATH", str(tmp_path))
         assert build.main() == 0
-        assert "apt-get install musl-tools" in capsys.readouterr().out
+        assert build.HINT in capsys.readouterr().out
         monkeypatch.setattr(build, "_PROGRAM", tmp_path / "none")
-        done = install(tmp_path / "bin")
-        assert not done.client
-        answer = subprocess.run(
-            [tmp_path / "bin" / "loopback"], env={"CNI_COMMAND": "VERSION"}, capture_output=True, timeout=20, check=True
-        )
-        assert answer.stdout == cni.render_versions(cni.VERSIONS)
+        with pytest.raises(ConfigError, match=r"CNI-001.*built without its client.*apt-get install musl-tools"):
+            install(tmp_path / "bin")
+        assert not (tmp_path / "bin").exists()

@@ -177,7 +177,9 @@ def test_a_crash_in_the_middle_loses_nothing_of_others(weft, bin_dir, monkeypatc
     (bin_dir / "bridge").write_text("upstream's")
     weft("install")
     # An upgrade that ends after its list was written: the program there is still the old one of ours.
-    monkeypatch.setattr(build, "_PROGRAM", bin_dir / "none")
+    newer = bin_dir.with_name("newer")
+    newer.write_bytes(b"newer")
+    monkeypatch.setattr(build, "_PROGRAM", newer)
     monkeypatch.setattr(
         "weft.cni.install.executables.put", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left"))
     )

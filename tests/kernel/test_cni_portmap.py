@@ -4,7 +4,6 @@ import errno
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
+from weft.cni.install.executables import install
 from weft.cni.plugins.portmap import forms, iptables
 from weft.cni.plugins.portmap.handback import hand_back
 from weft.kernel.rtnetlink.netlink import NetlinkError
@@ -129,12 +129,20 @@ def test_no_program_is_started_but_for_the_frame(ports, pods, monkeypatch):
 
 
 def test_without_a_daemon_it_is_the_same(netns, ports, pods):
+    own = ports.site.directory / "own"
+    installed = install(ports.site.directory / "bin")
+
     def call(command: str) -> bytes:
         env = ports.site.env(command, None, id_="c1", ifname="eth0", netns="", args="")
         done = subprocess.run(
-            [sys.executable, "-I", "-m", "weft.cni", "portmap"],
+            [installed.bin_dir / "portmap"],
             input=json.dumps(ports.conf(HTTP, DNS, WEB6)).encode(),
-            env={**env, "CNI_NETNS": "/proc/1/none", "WEFT_STATE_DIR": str(ports.site.directory / "own")},
+            env={
+                **env,
+                "CNI_NETNS": "/proc/1/none",
+                "WEFT_STATE_DIR": str(own),
+                "WEFT_CNI_SOCKET": str(own / "cni.sock"),
+            },
             capture_output=True,
             check=False,
         )

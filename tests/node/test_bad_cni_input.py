@@ -46,7 +46,7 @@ class Runtime:
             "CNI_NETNS": self.pod.path,
             "CNI_IFNAME": "eth0",
             "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock") if daemon else "/nowhere/cni.sock",
+            "WEFT_CNI_SOCKET": str((self.node.folder / "cni" if daemon else self.folder / "alone") / "cni.sock"),
             "WEFT_STATE_DIR": str(self.folder / "state"),
             **env,
         }

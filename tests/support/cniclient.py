@@ -3,11 +3,13 @@
 import json
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support.cnidaemon import CHECKOUT
 from weft.cni import build
 from weft.wire import frames
 from weft.wire.frames import Frame, Kind
@@ -16,6 +18,15 @@ SOURCE = Path(build.__file__).parent / "client"
 SANITIZE = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
 # Any fault that a sanitizer sees ends the client with 99.
 SANITIZED = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1"}
+
+
+_ALONE_SECONDS = 2
+
+
+def fake_interpreter(path: Path) -> None:
+    """Put a program there that a client may take for an interpreter with weft."""
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={CHECKOUT}:{CHECKOUT}/src exec {sys.executable} -m {__name__} "$@"\n')
+    path.chmod(0o755)
 
 
 def compiled(directory: Path, compiler: str, *flags: str, source: Path = SOURCE) -> Path:
@@ -101,3 +112,21 @@ def done_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
 
 def run_frame(*fields: bytes, version: int = frames.VERSION) -> bytes:
     return frames.encode(Frame(kind=Kind.RUN, version=version, fields=fields))
+
+
+def stand_in(listener: socket.socket) -> None:
+    """Answer with the plugin's name and its input, and with what is wrong with that, until nobody comes."""
+    listener.settimeout(_ALONE_SECONDS)
+    while True:
+        connection, _ = listener.accept()
+        with connection, suppress(ConnectionError):
+            call = frames.decode_call(read_frame(connection))
+            connection.sendall(frames.encode_begun())
+            out = f"stand-in: {call.plugin}\n".encode() + call.stdin
+            connection.sendall(done_frame(b"0", out, call.stdin_error.encode()))
+
+
+if __name__ == "__main__":
+    assert sys.argv[1:4] == ["-I", "-m", "weft.cni"], sys.argv
+    with suppress(TimeoutError):
+        stand_in(socket.socket(fileno=3))

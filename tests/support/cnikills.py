@@ -1,9 +1,9 @@
-"""Where CNI work can be killed: the real server and the real in-process plugins, with a trap around their host.
+"""Where CNI work can be killed: the real server, in the daemon and in a stand-in, with a trap around its hosts.
 
 Product code knows nothing of this. As a program:
 
-    python -m tests.support.cnikills daemon DIRECTORY          serves DIRECTORY/run/cni.sock until SIGTERM
-    python -m tests.support.cnikills local DIRECTORY PLUGIN    one call, as `python -m weft.cni PLUGIN`
+    python -m tests.support.cnikills daemon DIRECTORY             serves DIRECTORY/run/cni.sock until SIGTERM
+    python -m tests.support.cnikills stand-in DIRECTORY SOCKET    serves as `python -m weft.cni SOCKET`
 
 DIRECTORY/trap names a point and who dies there; it is sprung once, which DIRECTORY/sprung says. With a number of
 seconds in DIRECTORY/sweep the daemon sweeps for leaks that often, else never. In DIRECTORY/begun the daemon notes which
@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,14 @@ from typing import Any, Final
 from weft.cni.attachment import retire
 from weft.cni.sdk import plugins
 from weft.cni.sdk.host import Container, Done, Host, Request
-from weft.cni.serve import afterwards, session
-from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.cni.serve import session
+from weft.cni.serve.standin import stand_in
 from weft.kernel.rtnetlink.addr import RTM_NEWADDR
 from weft.kernel.rtnetlink.link import RTM_SETLINK
 
-DAEMON, LOCAL, CLIENT = "daemon", "local", "client"
-VICTIMS: Final = (DAEMON, LOCAL, CLIENT)
-# Notes about a request: its client is about to be told that it begins, has been told, does it without the daemon.
+DAEMON, STAND_IN, CLIENT = "daemon", "stand-in", "client"
+VICTIMS: Final = (DAEMON, STAND_IN, CLIENT)
+# Notes about a request: its client is about to be told that it begins, has been told by the daemon, or by a stand-in.
 BEGINS, BEGUN, ALONE = "begins", "begun", "alone"
 Arguments = tuple[Any, ...]
 
@@ -92,15 +92,16 @@ POINTS: Final = (
     Point(command="DEL", name="holder removed", at="state.unlink", test=_path("/flannel/")),
     Point(command="DEL", name="result made", at="result made"),
     Point(command="DEL", name="result sent", at="result sent", late=True),
-    # Whoever called has its answer by then, or is this very process.
-    Point(command="DEL", name="links about to go", at="links about to go", late=True, victims=(DAEMON, LOCAL)),
+    # Whoever called has its answer by then.
+    Point(command="DEL", name="links about to go", at="links about to go", late=True, victims=(DAEMON, STAND_IN)),
 )
 
 
 class Trap:
-    """The point that DIRECTORY/trap names, for the process that reads it."""
+    """The point that DIRECTORY/trap names, for the process that reads it and plays this `role`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, role: str) -> None:
+        self.role = role
         self._directory = directory
         self._client = threading.local()
 
@@ -123,7 +124,10 @@ class Trap:
             text = (self._directory / "trap").read_text()
         except FileNotFoundError:
             return None
-        return next((point for point in POINTS if str(point) in text.splitlines() and point.command == command), None)
+        victim, name = text.splitlines()
+        if victim not in (self.role, CLIENT):
+            return None
+        return next((point for point in POINTS if str(point) == name and point.command == command), None)
 
     def spring(self) -> None:
         """Kill whom the trap is for, now."""
@@ -233,13 +237,8 @@ def noted(directory: Path, what: str, command: str) -> set[str]:
     return {pod for *head, pod in lines if head == [what, command]}
 
 
-async def daemon(directory: Path, trap: Trap) -> None:
-    """Serve as weftd does."""
-    from weft.cni.host.descriptors import open_node
-    from weft.cni.leaks.sweeper import Sweeper
-    from weft.cni.serve.endpoint import Endpoint
-    from weft.cni.serve.server import serve
-
+def watch(directory: Path, trap: Trap) -> None:
+    """Put the trap around every request of this process."""
     serve_one, reply, delete = session.Session.serve, session.Session._reply, retire.Retirement._delete
     begin = session.Session._begin
 
@@ -252,7 +251,7 @@ async def daemon(directory: Path, trap: Trap) -> None:
         note(directory, BEGINS, self.request.env)
         begun = begin(self)
         if begun:
-            note(directory, BEGUN, self.request.env)
+            note(directory, BEGUN if trap.role == DAEMON else ALONE, self.request.env)
         return begun
 
     def watched_reply(self: session.Session, done: Done) -> bool:
@@ -269,6 +268,15 @@ async def daemon(directory: Path, trap: Trap) -> None:
     session.Session._begin = watched_begin  # type: ignore[method-assign]
     session.Session._reply = watched_reply  # type: ignore[method-assign]
     retire.Retirement._delete = watched_delete  # type: ignore[method-assign]
+
+
+async def daemon(directory: Path, trap: Trap) -> None:
+    """Serve as weftd does."""
+    from weft.cni.host.descriptors import open_node
+    from weft.cni.leaks.sweeper import Sweeper
+    from weft.cni.serve.endpoint import Endpoint
+    from weft.cni.serve.server import serve
+
     retirement = retire.Retirement()
     node = open_node(str(directory / "state"), retire=retirement.retire, lease_problem=lambda: "")
     endpoint = Endpoint.open(str(directory / "run" / "cni.sock"))
@@ -282,29 +290,14 @@ async def daemon(directory: Path, trap: Trap) -> None:
     retirement.close()
 
 
-def in_process(directory: Path, trap: Trap, plugin: str) -> int:
-    """Do what the client becomes when no daemon answers."""
-    from weft.cni.__main__ import main
-
-    leave = afterwards.leave
-
-    def watched_leave(links: Sequence[int], sockets: Sequence[NfSocket]) -> None:
-        if links:
-            trap.reached("DEL", "links about to go")
-        leave(links, sockets)
-
-    plugins.run = watched_run(trap, plugins.run)
-    afterwards.leave = watched_leave
-    note(directory, ALONE, os.environ)
-    status = main(plugin)
-    if plugin == "flannel":
-        trap.reached(os.environ["CNI_COMMAND"], "result sent")
-    return status
+def main(role: str, directory: Path, *more: str) -> None:
+    trap = Trap(directory, role)
+    watch(directory, trap)
+    if role == DAEMON:
+        asyncio.run(daemon(directory, trap))
+    else:
+        asyncio.run(stand_in(*more, str(directory / "state"), run=watched_run(trap, plugins.run)))
 
 
 if __name__ == "__main__":
-    here = Path(sys.argv[2])
-    if sys.argv[1] == DAEMON:
-        asyncio.run(daemon(here, Trap(here)))
-    else:
-        sys.exit(in_process(here, Trap(here), sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

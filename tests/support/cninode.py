@@ -15,6 +15,7 @@ from typing import Any
 from tests.support.cnidaemon import CHECKOUT, wait_for
 from tests.support.cnikills import Trap
 from tests.support.netns import Netns
+from tests.support.standins import kill_stand_ins
 
 SECONDS = 20
 
@@ -34,18 +35,19 @@ class Node:
     def __init__(self, directory: Path, bin_dir: Path) -> None:
         self.directory = directory
         self.bin_dir = bin_dir
-        self.trap = Trap(directory)
+        self.trap = Trap(directory, "test")
         self.host = Netns()
         self.prefix: list[str] = []
         self.daemon: subprocess.Popen[bytes] | None = None
         wrapper = directory / "python"
-        run = f"{sys.executable} -m tests.support.cnikills local {directory}"
+        run = f"{sys.executable} -m tests.support.cnikills stand-in {directory}"
         wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={CHECKOUT}:{CHECKOUT}/src exec {run} "$4"\n')
         wrapper.chmod(0o755)
         (bin_dir / ".weft-python").write_text(f"{wrapper}\n")
 
     def close(self) -> None:
         self.end()
+        kill_stand_ins(self.directory)
         self.host.close()
 
     @property
@@ -63,10 +65,10 @@ class Node:
         self.daemon = self.host.popen([*self.prefix, *command], env=env)
         wait_for(self.socket.exists)
 
-    def end(self, signal: int = 15) -> None:
+    def end(self, number: int = 15) -> None:
         """End the daemon if it runs."""
         if self.daemon is not None and self.daemon.poll() is None:
-            self.daemon.send_signal(signal)
+            self.daemon.send_signal(number)
             self.daemon.wait(SECONDS)
 
     def start(

@@ -136,7 +136,7 @@ class Site:
         """Call a plugin as a program: the client beside the daemon, or alone where no daemon answers."""
         everything: dict[str, str | bytes] = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "WEFT_CNI_SOCKET": "/none/cni.sock" if alone else "/run/weft/cni.sock",
+            "WEFT_CNI_SOCKET": "/dev/alone/cni.sock" if alone else "/run/weft/cni.sock",
             "WEFT_STATE_DIR": "/var/lib/weft-alone",
             "PYTHONDONTWRITEBYTECODE": "1",
             **env,

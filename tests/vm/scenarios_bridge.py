@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
+from weft.cni.install.executables import install
 
 BRIDGE = "br-vlan"
 TRUNK = [{"id": 101}, {"minID": 200, "maxID": 210}]
@@ -103,17 +103,18 @@ def check_tagged_frames_of_a_trunk_reach_the_vlan() -> None:
 
 
 def check_the_program_itself() -> None:
-    """`python -m weft.cni bridge`, as a runtime runs it where no daemon answers."""
+    """The installed program, as a runtime runs it where no daemon answers."""
     with world() as here, tempfile.TemporaryDirectory() as state:
         conf = here.conf("10.1.2.0/24", vlan=100)
         pod = here.pod()
+        program = install(Path(state, "bin")).bin_dir / "bridge"
 
         def run(command: str) -> str:
             env = here.site.env(command, pod, id_="c1", ifname="eth0", netns=None, args="")
             done = here.host.call(
                 lambda: subprocess.run(
-                    [sys.executable, "-m", "weft.cni", "bridge"],
-                    env={**os.environ, **env, "WEFT_STATE_DIR": state},
+                    [program],
+                    env={**os.environ, **env, "WEFT_STATE_DIR": state, "WEFT_CNI_SOCKET": f"{state}/run/cni.sock"},
                     input=json.dumps(conf).encode(),
                     capture_output=True,
                     check=False,

@@ -13,6 +13,7 @@ from typing import Final
 _HERE: Final = Path(__file__).parent
 _SOURCE: Final = _HERE / "client"
 _PROGRAM: Final = _HERE / "bin" / "weft-cni"
+HINT: Final = "apt-get install musl-tools make; python -m weft.cni.build"
 
 
 def client() -> Path | None:
@@ -33,8 +34,7 @@ def main() -> int:
     """Build, and say what came of it."""
     built = build()
     if built is None:
-        print("No musl-gcc or no make here: plugins will be Python scripts, which take longer to start.")  # noqa: T201
-        print("On Debian: apt-get install musl-tools make")  # noqa: T201
+        print(f"No musl-gcc or no make here, so there is no CNI client. On Debian: {HINT}")  # noqa: T201
         return 0
     print(f"{built}: {built.stat().st_size} bytes")  # noqa: T201
     return 0

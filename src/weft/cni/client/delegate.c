@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,6 @@
 enum {
     MAX_ENVIRONMENT = 4096,     /* variables */
     MAX_CHANGES = 16 << 10,     /* bytes of changes */
-    MAX_PATH = 4096,
     BUSY_RETRIES = 5,           /* as the reference: "text file busy" is tried again five times, a second apart */
     EXIT_TOO_MUCH = 125,        /* exit statuses for what never came to an exit of its own, as shells use them */
     EXIT_NO_EXEC = 126,
@@ -116,32 +114,37 @@ static void set_nonblocking(int fd)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-/* Starts `path` with pipes[0], [1], [2] as its three streams; 0 or a positive errno. */
-static int start(pid_t *child, char *path, char *name, int pipes[3][2])
+/* Starts `path` once; 0, or a positive errno. The child shares this memory until it is another program. */
+static int try_start(pid_t *child, const char *path, char *name, int pipes[3][2])
 {
     char *argv[] = {name, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t reset;
-    int error;
+    volatile int error = 0;
 
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pipes[0][0], 0);
-    posix_spawn_file_actions_adddup2(&actions, pipes[1][1], 1);
-    posix_spawn_file_actions_adddup2(&actions, pipes[2][1], 2);
-    posix_spawnattr_init(&attributes);
-    /* SIGPIPE is ignored in this process; a program that we start must not inherit that. */
-    sigemptyset(&reset);
-    sigaddset(&reset, SIGPIPE);
-    posix_spawnattr_setsigdefault(&attributes, &reset);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    error = posix_spawn(child, path, &actions, &attributes, argv, environment);
+    *child = vfork();
+    if (*child < 0)
+        return errno;
+    if (*child == 0) {
+        /* SIGPIPE is ignored in this process; a program that we start must not inherit that. */
+        signal(SIGPIPE, SIG_DFL);
+        if (dup2(pipes[0][0], 0) == 0 && dup2(pipes[1][1], 1) == 1 && dup2(pipes[2][1], 2) == 2)
+            execve(path, argv, environment);
+        error = errno;
+        _exit(1);
+    }
+    if (error)
+        waitpid(*child, NULL, 0);
+    return error;
+}
+
+/* Starts `path` with pipes[0], [1], [2] as its three streams; 0 or a positive errno. */
+static int start(pid_t *child, const char *path, char *name, int pipes[3][2])
+{
+    int error = try_start(child, path, name, pipes);
+
     for (int i = 0; error == ETXTBSY && i < BUSY_RETRIES; i++) {
         sleep(1);
-        error = posix_spawn(child, path, &actions, &attributes, argv, environment);
+        error = try_start(child, path, name, pipes);
     }
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
     return error;
 }
 

@@ -1,4 +1,4 @@
-/* One call of a plugin: VERSION is answered here, everything else by the daemon, or without one by Python. */
+/* One call of a plugin: VERSION is answered here, everything else by the daemon, or what stands in for it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,14 +14,25 @@
 
 extern char **environ;
 
+enum { ATTEMPTS = 3 };         /* stand-ins that are asked, each after one that has died */
+
+/* Why a server has not begun, and whether it may live and hang. */
+struct refusal {
+    int hangs;
+    const char *why;
+};
+
 /* What this process was called with: NULL for a command that is not set, `problem` NULL for a stdin that was not read. */
 struct call {
     const char *plugin, *command, *problem;
     struct span input;
 };
 
-/* One byte more than is taken, so that the fallback sees as well that it is too much. */
+/* One byte more than is taken, so that it is seen to be too much. */
 static unsigned char input[MAX_PAYLOAD + 1];
+
+/* Who is asked, for messages. */
+static const char *server = "weftd";
 
 static void limit_wait(int connection, int direction, int seconds)
 {
@@ -30,21 +41,24 @@ static void limit_wait(int connection, int direction, int seconds)
     setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);
 }
 
-/* Connects to the daemon; -1 with errno set when nothing answers there. A full backlog is waited for as long as for
- * sending. */
-static int connect_daemon(const char *path)
+/* A full backlog is waited for as long as for sending. */
+int connect_to(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int connection;
 
-    if (connection < 0)
-        return -1;
     errno = ENAMETOOLONG;
     if (strlen(path) >= sizeof address.sun_path)
         return -1;
     strcpy(address.sun_path, path);
+    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connection < 0)
+        return -1;
     limit_wait(connection, SO_SNDTIMEO, SEND_SECONDS);
-    return connect(connection, (struct sockaddr *)&address, sizeof address) < 0 ? -1 : connection;
+    if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0)
+        return connection;
+    close(connection);
+    return -1;
 }
 
 static int served_by_root(int connection)
@@ -75,11 +89,6 @@ static const char *read_input(struct span *out)
         if (got == 0)
             return "";
     }
-}
-
-static int do_it_here(const struct call *call, const char *why)
-{
-    return become_python(call->plugin, call->input.data ? &call->input : NULL, why);
 }
 
 /* Sends the request; 0, -1 with errno set, or 1 after an error object has been printed. */
@@ -122,17 +131,17 @@ static int finish(const struct frame *done)
     long exit_status;
 
     if (done->count != 3 || copy_text(status, sizeof status, done->fields[0]) < 0)
-        return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
+        return fail(CODE_AGAIN, "%s has sent an answer that cannot be read", server);
     exit_status = strtol(status, &end, 10);
     if (status[0] < '0' || status[0] > '9' || *end || exit_status > 255)
-        return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
+        return fail(CODE_AGAIN, "%s has sent an answer that cannot be read", server);
     write_all(2, done->fields[2].data, done->fields[2].size);
     if (write_all(1, done->fields[1].data, done->fields[1].size) < 0)
         return 1;
     return (int)exit_status;
 }
 
-/* The daemon was lost after it had begun: what holds now, and what to do. */
+/* The server was lost after it had begun: what holds now, and what to do. */
 static int lost(const struct call *call, int error)
 {
     const char *command = call->command ? call->command : "";
@@ -140,22 +149,28 @@ static int lost(const struct call *call, int error)
                                                : "call it again, it takes up what was left undone";
 
     if (error == EAGAIN || error == ETIMEDOUT)
-        return fail(CODE_AGAIN, "weftd has begun %s and not answered for %d s: %s", command, ANSWER_SECONDS, then);
+        return fail(CODE_AGAIN, "%s has begun %s and not answered for %d s: %s", server, command, ANSWER_SECONDS, then);
     if (error == EBADMSG)
-        return fail(CODE_AGAIN, "weftd has sent an answer that cannot be read");
-    return fail(CODE_AGAIN, "the connection to weftd was lost in the middle of %s (%s): %s", command, strerror(error),
-                then);
+        return fail(CODE_AGAIN, "%s has sent an answer that cannot be read", server);
+    return fail(CODE_AGAIN, "the connection to %s was lost in the middle of %s (%s): %s", server, command,
+                strerror(error), then);
 }
 
-/* A daemon that hangs up may have said why before. */
+/* A server that hangs up may have said why before. */
 static int hung_up(int error)
 {
     return error == EPIPE || error == ECONNRESET;
 }
 
-/* Until the daemon says that it has begun everything can be done here, without doubt: one that cannot say so, because
- * this end is shut down, does not begin. */
-static int converse(int connection, const struct call *call)
+static int not_begun(struct refusal *refusal, int hangs, const char *why)
+{
+    *refusal = (struct refusal){hangs, why};
+    return -1;
+}
+
+/* Until the server says that it has begun another one can be asked, without doubt: one that cannot say so, because this
+ * end is shut down, does not begin. */
+static int converse(int connection, const struct call *call, struct refusal *refusal)
 {
     static struct frame frame;
     int begun = 0, closed = 0;
@@ -165,25 +180,74 @@ static int converse(int connection, const struct call *call)
             if (begun || (errno != EAGAIN && errno != ECONNRESET))
                 return lost(call, errno);
             if (closed || errno == ECONNRESET)
-                return do_it_here(call, closed ? "it has not begun in time" : strerror(errno));
+                return not_begun(refusal, closed, closed ? "it has not begun in time" : strerror(errno));
             shutdown(connection, SHUT_RDWR);
             closed = 1;
             continue;
         }
         /* The header and `done` are the same in every version, so that a refusal can always be read. */
         if (frame.kind == DONE && !begun && frame.version < VERSION)
-            return do_it_here(call, "it speaks an older version of the protocol");
+            return not_begun(refusal, 0, "it speaks an older version of the protocol");
         if (frame.kind == DONE)
             return finish(&frame);
         if (frame.version != VERSION || frame.kind != (begun ? frame.kind == OPEN ? OPEN : RUN : BEGUN))
-            return fail(CODE_AGAIN, "weftd speaks another version of the protocol: kind %d, version %u",
+            return fail(CODE_AGAIN, "%s speaks another version of the protocol: kind %d, version %u", server,
                         (int)frame.kind, frame.version);
         if (frame.kind == BEGUN)
             limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS);
         else if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
-            return fail(CODE_AGAIN, "what weftd has asked for could not be passed to it: %s", strerror(errno));
+            return fail(CODE_AGAIN, "what %s has asked for could not be passed to it: %s", server, strerror(errno));
         begun = 1;
     }
+}
+
+/* Has a server do it, which may take `seconds` to begin; the exit status, or -1 if it has not begun, with why. */
+static int call_over(int connection, const struct call *call, int seconds, struct refusal *refusal)
+{
+    int status;
+
+    if (connection < 0)
+        return not_begun(refusal, errno == EAGAIN, errno == EAGAIN ? "it accepts no connection" : strerror(errno));
+    if (!served_by_root(connection))
+        return fail(CODE_AGAIN, "the daemon's socket is not served by root");
+    limit_wait(connection, SO_RCVTIMEO, seconds);
+    status = ask(connection, call);
+    if (status < 0) /* it never begins what it has not got whole */
+        status = not_begun(refusal, errno == EAGAIN, errno == EAGAIN ? "it does not read" : strerror(errno));
+    else if (!status)
+        status = converse(connection, call, refusal);
+    close(connection);
+    return status;
+}
+
+/* Has a stand-in of the daemon do it. One that dies before it has begun is replaced, here or by another client. */
+static int call_standin(const struct call *call, const char *daemon, const char *why)
+{
+    static struct standin one;
+    struct refusal refusal;
+
+    server = "weftd's stand-in";
+    if (find_standin(&one, daemon, why) < 0)
+        return 1;
+    for (int left = ATTEMPTS; left && !*last_words(&one); left--) {
+        int connection = connect_standin(&one), status;
+        if (connection < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
+            if (start_standin(&one, why) < 0)
+                return 1;
+            connection = connect_standin(&one);
+        }
+        status = call_over(connection, call, START_SECONDS, &refusal);
+        if (status >= 0)
+            return status;
+        if (refusal.hangs) {
+            forget_standin(&one);
+            break;
+        }
+    }
+    if (*last_words(&one))
+        return fail(CODE_AGAIN, "weftd does not answer (%s), and its stand-in has ended: %s", why, last_words(&one));
+    return fail(CODE_AGAIN, "weftd does not answer (%s), nor does its stand-in (%s): nothing was done, call it again", why,
+                refusal.why);
 }
 
 /* A descriptor that takes the number of a missing standard stream would be written to by mistake. */
@@ -202,7 +266,8 @@ int main(int argc, char **argv)
 {
     const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     struct call call = {.plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "", .command = getenv("CNI_COMMAND")};
-    int connection, asked;
+    struct refusal refusal;
+    int status;
 
     open_standard_streams();
     if (!*call.plugin || strlen(call.plugin) >= MAX_NAME)
@@ -213,17 +278,8 @@ int main(int argc, char **argv)
      * before the daemon is asked, which waits for no client. */
     if (call.command && *call.command)
         call.problem = read_input(&call.input);
-    connection = connect_daemon(path && *path ? path : WEFT_SOCKET);
-    if (connection < 0)
-        return do_it_here(&call, errno == EAGAIN ? "it accepts no connection" : strerror(errno));
     signal(SIGPIPE, SIG_IGN);
-    if (!served_by_root(connection))
-        return fail(CODE_AGAIN, "the daemon's socket is not served by root");
-    limit_wait(connection, SO_RCVTIMEO, BEGIN_SECONDS);
-    asked = ask(connection, &call);
-    if (asked > 0)
-        return asked;
-    if (asked < 0) /* it never begins what it has not got whole */
-        return do_it_here(&call, errno == EAGAIN ? "it does not read" : strerror(errno));
-    return converse(connection, &call);
+    path = path && *path ? path : WEFT_SOCKET;
+    status = call_over(connect_to(path), &call, BEGIN_SECONDS, &refusal);
+    return status < 0 ? call_standin(&call, path, refusal.why) : status;
 }

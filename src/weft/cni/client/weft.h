@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #ifndef WEFT_SOCKET
@@ -23,6 +24,9 @@
 #ifndef BEGIN_SECONDS
 #define BEGIN_SECONDS 15        /* until it begins; longer than a request waits there for another one */
 #endif
+#ifndef START_SECONDS
+#define START_SECONDS 30        /* until a stand-in of it begins, which has to start first */
+#endif
 #ifndef ANSWER_SECONDS
 #define ANSWER_SECONDS 60       /* for each answer after that; longer than the daemon's own limit */
 #endif
@@ -36,6 +40,8 @@ enum {
     MAX_FDS = 32,               /* what the daemon takes */
     MAX_STDERR = 64 << 10,      /* what is kept of a delegate's log */
     MAX_NAME = 64,              /* bytes in a plugin's name */
+    MAX_PATH = 4096,
+    MAX_SOCKET_PATH = 108,      /* unix(7) */
 };
 
 enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4, OPEN = 5, OPENED = 6, BEGUN = 7 };
@@ -85,9 +91,43 @@ int send_settings(int connection, const struct frame *asked);
  * or hangs up meanwhile, the delegate is killed and nothing is answered. */
 int run_delegate(int connection, const struct frame *run);
 
-/* fallback.c: become the Python plugin, with `input` as its stdin unless that is NULL; returns (with 1, an error having
- * been printed) only if that fails. */
-int become_python(const char *plugin, const struct span *input, const char *why);
+/* interpreter.c: which Python has weft. */
+struct interpreter {
+    char settings[MAX_PATH], path[MAX_PATH];
+    struct stat status;         /* of the settings */
+};
+
+/* interpreter.c: read which one it is, and see whether nobody but root can exchange it. `why` says why it is needed. 0, or
+ * 1, an error having been printed. */
+int find_interpreter(struct interpreter *out, const char *why);
+int check_interpreter(const struct interpreter *one, const char *why);
+/* interpreter.c: what a descriptor of this process is called now; `name` has room for MAX_PATH. */
+void name_of(int fd, char *name);
+
+/* standin.c: what stands in for the daemon, on a socket beside the daemon's. */
+struct standin {
+    char directory[MAX_PATH];   /* the one of the daemon's socket */
+    int opened;                 /* that directory */
+    char name[32];              /* the socket's in it */
+    ino_t seen;                 /* the socket that was connected to last; 0: none was there */
+    int said;                   /* what the one has said that this process has started; -1: it has started none */
+    struct interpreter interpreter;
+};
+
+/* standin.c: say which one is this caller's, `daemon` being the path of the daemon's socket. 0, or -1, an error having
+ * been printed; `why` says in it why the daemon did not do. */
+int find_standin(struct standin *out, const char *daemon, const char *why);
+/* standin.c: connect to it; -1 with errno set. */
+int connect_standin(struct standin *one);
+/* standin.c: start one unless another process has, since it was connected to; 0, or -1, an error having been printed. */
+int start_standin(struct standin *one, const char *why);
+/* standin.c: take the name from one that hangs, so that the next caller starts another. */
+void forget_standin(const struct standin *one);
+/* standin.c: the last line that the stand-in has written which this process has started. */
+const char *last_words(const struct standin *one);
+
+/* main.c: connect to a socket; -1 with errno set when nothing answers there. */
+int connect_to(const char *path);
 
 /* versions.c: answer VERSION for a plugin; returns the exit status. */
 int print_versions(const char *plugin);

@@ -86,7 +86,6 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     data = {
         "bin_dir": str(installed.bin_dir),
         "plugins": installed.names,
-        "client": installed.client,
         "interpreter": str(installed.interpreter),
         "replaced": installed.replaced,
         "conflist": {"path": str(path), "done": done},
@@ -94,8 +93,6 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]
     if installed.replaced:
         lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
-    if not installed.client:
-        lines.append("without a compiler the plugins are Python scripts, which take longer to start")
     lines.append(f"{path}: {_SAID[done]}")
     first = conf.files(conf_dir)[0]
     if first != path:

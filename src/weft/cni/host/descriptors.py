@@ -1,4 +1,4 @@
-"""`Host` over open descriptors: the daemon gets them from the client, the in-process fallback opens them itself.
+"""`Host` over open descriptors, which the client has sent.
 
 Nothing here opens a path of the container or enters a namespace. The descriptors belong to the caller of
 `OpenedHost`, who closes them; sockets made here are closed by `close`.

@@ -1,4 +1,4 @@
-"""One request of a container at a time, whoever serves it: the daemon, or a plugin in its own process.
+"""One request of a container at a time, whichever process serves it: the daemon, or a stand-in.
 
 GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that
 the ADD still runs, and may ask for GC with a list that lacks it.
@@ -167,7 +167,7 @@ def _place(env: Mapping[str, str]) -> int | None:
 
 
 def _offset(container: str) -> int:
-    # Two containers with one checksum would only wait for each other; hashlib costs 5 ms of a process's start.
+    # Two containers with one checksum only wait for each other.
     return zlib.crc32(container.encode("utf-8", "surrogateescape"))
 
 

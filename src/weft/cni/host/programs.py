@@ -3,6 +3,8 @@
 Text that comes from a request reaches them by standard input or as one argument, never through a shell.
 """
 
+import shutil
+import subprocess
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,10 +42,6 @@ def works(program: str, *arguments: str) -> bool:
 
 def run(program: str, *arguments: str, stdin: str = "") -> str:
     """Return what a program prints. Raises `CniError` if it is missing, fails or does not end."""
-    # Late: most requests start no program, and the import costs a plugin's start.
-    import shutil
-    import subprocess
-
     path = shutil.which(program, path=_SEARCH_PATH)
     if path is None:
         raise failure(f"{program}: program not found", f"HOST-002: not in {_SEARCH_PATH}")

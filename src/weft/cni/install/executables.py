@@ -1,8 +1,4 @@
-"""The executables in a CNI bin directory: one program under the name of every plugin, and where its Python is.
-
-With a compiler the program is the static client (`build`); without one it is a Python script that does the work in
-its own process.
-"""
+"""The executables in a CNI bin directory: the client under the name of every plugin, and which Python has weft."""
 
 import errno
 import os
@@ -23,27 +19,12 @@ SETTINGS: Final = ".weft-python"
 _MOST_LINKS: Final = 40  # path_resolution(7)
 _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
 
-_SCRIPT: Final = """\
-#!{interpreter} -I
-\"\"\"A CNI plugin of weft without its client: no compiler was there when weft was built.\"\"\"
-
-import sys
-
-from weft.cni.__main__ import main
-
-sys.exit(main(sys.argv[0].rpartition("/")[2]))
-"""
-
 
 class Installed(Value):
-    """What `install` has put where. `client` is False for the Python script.
-
-    `replaced` are the names under which there was another program, which is kept aside.
-    """
+    """What `install` has put where; `replaced` are the names of other programs that are kept aside."""
 
     bin_dir: Path
     names: tuple[str, ...]
-    client: bool
     interpreter: Path
     replaced: tuple[str, ...] = ()
 
@@ -52,13 +33,16 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
 
     `interpreter` is the Python that has weft, this one by default. `ConfigError` if root could be made to execute
-    something by whoever may write to it or to its directory.
+    something by whoever may write to it or to its directory, or if this weft was built without its client.
     """
     python = interpreter or Path(sys.executable)
     _check_interpreter(python)
-    bin_dir.mkdir(parents=True, exist_ok=True)
     program = build.client()
-    content = program.read_bytes() if program else _SCRIPT.format(interpreter=python).encode()
+    if program is None:
+        seen, hint = "this weft was built without its client", f"Build it: {build.HINT}."
+        raise ConfigError(Problem(code="CNI-001", where=str(bin_dir), seen=seen, hint=hint))
+    bin_dir.mkdir(parents=True, exist_ok=True)
+    content = program.read_bytes()
     inventory = Inventory.read(bin_dir)
     replaced = tuple(name for name in plugins.NAMES if inventory.keep_aside(name))
     for name in plugins.NAMES:
@@ -71,9 +55,7 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
         put(bin_dir / first, content, mode=0o755)
         for name in others:
             _link(bin_dir, first, name)
-    return Installed(
-        bin_dir=bin_dir, names=plugins.NAMES, client=program is not None, interpreter=python, replaced=replaced
-    )
+    return Installed(bin_dir=bin_dir, names=plugins.NAMES, interpreter=python, replaced=replaced)
 
 
 def uninstall(inventory: Inventory) -> dict[str, str]:
@@ -112,7 +94,7 @@ def _check_interpreter(path: Path) -> None:
     """Refuse an interpreter that others than root could exchange, or whose weft they could.
 
     Whoever may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
-    does not own what lies in it. The client looks again at each fallback (check_way, fallback.c).
+    does not own what lies in it. The client looks again before it starts a stand-in (check_way, interpreter.c).
     """
     if not path.is_absolute() or "\n" in str(path):
         raise _unsafe(path, "not an absolute path")

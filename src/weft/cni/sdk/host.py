@@ -1,8 +1,8 @@
 """What a plugin gets and what it may use: a request, an answer, and the `Host` between them.
 
-Two hosts exist: the daemon's, which works with descriptors that the client has passed, and the in-process
-one. Plugin code cannot tell them apart. It must therefore reach the world through `Host` alone: no path is
-opened, no process started, no namespace entered, no clock or environment read by a plugin itself.
+A plugin works for clients that see other files than its own process does. It must therefore reach the world through
+`Host` alone: no path is opened, no process started, no namespace entered, no clock or environment read by a plugin
+itself.
 
 All calls are synchronous. `weft.cni.sdk.plugins.run` is called in a worker thread, one request a thread, and the
 `Rtnl` objects of a host belong to that request alone while it runs.

@@ -4,6 +4,7 @@ A plugin is two functions. What is wrong with a call before they run is found he
 error object here; no plugin prints or exits.
 """
 
+import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -132,8 +133,6 @@ def run(plugin: Plugin, request: Request, host: Host, *, find: "Callable[[str], 
     except ClientGone:
         return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
     except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours is an error object too
-        import traceback  # late: it is needed once in a blue moon, and imports what a plugin's start can do without
-
         notes.append(traceback.format_exc())
         return Done(exit=1, stdout=cni.failure(f"internal fault: {error!r}").render(), stderr=_lines(notes))
 

@@ -1,1 +1,1 @@
-"""How requests reach plugins: the daemon's socket, its worker threads, and the way without a daemon."""
+"""How requests reach plugins: the daemon's socket, its worker threads, and what stands in for a daemon."""

@@ -57,13 +57,38 @@ class Endpoint:
             named.callback(files.unlink, f"/{name}")
             return cls(sock, name=named, held=held.pop_all())
 
+    @classmethod
+    def inherited(cls, fd: int, path: str) -> Self:
+        """Take over what a client listens on under this name (client/standin.c), which ends without removing it."""
+        with ExitStack() as held:
+            sock = held.enter_context(socket.socket(fileno=fd))
+            sock.set_inheritable(False)
+            sock.listen(_BACKLOG)  # again: from now on clients see our credentials (unix(7), SO_PEERCRED)
+            sock.settimeout(0)
+            named = held.enter_context(ExitStack())
+            named.callback(_remove, path, _inode(path))
+            return cls(sock, name=named, held=held.pop_all())
+
     def hide(self) -> None:
         """Remove the name: no client comes any more, and those that have come can still be accepted."""
         self._name.close()
 
     def close(self) -> None:
-        """Stop listening and remove the name: clients now do the work themselves."""
+        """Stop listening and remove the name: clients now have a stand-in do the work."""
         self._held.close()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return None
+
+
+def _remove(path: str, inode: int | None) -> None:
+    """Remove a name unless it is another socket's by now."""
+    if inode is not None and _inode(path) == inode:
+        os.unlink(path)
 
 
 def _private_directory(path: str, held: ExitStack) -> int:

@@ -65,7 +65,7 @@ class Incoming:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close without an answer: the client then does the work itself."""
+        """Close without an answer: the client then asks another server."""
         self._leave()
         self.connection.close()
         for fd in self.descriptors:

@@ -1,11 +1,12 @@
 """Accepts CNI clients and reads their requests, in the event loop; the work is done in threads (`session`).
 
 Nothing here waits: a slow client costs descriptors and a timer, a plugin that blocks costs a thread. How many there may
-be at a time is limited; those above wait in the socket's backlog, and after a while do the work themselves.
+be at a time is limited; those above wait in the socket's backlog, and after a while a stand-in does their work.
 """
 
 import asyncio
 import logging
+import math
 import resource
 import time
 from contextlib import suppress
@@ -54,8 +55,10 @@ _GC: Final = ""
 _log = logging.getLogger(__name__)
 
 
-async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS) -> None:
-    """Serve clients until cancelled; then finish what runs, and close endpoint and node.
+async def serve(
+    endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS, idle: float = math.inf
+) -> None:
+    """Serve clients until cancelled, or without one for `idle` seconds; finish what runs, close endpoint and node.
 
     `run` is called in worker threads, for one container at a time and for different containers at once.
     """
@@ -69,7 +72,7 @@ async def serve(endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = 
     )
     server.start()
     try:
-        await server.watch()
+        await server.watch(idle)
     finally:
         await server.stop()
 
@@ -96,6 +99,7 @@ class _Server:
         self._incoming: set[Incoming] = set()
         self._sessions: set[Session] = set()
         self._relief: asyncio.TimerHandle | None = None
+        self._busy_until = time.monotonic()
         self._accepts = False
         self._rests_until = 0.0
         self._says_again = 0.0
@@ -104,11 +108,13 @@ class _Server:
         self._service.locks.sweep()
         self._admit()
 
-    async def watch(self) -> None:
-        """Cut off what takes too long."""
-        while True:
+    async def watch(self, idle: float) -> None:
+        """Cut off what takes too long, until nobody has asked for so many seconds."""
+        while time.monotonic() - self._busy_until < idle:
             await asyncio.sleep(_WATCH_SECONDS)
             now = time.monotonic()
+            if self._sessions or self._incoming:
+                self._busy_until = now
             for session in tuple(self._sessions):
                 if session.deserted():
                     self._drop(session)
@@ -165,6 +171,7 @@ class _Server:
         except OSError as error:
             self._rest(error)
             return False
+        self._busy_until = time.monotonic()
         incoming = Incoming(connection, loop=self._loop, done=self._incoming.discard, complete=self._dispatch)
         self._incoming.add(incoming)
         incoming.start()
@@ -177,7 +184,7 @@ class _Server:
         if now >= self._says_again:
             self._says_again = now + _SILENCE_SECONDS
             seen = f"cannot accept a client: {error}"
-            hint = "Clients wait, and after 15 s do the work themselves."
+            hint = "Clients wait, and after 15 s have a stand-in do the work."
             _log.warning("%s", Problem(code="RES-001", where="--cni-socket", seen=seen, hint=hint))
         self._admit()
 

@@ -95,7 +95,7 @@ class Session:
             self._close()
 
     def drop(self) -> bool:
-        """Hang up unless a thread has taken it: its client then does the work itself. Returns whether it is over."""
+        """Hang up unless a thread has taken it: its client then asks another server. Returns whether it is over."""
         taken = self._take()
         if taken:
             self._close()

@@ -72,15 +72,13 @@ class Table(Value, kw_only=False):
 class NfSocket:
     """nf_tables and conntrack of the namespace in which it was opened. One thread at a time.
 
-    Closing it waits for the kernel to have freed what was deleted through it, 10 ms and more, so keep it;
-    `slow_to_close` says that something may have been.
+    Closing it waits for the kernel to have freed what was deleted through it, 10 ms and more, so keep it.
     """
 
     def __init__(self, sock: NetlinkSocket) -> None:
         self._socket = sock
         self.dump = sock.dump
         self.batch = sock.batch
-        self.slow_to_close = False
 
     @classmethod
     def open(cls) -> Self:
@@ -101,10 +99,6 @@ class NfSocket:
         """Close the socket."""
         self._socket.close()
 
-    def fileno(self) -> int:
-        """The socket's descriptor."""
-        return self._socket.fileno()
-
     def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
         """Carry all out or, if anything is refused, nothing. Returns the refusals by position.
 
@@ -112,7 +106,6 @@ class NfSocket:
         """
         if not messages:
             return {}
-        self.slow_to_close |= any(message.kind == _DELSETELEM for message in messages)
         refused = self._socket.transaction((_BEGIN, *messages, _END))
         if 0 in refused:
             raise refused[0]

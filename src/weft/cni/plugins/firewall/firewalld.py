@@ -63,7 +63,7 @@ class _Bus:
     """Calls whose arguments are strings, and their answers, one at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
-        # Late: only who has a bus needs it, and it takes a plugin's start 30 ms.
+        # Late: only a node with firewalld needs it, and it takes 30 ms.
         from jeepney import Parser
         from jeepney.auth import AuthenticationError, Authenticator
 

@@ -4,6 +4,7 @@ Whom an address belongs to is decided by its file alone. ADD, DEL, CHECK and STA
 GC reads them all.
 """
 
+import shlex
 from contextlib import ExitStack, suppress
 from ipaddress import ip_interface
 from typing import Final
@@ -140,8 +141,6 @@ class _Taker:
 
 def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
     """Return message and details."""
-    import shlex  # late: hardly ever
-
     data_dir = ipamconf.data_dir(call.config)
     other = [] if data_dir == ipamconf.DATA_DIR else ["--data-dir", data_dir]
     look = shlex.join(["weft", "ipam", "list", *other])

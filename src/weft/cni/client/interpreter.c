@@ -1,18 +1,17 @@
-/* No daemon: the same plugin code, in this process. Which interpreter has it stands in a file beside the executable,
- * because neither PATH nor the caller's environment may decide what root executes. */
+/* Which Python has weft stands in a file beside the executable, because neither PATH nor the caller's environment may
+ * decide what root executes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "weft.h"
 
-enum { MAX_PATH = 4096, MAX_LINKS = 40 /* path_resolution(7) */ };
+enum { MAX_LINKS = 40 /* path_resolution(7) */ };
 
 static const char not_roots[] = "not owned by root", open_to_others[] = "writable by others than root";
 
@@ -36,19 +35,19 @@ static int settings_path(char *path)
 }
 
 /* Reads the interpreter's path; NULL, or what is wrong with the file. */
-static const char *read_interpreter(const char *path, char *interpreter)
+static const char *read_settings(struct interpreter *out)
 {
-    struct stat status;
+    char *interpreter = out->path;
     ssize_t size;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(out->settings, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    if (fd < 0 || fstat(fd, &status) < 0)
+    if (fd < 0 || fstat(fd, &out->status) < 0)
         return strerror(errno);
-    if (!S_ISREG(status.st_mode))
+    if (!S_ISREG(out->status.st_mode))
         return "not a regular file";
-    if (status.st_uid != 0)
+    if (out->status.st_uid != 0)
         return not_roots;
-    if (status.st_mode & (S_IWGRP | S_IWOTH))
+    if (out->status.st_mode & (S_IWGRP | S_IWOTH))
         return open_to_others;
     size = read(fd, interpreter, MAX_PATH);
     close(fd);
@@ -121,8 +120,7 @@ static int follow(int link, char *way, const char *rest)
     return 0;
 }
 
-/* Puts what a descriptor of this process is called into `name`. */
-static void name_of(int fd, char *name)
+void name_of(int fd, char *name)
 {
     char link[32];
     ssize_t size;
@@ -169,39 +167,26 @@ static const char *check_way(const char *path, char *where)
     return strerror(errno);
 }
 
-/* Makes `input` the stdin again; 0, or -1 with errno set. */
-static int give_back(const struct span *input)
+int find_interpreter(struct interpreter *out, const char *why)
 {
-    int fd = memfd_create("weft-cni-input", MFD_CLOEXEC), moved = -1;
-
-    if (fd < 0)
-        return -1;
-    if (write_all(fd, input->data, input->size) == 0 && lseek(fd, 0, SEEK_SET) == 0)
-        moved = dup2(fd, 0);
-    close(fd);
-    return moved;
-}
-
-int become_python(const char *plugin, const struct span *input, const char *why)
-{
-    static char path[MAX_PATH], interpreter[MAX_PATH], where[MAX_PATH];
-    const char *const arguments[] = {interpreter, "-I", "-m", "weft.cni", plugin, NULL};
     const char *wrong;
 
-    if (settings_path(path) < 0)
+    if (settings_path(out->settings) < 0)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and .weft-python cannot be looked for: %s", why,
                     strerror(errno));
-    wrong = read_interpreter(path, interpreter);
+    wrong = read_settings(out);
     if (wrong)
-        return fail(CODE_AGAIN, "weftd does not answer (%s), and %s cannot be used: %s", why, path, wrong);
-    wrong = check_way(interpreter, where);
+        return fail(CODE_AGAIN, "weftd does not answer (%s), and %s cannot be used: %s", why, out->settings, wrong);
+    return 0;
+}
+
+int check_interpreter(const struct interpreter *one, const char *why)
+{
+    static char where[MAX_PATH];
+    const char *wrong = check_way(one->path, where);
+
     if (wrong)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and %s, named in %s, cannot be used: %s: %s", why,
-                    interpreter, path, where, wrong);
-    if (input && give_back(input) < 0)
-        return fail(CODE_AGAIN, "weftd does not answer (%s), and the input cannot be passed on: %s", why,
-                    strerror(errno));
-    execv(interpreter, (char *const *)(uintptr_t)arguments);
-    return fail(CODE_AGAIN, "weftd does not answer (%s), and %s, named in %s, cannot be executed: %s", why, interpreter,
-                path, strerror(errno));
+                    one->path, one->settings, where, wrong);
+    return 0;
 }

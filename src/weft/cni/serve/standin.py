@@ -1,0 +1,33 @@
+"""What stands in for a daemon that does not answer: its server of plugins, and nothing else of it.
+
+The first client that finds no daemon starts it (client/standin.c), all others use it; it ends soon after the last one.
+"""
+
+import asyncio
+import signal
+from typing import Final
+
+from weft.cni.attachment.retire import Retirement
+from weft.cni.host.descriptors import open_node
+from weft.cni.sdk import plugins
+from weft.cni.serve.endpoint import Endpoint
+from weft.cni.serve.server import serve
+from weft.cni.serve.session import Plugins
+
+# The descriptor on which the client that has started it listens already.
+_LISTENING: Final = 3
+_IDLE_SECONDS: Final = 5.0
+_NO_DAEMON: Final = "weftd does not run on this node, so nobody writes it"
+
+
+async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> None:
+    """Serve clients of the socket with this name until none has come for some seconds, or SIGTERM does.
+
+    Raises what `open_node` does: the client that has started it tells the reason.
+    """
+    retirement = Retirement()
+    node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON)
+    serving = asyncio.ensure_future(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    await asyncio.wait([serving])
+    retirement.close()
