@@ -290,6 +290,32 @@ def test_help_names_every_flag_its_default_and_examples():
         parse_flags(words[1:], environ)
 
 
+def test_help_is_laid_out_for_a_terminal():
+    head, *groups = help_text().removesuffix("\n").split("\n\n")
+    assert head.startswith("weftd: the node daemon of weft.")
+    assert [group.partition(":\n")[0] for group in groups[3:]] == [
+        "Store",
+        "Uplink: the interface that carries traffic between nodes",
+        "Node",
+        "Rules and routes",
+        "Health and logs",
+        "Kubernetes (not in this build)",
+    ]
+    health = groups[7].splitlines()
+    assert health[3:5] == [
+        "  --healthz-port=PORT",
+        "        port of the health server (/healthz, /readyz); 0: none (default 0)",
+    ]
+    assert health[7:9] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
+    assert health[-2:] == ["  --version", "        print the version and exit"]
+    store = groups[3].splitlines()
+    secret = store.index("  --etcd-password=TEXT")
+    assert store[secret + 1 : secret + 3] == [
+        "        etcd password; every user of this machine can read it in the process list: use",
+        "        --etcd-password-file",
+    ]
+
+
 def test_a_prefix_without_its_slash_is_taken_as_upstream_takes_it_and_warned_of():
     options = parse_flags(["--etcd-prefix=net/a"], {})
     assert options.etcd_prefix == "net/a"

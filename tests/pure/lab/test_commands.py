@@ -1,0 +1,430 @@
+"""What the commands of a lab print, to the letter, and ask for: in front of a supervisor with prepared answers."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from weft import cli
+from weft.lab import places, protocol
+from weft.lab.commands import show, start
+from weft.lab.report import Cell, LabReport, Nothing, PingReport, PodReport
+from weft.model.errors import WeftError
+
+NODES = [
+    {
+        "name": f"node{number}",
+        "underlay": [f"172.31.0.1{number}"],
+        "subnets": [f"10.244.{number}.0/24", f"fd00:{number}::/64"],
+        "mtu": 1450,
+        "daemon": daemon,
+        "problems": problems,
+        "pid": number,
+    }
+    for number, daemon, problems in ((1, "ready", []), (2, "not ready", ["devices failed: VTEP-002 x", "rules failed"]))
+]
+PODS = [
+    PodReport(
+        name=f"pod{number}-1",
+        node=f"node{number}",
+        addresses=[f"10.244.{number}.2/24", f"fd00:{number}::2/64"],
+        id=f"c{number}",
+        netns=f"/run/netns/c{number}",
+    )
+    for number in (1, 2)
+]
+
+
+def report(pods: int = 2) -> LabReport:
+    nodes = msgspec.convert(NODES, type=LabReport.__annotations__["nodes"])
+    return LabReport(
+        name="weft",
+        backend="vxlan",
+        families=[4, 6],
+        store="http://172.31.0.1:2379",
+        store_state="ready",
+        network=msgspec.Raw(b"{}"),
+        nodes=nodes,
+        pods=PODS[:pods],
+    )
+
+
+def cell(source: str, target: str, fault: Any = "", family: Any = 4, **fields: Any) -> Cell:
+    address = "10.244.2.2" if family == 4 else "fd00:2::2"
+    given = {"sent": 1, "milliseconds": 1.2345, "seen": "10.244.1.2"} | fields
+    return Cell(source=source, target=target, family=family, address=address, fault=fault, **given)
+
+
+def pinged(*cells: Cell) -> PingReport:
+    return PingReport(tried=len(cells), reached=sum(not cell.fault for cell in cells), cells=list(cells))
+
+
+LAB_TEXT = """\
+lab weft: vxlan, IPv4 and IPv6, store http://172.31.0.1:2379 ready
+
+NODE   UNDERLAY     POD SUBNET                   MTU   DAEMON
+node1  172.31.0.11  10.244.1.0/24, fd00:1::/64  1450  ready
+node2  172.31.0.12  10.244.2.0/24, fd00:2::/64  1450  not ready
+node2: devices failed: VTEP-002 x
+node2: rules failed
+"""
+PODS_TEXT = """
+POD     NODE   ADDRESS
+pod1-1  node1  10.244.1.2/24, fd00:1::2/64
+pod2-1  node2  10.244.2.2/24, fd00:2::2/64
+"""
+
+
+def words(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_a_lab_is_shown_with_its_nodes_their_problems_and_its_pods():
+    assert words(show.lab(report())) == words(LAB_TEXT + PODS_TEXT)
+    assert words(show.lab(report(pods=0))) == words(LAB_TEXT)
+
+
+def test_a_ping_is_shown_as_a_line_for_each_cell():
+    cells = (
+        cell("pod1-1", "pod2-1"),
+        cell("pod1-1", "pod2-1", "lost", sent=3, milliseconds=None, seen=""),
+        cell("pod1-1", "pod2-1", "lost", sent=3, milliseconds=None, seen="10.244.1.2"),
+        cell("pod1-1", "pod2-1", "unseen", seen=""),
+        cell("pod1-1", "pod2-1", "translated", seen="172.31.0.11"),
+    )
+    way = "pod1-1 -> pod2-1 (10.244.2.2)"
+    assert show.ping(pinged(*cells)).splitlines() == [
+        f"{way}: 1.234 ms, seen there as 10.244.1.2",
+        f"{way}: lost, 3 sent; nothing arrived there",
+        f"{way}: lost, 3 sent; it arrived from 10.244.1.2, but no answer came back",
+        f"{way}: answered in 1.2345 ms, but not by pod2-1, which saw nothing",
+        f"{way}: 1.234 ms, seen there as 172.31.0.11, which is not an address of the source: translated on the way",
+    ]
+
+
+def test_all_pings_are_shown_as_a_matrix_for_each_family_and_the_faults_in_words():
+    cells = (
+        cell("pod2-1", "pod1-1", family=6),
+        cell("pod1-1", "pod2-1", family=6),
+        cell("pod2-1", "pod1-1", "translated"),
+        cell("pod1-1", "pod2-1"),
+        cell("node2", "pod2-1", "unseen", seen=""),
+        cell("node2", "pod1-1", "lost", milliseconds=None, seen=""),
+        cell("node1", "pod2-1", milliseconds=0.5),
+    )
+    assert show.pingall(pinged(*cells)).splitlines() == [
+        "IPv4, from each line to each column, milliseconds",
+        "        pod2-1  pod1-1",
+        "pod2-1  -       nat",
+        "pod1-1  1.23    -",
+        "node2   unseen  lost",
+        "node1   0.50    -",
+        "",
+        "IPv6, from each line to each column, milliseconds",
+        "        pod2-1  pod1-1",
+        "pod2-1  -       1.23",
+        "pod1-1  1.23    -",
+        "",
+        *show.ping(pinged(cells[2], *cells[4:6])).splitlines(),
+        "7 cells tried, from 4 pods and nodes to 2 pods: 4 reached with the source's own address, 3 not",
+    ]
+
+
+@pytest.mark.parametrize("targets, wide", [(14, False), (15, True)])
+def test_a_matrix_that_fits_no_terminal_is_a_line_for_each_source(targets, wide):
+    cells = [cell(f"pod{number}", f"pod{number}", milliseconds=float(number)) for number in range(targets)]
+    cells += [cell("node", f"pod{number}", milliseconds=float(number)) for number in range(targets)]
+    cells.append(cell("other", "pod0", "lost", milliseconds=None, seen=""))
+    heading, first, *_, node, other = show.pingall(pinged(*cells)).partition("\n\n")[0].splitlines()[1:]
+    assert (heading.split() == ["FROM", "REACHED", "TRIED", "SLOWEST"]) == wide
+    if wide:
+        rows = [line.split() for line in (first, node, other)]
+        assert rows == [["pod0", "1", "1", "0.00"], ["node", "15", "15", "14.00"], ["other", "0", "1", "0.00"]]
+
+
+class Lab:
+    """A place whose lock is held, as by a supervisor, with a socket that gives one answer to everything."""
+
+    def __init__(self, base: Path, name: str) -> None:
+        self.place = places.make(base, name)
+        self._lock = self.place.claim()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.place.socket))
+        self._listener.listen()
+        self.answer: msgspec.Struct | WeftError = Nothing()
+        self.asked: list[Any] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if isinstance(self.answer, WeftError):
+                answer: protocol.Answer = protocol.Failed.of(self.answer)
+            else:
+                answer = protocol.Done(msgspec.Raw(msgspec.json.encode(self.answer)))
+            with connection:
+                self.asked.append(msgspec.json.decode(connection.makefile("rb").readline(), type=protocol.Request))
+                with suppress(ConnectionError):  # whoever ends a lab does not wait for the answer
+                    connection.sendall(msgspec.json.encode(answer) + b"\n")
+
+    def end(self) -> None:
+        """As if the supervisor was killed."""
+        if self._lock is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            os.close(self._lock)
+            self._lock = None
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Lab]]:
+    made: list[Lab] = []
+
+    def lab(name: str) -> Lab:
+        made.append(Lab(tmp_path / "labs", name))
+        return made[-1]
+
+    monkeypatch.setattr(places, "home", lambda _: tmp_path / "labs")
+    yield lab
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def lab(make: Callable[[str], Lab]) -> Lab:
+    return make("weft")
+
+
+def weft(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
+    status = cli.run(["lab", *line.split()])
+    return status, *capsys.readouterr()
+
+
+def next_(*commands: str) -> str:
+    return "\nNext: " + "\n      ".join(f"weft lab {command}" for command in commands) + "\n"
+
+
+WAYS = (cell("pod1-1", "pod2-1"), cell("pod2-1", "pod1-1"))
+REACHED, BROKEN = pinged(*WAYS), pinged(*WAYS, cell("node2", "pod2-1", "lost"))
+
+
+@pytest.mark.parametrize(
+    "line, answer, asked, ended",
+    [
+        ("ps", report(), protocol.Ps(), (0, show.lab(report()), next_("ping pod1-1 pod2-1", "pingall"))),
+        ("ps", report(1), protocol.Ps(), (0, show.lab(report(1)), next_("run POD --node node1"))),
+        (
+            "run web --node node2",
+            PODS[1],
+            protocol.Run(pod="web", node="node2"),
+            (
+                0,
+                "pod pod2-1 runs on node2: 10.244.2.2/24, fd00:2::2/64\n",
+                next_("exec web -- ip address", "rm web"),
+            ),
+        ),
+        ("rm web", Nothing(), protocol.Remove("web"), (0, "pod web is gone\n", next_("ps"))),
+        (
+            "ping pod1-1 pod2-1",
+            REACHED,
+            protocol.Ping(source="pod1-1", target="pod2-1", count=3),
+            (0, show.ping(REACHED), next_("capture pod1-1 --out packets.pcapng", "ps")),
+        ),
+        (
+            "ping -c 10000 node2 pod2-1",
+            BROKEN,
+            protocol.Ping(source="node2", target="pod2-1", count=10000),
+            (1, show.ping(BROKEN), next_("capture node2 --out packets.pcapng", "ps")),
+        ),
+        ("pingall", REACHED, protocol.PingAll(), (0, show.pingall(REACHED), "")),
+        (
+            "pingall",
+            BROKEN,
+            protocol.PingAll(),
+            (1, show.pingall(BROKEN), next_("exec node2 -- ip route get 10.244.2.2", "logs NODE")),
+        ),
+    ],
+)
+def test_what_a_command_asks_for_prints_and_proposes(lab, capsys, *, line, answer, asked, ended):
+    lab.answer = answer
+    assert weft(capsys, line) == ended
+    assert lab.asked == [asked]
+    # In JSON it is the whole report, and nothing that is for people.
+    status, document, said = weft(capsys, f"{line} -o json")
+    assert (status, said) == (ended[0], "")
+    assert json.loads(document) == ({"removed": "web"} if line == "rm web" else json.loads(msgspec.json.encode(answer)))
+
+
+def test_next_commands_name_the_lab_when_another_is_up_or_it_is_not_the_usual_one(make, capsys):
+    usual = make("weft")
+    usual.answer = report(1)
+    assert weft(capsys, "ps")[2] == next_("run POD --node node1")
+    other = make("other")
+    other.answer = report(1)
+    assert weft(capsys, "ps -l weft")[2] == next_("run --lab weft POD --node node1")
+    usual.end()
+    assert weft(capsys, "ps")[2] == next_("run --lab other POD --node node1")
+
+
+@pytest.mark.parametrize(
+    "line", ["ping -c 0 a b", "ping -c 10001 a b", "up --nodes 0", "up --pods -1", "capture x --out y --seconds 0"]
+)
+def test_numbers_out_of_their_range_are_refused(lab, capsys, line):
+    status, out, err = weft(capsys, line)
+    assert (status, out, lab.asked) == (2, "", [])
+    assert "is not in the range" in err
+
+
+def test_what_ps_cannot_show_for_the_supervisor_failed_is_said(lab, capsys):
+    lab.answer = protocol.Deserted()
+    said = "weft: LAB-002 the lab: its supervisor ended without an answer. 'weft lab list' shows what is left of it"
+    assert weft(capsys, "ps") == (1, "", f"{said}, and how to remove that.\n")
+
+
+def test_a_list_of_labs_and_their_removal(make, tmp_path, capsys):
+    nothing = (0, "no labs\n", "\nNext: weft lab up\n")
+    assert weft(capsys, "list") == nothing
+    assert weft(capsys, "clean") == (0, "removed: nothing was there\n", "")
+    up, *killed = make("up"), make("a"), make("b")
+    for one in killed:
+        one.end()
+    table = "LAB  STATE  PID\na    dead   0\nb    dead   0\nup   up     0\n"
+    assert weft(capsys, "list") == (0, table, "\nNext: weft lab clean a b\n")
+    labs = [{"name": "a", "state": "dead"}, {"name": "b", "state": "dead"}, {"name": "up", "state": "up"}]
+    assert json.loads(weft(capsys, "list -o json")[1]) == [{**lab, "pid": 0} for lab in labs]
+    assert weft(capsys, "clean up")[0] == 2
+    assert weft(capsys, "clean c a")[::2] == (
+        2,
+        "weft: LAB-002 c: no trace of a lab of this name; expected one of a, b, up\n",
+    )
+    assert weft(capsys, "clean a") == (0, "removed: a\n", "")
+    assert weft(capsys, "clean -o json") == (0, '{\n  "removed": [\n    "b"\n  ]\n}\n', "")
+    assert weft(capsys, "list") == (0, "LAB  STATE  PID\nup   up     0\n", "")
+    up.end()
+
+
+def test_an_end_is_told(lab, capsys):
+    threading.Timer(0.1, lab.end).start()
+    assert weft(capsys, "down") == (0, "lab weft is down\n", "")
+    assert lab.asked == [protocol.Down()]
+    assert not lab.place.path.exists()
+
+
+@pytest.mark.parametrize(
+    "labs, name, said",
+    [
+        ((), "", "LAB-002 lab: no lab is up. 'weft lab up' starts one."),
+        ((), "x", "LAB-002 x: no lab is up"),
+        (("a", "b"), "", "LAB-001 lab: 2 labs are up; expected one of a, b, by name"),
+        (("a",), "x", "LAB-002 x: no lab named x is up; expected one of a, by name"),
+    ],
+)
+def test_a_lab_that_cannot_be_meant(make, capsys, labs, name, said):
+    for each in labs:
+        make(each)
+    assert weft(capsys, f"ps {f'--lab {name}' if name else ''}") == (2, "", f"weft: {said}\n")
+
+
+def test_logs_are_printed_as_they_are(lab, capsys):
+    (lab.place.logs / "node1.log").write_bytes(b"one\ntwo \xff\n")
+    (lab.place.logs / "etcd.log").write_text("")
+    assert weft(capsys, "logs node1") == (0, "one\ntwo \ufffd\n", "")
+    assert json.loads(weft(capsys, "logs node1 -o json")[1]) == {"name": "node1", "lines": ["one", "two \ufffd"]}
+    expected = "weft: LAB-002 weft lab logs: no log 'node2'; expected one of etcd, node1\n"
+    assert weft(capsys, "logs node2") == (2, "", expected)
+
+
+@pytest.mark.parametrize(
+    "options, wanted",
+    [
+        ("", {"name": "weft", "families": (4,), "nodes": 3, "pods": 6, "backend": "vxlan", "nft": False}),
+        (
+            "--nodes 2 --pods 1 --backend host-gw --family 46 --nft --name x",
+            {"name": "x", "families": (4, 6), "nodes": 2, "pods": 2, "backend": "host-gw", "nft": True},
+        ),
+        (
+            "--pods 0 --family 6",
+            {"name": "weft", "families": (6,), "nodes": 3, "pods": 0, "backend": "vxlan", "nft": False},
+        ),
+    ],
+)
+def test_a_lab_of_options(make, monkeypatch, capsys, options, wanted):
+    started = []
+
+    def up(lab, base, environ, *, note):
+        note("1 node made")
+        started.append(lab)
+        return report()
+
+    monkeypatch.setattr(start, "up", up)
+    status, out, err = weft(capsys, f"up {options}")
+    assert (status, out) == (0, show.lab(report()))
+    progress, _, proposed = err.partition("\n")
+    assert progress.strip() == "0.00 s  1 node made"
+    option, end = ("", "") if wanted["name"] == "weft" else (" --lab x", " x")
+    assert proposed == next_(f"pingall{option}", f"exec{option} node1 -- ip route", f"down{end}")
+    [lab] = started
+    network = json.loads(lab.network)
+    assert wanted == {
+        "name": lab.name,
+        "families": lab.families,
+        "nodes": len(lab.nodes),
+        "pods": len(lab.pods),
+        "backend": network["Backend"]["Type"],
+        "nft": network["EnableNFTables"],
+    }
+
+
+def test_options_beside_a_file_are_refused_by_name(make, tmp_path, capsys):
+    path = tmp_path / "lab.yaml"
+    path.write_text("nodes: 2\n")
+    given = "--nodes 1 --pods 0 --backend vxlan --family 4 --nft"
+    seen = f"--nodes, --pods, --backend, --family, --nft beside {path}; expected either options or a file"
+    assert weft(capsys, f"up {given} {path}") == (2, "", f"weft: LAB-001 weft lab up: {seen}\n")
+
+
+def completed(line: str) -> list[str]:
+    environ = {
+        "_WEFT_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"weft lab {line}",
+        "COMP_CWORD": str(len(line.split(" ")) + 1),
+    }
+    ran = CliRunner().invoke(cli.weft, [], prog_name="weft", env=environ)
+    return [each.partition(",")[2] for each in ran.stdout.splitlines() if each]
+
+
+BOTH = ["node1", "node2", "pod1-1", "pod2-1"]
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("ps --lab ", ["weft"]),
+        ("ps --lab x", []),
+        ("down ", ["weft"]),
+        ("clean ", ["weft"]),
+        ("run web --node ", BOTH[:2]),
+        ("run web --node node2", ["node2"]),
+        ("rm ", BOTH[2:]),
+        ("exec ", BOTH),
+        ("ping ", BOTH),
+        ("ping node1 ", BOTH),
+        ("logs ", BOTH[:2]),
+        ("capture ", BOTH),
+        ("ping --lab none ", []),
+    ],
+)
+def test_the_shell_completes_what_is_there(lab, line, found):
+    lab.answer = report()
+    assert completed(line) == found
