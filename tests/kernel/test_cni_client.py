@@ -620,6 +620,21 @@ class TestRequests:
             answer = json.loads(done.stdout)
             assert (answer["code"], "too large" in answer["msg"]) == (4, True)
 
+    def test_a_delegate_whose_reader_is_gone_ends_as_any_program(self, program: Path, tmp_path: Path):
+        """The client itself ignores SIGPIPE."""
+        (tmp_path / "ends").write_text("#!/bin/sh\n(kill -PIPE $$); echo survived\n")
+        (tmp_path / "ends").chmod(0o755)
+        said: list[bytes] = []
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"ends", b""))(connection)
+            said.append(frames.decode_ran(read_frame(connection)).stdout)
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(program, b"{}", CNI_PATH=str(tmp_path), **env).stdout == b"fine"
+        assert said == [b""]
+
     def test_a_delegate_is_looked_for_in_cni_path_alone(self, program: Path, tmp_path: Path):
         """What follows CNI_PATH in memory is the next variable, which is no directory of it."""
         (tmp_path / "NEXT=1").mkdir()

@@ -41,7 +41,7 @@ def test_addresses_of_living_pods_are_not_given_again(site, make_netns):
     assert len(site.reservations("cbr0")) == 4
     full = add(site, config(site), make_netns(), id_="c6")
     assert "no IP addresses available" in full.msg
-    assert "IPAM-003" in full.stderr
+    assert full.stderr.count("IPAM-003") == 1, "once a call, however many addresses it is true of"
     # A pod that ends gives its address free, reserved or not.
     assert delete(site, config(site), pods["c2"], id_="c2").exit == 0
     assert given(add(site, config(site), make_netns(), id_="c7")) & has["c2"] == {"10.1.17.3"}

@@ -219,8 +219,8 @@ VALUES = [
         LeaseAttrs(public_ip=None, public_ipv6=IPv6Address("fd00::3")),
     ),
     (
-        rb'{"PublicIP":"1.2.3.4","PublicIPv6":null,"BackendData":"\u0026\u2028\u2029"}',
-        LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), data="&\u2028\u2029"),
+        rb'{"PublicIP":"1.2.3.4","PublicIPv6":null,"BackendData":"\u0026\u003c\u003e\u2028\u2029' + 'é€"}'.encode(),
+        LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), data="&<>\u2028\u2029é€"),
     ),
 ]
 

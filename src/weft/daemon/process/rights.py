@@ -5,7 +5,7 @@ What is given away is gone for every thread and program that is started later, s
 
 import ctypes
 import struct
-from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +23,10 @@ _BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge")
 _VERSION_3: Final = 0x20080522
 _HEADER: Final = struct.Struct("=Ii")  # struct __user_cap_header_struct: version, pid (0: this thread)
 _DATA: Final = struct.Struct("=IIIIII")  # two of struct __user_cap_data_struct: effective, permitted, inheritable
+_PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
-_LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
 
 
 def kept(bridge_filter: Path = _BRIDGE_FILTER) -> int:
@@ -42,10 +42,8 @@ def give_away() -> None:
     """Keep the capabilities in `kept`, as far as they are there; what the kernel refuses to take stays as well."""
     bits = kept()
     libc = ctypes.CDLL(None, use_errno=True)
-    last = 40  # CAP_CHECKPOINT_RESTORE, Linux 5.9
-    with suppress(OSError, ValueError):
-        last = int(_LAST.read_text())
-    for number in range(last + 1):
+    # The kernel says no of the first number that it does not know.
+    for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):
         if not bits >> number & 1:
             libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
