@@ -83,12 +83,13 @@ class Network:
         decider = Decider(inputs, roster.believed)
         self.reconciler = Reconciler(decider)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
-        self._keepers = {
+        self.keepers = {
             name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock)
             for name, plane in planes.items()
         }
-        self.reconciler.keepers.extend(self._keepers.values())
-        self.links, self.rules = self._keepers["routes"], self._keepers.get("rules")
+        self.reconciler.keepers.extend(self.keepers.values())
+        self.links, self.rules = self.keepers["routes"], self.keepers.get("rules")
+        self.roster = roster
         self.peers = Peers(roster, self.reconciler, status, now=now)
         status.count_failing = self.reconciler.failing_peers
         status.parts["devices"] = self._device_problem
@@ -219,7 +220,7 @@ class Network:
 
     async def begin(self, parts: Supervisor) -> None:
         """Put everything where it belongs for the first time, and keep it there. What is refused is tried again."""
-        for name, keeper in self._keepers.items():
+        for name, keeper in self.keepers.items():
             parts.start(name, keeper.run, again=self.reconciler.start_over)
         self.reconciler.start_over()
         await self.reconciler.decide()

@@ -9,12 +9,13 @@ import gc
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, ExitStack, aclosing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import host, start
+from weft.daemon import control, host, start
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import identity, instance, memory
 from weft.daemon.disk.beside import beside
@@ -63,7 +64,7 @@ class Node:
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
         self._cut_pods = CutPods()
-        self._chosen = ""  # the uplink, and why
+        self._report = control.Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
 
     async def run(self) -> None:
@@ -74,7 +75,14 @@ class Node:
                 parts = Supervisor(tasks, self._status)
                 start_health(self._options, parts, self._status)
                 start_cni(self._options, parts, self._status, self._up, self._cut_pods)
+                self._start_control(parts, held)
                 await self._start(tasks, parts, held)
+
+    def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
+        """Claim the name of this instance, and answer there what is asked of it."""
+        for claimed in instance.claim([f"instance/{self._directory.name}"]):
+            held.callback(claimed.close)
+            parts.start("control", partial(control.serve, claimed, self._report.answer))
 
     async def _start(self, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         options, status = self._options, self._status
@@ -98,8 +106,7 @@ class Node:
         inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
         inputs = replace(inputs, former_networks=previous.networks)
         devices = devices_of(inputs)
-        names = [f"instance/{self._directory.name}", *(f"device/{name}" for name in sorted(devices))]
-        for claimed in instance.claim(names):
+        for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
             held.callback(claimed.close)
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
@@ -121,6 +128,7 @@ class Node:
             clock=self._world.monotonic,
             now=self._world.now,
         )
+        self._report.network, self._report.leasing = network, leasing
         network.uplink_problem = ailing(inputs.facts.uplink, snapshot)
         ports = frozenset({kernel.rtnl.port})
         # A socket of its own: the loop's may be busy in a thread.
@@ -156,11 +164,11 @@ class Node:
     ) -> Inputs:
         """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
         facts, why = await start.look_around(self._options, netconf, kernel, snapshot)
-        if why != self._chosen:
+        if why != self._report.why:
             log.info("%s", why)
             for problem in overlaps(netconf, facts):
                 log.warning("%s", problem)
-            self._chosen = why
+            self._report.why = why
         known = self._identity or identity.load(self._directory)
         own = start.settle_identity(known, self._world, snapshot, netconf, facts)
         if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):

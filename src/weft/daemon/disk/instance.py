@@ -30,7 +30,8 @@ from weft.model.errors import ConfigError, Problem
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "weft/"
-_SOCKETS: Final = Path("/proc/net/unix")
+_INSTANCE: Final = "instance/"
+_SOCKETS: Final = Path("/proc/thread-self/net/unix")
 _ROOT: Final = "Run weftd as root, or give it another --state-dir"
 _ROOM: Final = "Without a lock there two daemons could serve one network. Make room, or give it another --state-dir"
 _HINTS: Final = {errno.EACCES: _ROOT, errno.EPERM: _ROOT, errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EROFS: _ROOM}
@@ -153,11 +154,25 @@ def is_claimed(name: str) -> bool:
 
 
 def refuse_beside_others() -> None:
-    """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace (proc(5): /proc/net/unix)."""
-    for line in _SOCKETS.read_text(errors="replace").splitlines():
-        _, found, name = line.partition(f" @{_PREFIX}")
-        if found:
-            _refuse(name, hint="Stop it first: it would put everything back")
+    """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace."""
+    for name in _names():
+        _refuse(name, hint="Stop it first: it would put everything back")
+
+
+def living() -> list[str]:
+    """The names of the daemons' directories that are claimed in this network namespace, by whomever."""
+    return sorted({name.removeprefix(_INSTANCE) for name in _names() if name.startswith(_INSTANCE)})
+
+
+def address(name: str) -> str:
+    """Where the daemon of a directory of this name is asked: the abstract socket that claims it."""
+    return f"\0{_PREFIX}{_INSTANCE}{name}"
+
+
+def _names() -> list[str]:
+    """The names that are claimed, once for each socket there (proc(5): /proc/net/unix)."""
+    parts = (line.partition(f" @{_PREFIX}") for line in _SOCKETS.read_text(errors="replace").splitlines())
+    return [name for _, found, name in parts if found]
 
 
 def _refuse(name: str, *, hint: str = _BESIDE) -> None:

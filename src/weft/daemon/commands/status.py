@@ -1,0 +1,129 @@
+"""`weft status`: what a node's daemon says of itself, on one screen."""
+
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import msgspec
+
+from weft.cni.commands.install import need_root
+from weft.daemon import control
+from weft.daemon.disk import instance
+from weft.model.errors import Problem, Unavailable
+from weft.model.nodestate import LoopState, NodeState, PeerState
+from weft.model.text import counted, one_line, shortly
+
+_SECONDS: Final = 5.0
+_NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("--instance", "wanted", metavar="NAME", help="Of several daemons on this node, the one of this name.")
+def status(output: str, wanted: str | None) -> int:
+    """Show how this node's daemon is: its network, uplink, lease, peers, and what is wrong.
+
+    \b
+      weft status
+      weft status -o json | jq '.peers[] | select(.lacks != [])'
+      weft lab exec node1 weft status
+
+    Exits 0 when the node is ready, 1 when it is not or no daemon answers.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft status")
+    name = _chosen(wanted)
+    answer = _asked(name)
+    if output == "json":
+        click.echo(msgspec.json.format(answer, indent=2).decode())
+    state = msgspec.json.decode(answer, type=NodeState)
+    if output == "text":
+        for line in lines(state):
+            click.echo(one_line(line))
+    return 0 if state.ready else 1
+
+
+def lines(state: NodeState) -> Iterator[str]:
+    """The state in lines for people: what is, and behind `!` what is wrong."""
+    network, uplink, lease = state.network, state.uplink, state.lease
+    ready = "ready" if state.ready else "not ready"
+    yield f"weftd      {state.version}, {ready}, up {shortly(state.seconds)}, instance {state.instance}"
+    if network is not None:
+        devices = f", {' '.join(network.devices)}" if network.devices else ""
+        yield f"network    {' '.join(network.networks)}, {network.backend}{devices}, MTU of pods {network.mtu}"
+    if uplink is not None:
+        yield f"uplink     {uplink.name} (index {uplink.index}), {' '.join(uplink.addresses)}, MTU {uplink.mtu}"
+        yield f"           {uplink.why}"
+    if lease is not None:
+        source = "the store's" if lease.confirmed else "from an earlier run, until the store answers"
+        yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}"
+    if network is not None:
+        lacking, refused = len(_lacking(state)), len(state.refused)
+        yield f"peers      {len(state.peers) - lacking} served, {lacking} not or not whole, {refused} refused"
+    for name, loop in state.loops.items():
+        yield f"{name:10} {_loop(loop)}"
+    if state.faults:
+        yield f"faults     {counted(state.faults, 'part')} ended by a fault of weft's and started again: see the log"
+    yield from (f"! {line}" for line in wrong(state))
+
+
+def wrong(state: NodeState) -> Iterator[str]:
+    """What is wrong, the worst first: parts of readiness, the store, what pods lost, peers, refused leases."""
+    yield from (f"{name}: {trouble}" for name, trouble in state.parts.items() if trouble is not None)
+    if state.store is not None:
+        yield f"store: {state.store}"
+    yield from (f"{name}: {trouble}" for name, trouble in state.losses.items())
+    yield from _some([f"peer {peer.id}: {peer.trouble or '; '.join(peer.lacks)}" for peer in _lacking(state)])
+    yield from _some([f"refused: {refused.trouble}" for refused in state.refused])
+
+
+def _lacking(state: NodeState) -> list[PeerState]:
+    return [peer for peer in state.peers if peer.lacks or peer.trouble]
+
+
+def _some(said: list[str]) -> Iterator[str]:
+    yield from said[:_NAMED]
+    if len(said) > _NAMED:
+        yield f"and {len(said) - _NAMED} more like that; -o json names them all"
+
+
+def _loop(loop: LoopState) -> str:
+    repairs = ", ".join(f"{code} {count}" for code, count in sorted(loop.repairs.items()))
+    failing = f", {len(loop.failing)} refused now" if loop.failing else ""
+    return f"{counted(sum(loop.repairs.values()), 'repair')}{f' ({repairs})' if repairs else ''}{failing}"
+
+
+def _chosen(wanted: str | None) -> str:
+    """The name of the daemon to ask. `Unavailable` if there is none, or which one is not said."""
+    names = instance.living()
+    if wanted is not None and wanted not in names:
+        raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
+    if not names:
+        hint = "Start weftd, or enter its network namespace; its log says why it ended"
+        raise Unavailable(_problem("this network namespace", "no weftd runs here", hint=hint))
+    if wanted is None and len(names) > 1:
+        raise Unavailable(_problem("--instance", f"{len(names)} daemons run here", expected=" or ".join(names)))
+    return wanted or names[0]
+
+
+def _asked(name: str) -> bytes:
+    """The answer of a daemon. Raises `Unavailable`."""
+    where = f"weftd of instance {name}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_SECONDS)
+            asking.connect(instance.address(name))
+            if not control.is_root(asking):
+                raise Unavailable(_problem(where, "another user's process has its name"))
+            asking.sendall(control.STATE)
+            answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
+    except OSError as error:
+        seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
+        raise Unavailable(_problem(where, seen, hint="It may be stopped or stuck: see its log")) from error
+    if not answer:
+        raise Unavailable(_problem(where, "gave no answer", hint="It may be of another version"))
+    return answer
+
+
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
+    return Problem(code="INST-003", where=where, seen=seen, expected=expected, hint=hint)

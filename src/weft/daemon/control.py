@@ -1,0 +1,98 @@
+"""The socket at which the daemon is asked about itself: a line of JSON in, an answer out, then the end.
+
+It is the name in the abstract namespace that says which instance lives here, so it needs no file, and is gone with the
+process. Only root is answered; nothing that a client does or leaves undone is waited for without a limit.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
+from weft.model.status import Status
+
+log = logging.getLogger(__name__)
+
+_UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
+_SECONDS: Final = 5.0  # for a question to come, and for an answer to be read
+_CLIENTS: Final = 8
+_LONGEST: Final = 4096  # bytes of a question
+_REST_SECONDS: Final = 1.0
+
+STATE: Final = b'{"ask":"state"}\n'
+
+
+class Reporter:
+    """What the daemon is asked about. What is set later is not known before: the node waits for it.
+
+    `now` counts seconds.
+    """
+
+    def __init__(self, status: Status, instance: str, *, now: Callable[[], float]) -> None:
+        self.status = status
+        self.instance = instance
+        self.network: Network | None = None
+        self.leasing: Leasing | None = None
+        self.why = ""  # of the uplink
+        self._now = now
+        self._began = now()
+
+    @property
+    def seconds(self) -> float:
+        """How long the daemon has run."""
+        return self._now() - self._began
+
+    async def answer(self, question: bytes) -> bytes:
+        """Answer what is asked."""
+        if question != STATE:
+            return b""
+        # Late: it takes 2 MB, which a daemon that nobody asks need not have.
+        from weft.daemon.state import encoded
+
+        return await encoded(self)
+
+
+async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+    """Answer until cancelled; a question that is not understood is answered with nothing."""
+    listening.setblocking(False)  # noqa: FBT003 - that is how socket has it
+    room = asyncio.Semaphore(_CLIENTS)
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            await room.acquire()
+            try:
+                client, _ = await asyncio.get_running_loop().sock_accept(listening)
+            except OSError as error:
+                room.release()
+                log.debug("no one who asks can be taken: %s", error)
+                await asyncio.sleep(_REST_SECONDS)
+                continue
+            tasks.create_task(_serve_one(client, answer)).add_done_callback(lambda _: room.release())
+
+
+async def _serve_one(client: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+    with client, suppress(OSError, TimeoutError):
+        client.setblocking(False)  # noqa: FBT003 - as above
+        if not is_root(client):
+            return
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_SECONDS):
+            question = b""
+            while not question.endswith(b"\n") and len(question) < _LONGEST:
+                more = await loop.sock_recv(client, _LONGEST)
+                if not more:
+                    return
+                question += more
+        said = await answer(question)
+        async with asyncio.timeout(_SECONDS):
+            await loop.sock_sendall(client, said)
+
+
+def is_root(peer: socket.socket) -> bool:
+    """Tell whether the process at the other end is root's."""
+    _, uid, _ = _UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return bool(uid == 0)

@@ -1,0 +1,127 @@
+"""The node's state as one value, put together when it is asked for: the loops keep no second account of themselves.
+
+There may be thousands of peers, so it is put together in slices, between which the event loop gets a turn.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from weft import __version__
+from weft.daemon.control import Reporter
+from weft.daemon.leasing import Leasing
+from weft.daemon.planes.plane import Keeper
+from weft.desired.decide import Decider
+from weft.desired.inputs import Inputs
+from weft.desired.node import devices_of
+from weft.kernel.slices import Slices, in_turns
+from weft.model.errors import Problem
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.nodestate import (
+    LeaseState,
+    LoopState,
+    NetworkState,
+    NodeState,
+    PeerState,
+    RefusedState,
+    Trouble,
+    UplinkState,
+)
+from weft.model.objects import Key
+from weft.model.value import fields_of
+
+_SLICE: Final = 256  # peers at a stretch: about 3 ms
+
+
+async def encoded(report: Reporter) -> bytes:
+    """The node's state as JSON."""
+    return msgspec.json.encode(await in_turns(looking(report)))
+
+
+def looking(report: Reporter) -> Slices[NodeState]:
+    """Put the state together, in slices."""
+    status, network = report.status, report.network
+    base = NodeState(
+        version=__version__,
+        instance=report.instance,
+        pid=os.getpid(),
+        seconds=report.seconds,
+        ready=status.ready,
+        parts={name: _trouble(problem) for name, problem in status.look().items()},
+        losses={name: _told(problem) for name, ask in status.losses.items() if (problem := ask()) is not None},
+        store=_trouble(status.store),
+        faults=status.faults,
+    )
+    if network is None:
+        return base
+    believed = tuple(network.roster.believed.values())
+    failing = network.reconciler.failing
+    peers: list[PeerState] = []
+    for start in range(0, len(believed), _SLICE):
+        peers += [_peer(network.reconciler.decider, lease, failing) for lease in believed[start : start + _SLICE]]
+        yield
+    return msgspec.structs.replace(
+        base,
+        network=_network(network.inputs),
+        uplink=_uplink(network.inputs, report.why),
+        lease=None if report.leasing is None else _lease(report.leasing),
+        peers=peers,
+        refused=[RefusedState(id=name, trouble=_told(why)) for name, why in network.roster.refused.items()],
+        loops={name: _loop(keeper) for name, keeper in network.keepers.items()},
+    )
+
+
+def _network(inputs: Inputs) -> NetworkState:
+    return NetworkState(
+        networks=_texts(inputs.netconf.networks),
+        backend=inputs.netconf.backend,
+        mtu=inputs.backend.mtu(inputs),
+        devices=sorted(devices_of(inputs)),
+    )
+
+
+def _uplink(inputs: Inputs, why: str) -> UplinkState:
+    uplink = inputs.facts.uplink
+    addresses = _texts((uplink.v4, uplink.v6))
+    return UplinkState(name=uplink.name, index=uplink.index, mtu=uplink.mtu, addresses=addresses, why=why)
+
+
+def _lease(leasing: Leasing) -> LeaseState:
+    own = leasing.lease
+    return LeaseState(id=own.id, subnets=_texts(own.subnets), public=_public(own.attrs), confirmed=leasing.confirmed)
+
+
+def _peer(decider: Decider, lease: Lease, failing: Mapping[Key, str]) -> PeerState:
+    wanted = decider.part(lease.id) if failing else ()
+    return PeerState(
+        id=lease.id,
+        subnets=_texts(lease.subnets),
+        public=_public(lease.attrs),
+        backend=lease.attrs.backend,
+        lacks=[f"{thing}: {failing[thing.key]}" for thing in wanted if thing.key in failing],
+        trouble=_trouble(decider.unusable.get(lease.id)),
+    )
+
+
+def _loop(keeper: Keeper) -> LoopState:
+    tally = keeper.tally
+    failing = {" ".join(map(str, key)): words for key, words in tally.failing.items()}
+    return LoopState(rounds=tally.rounds, repairs=dict(tally.repairs), unannounced=tally.unannounced, failing=failing)
+
+
+def _public(attrs: LeaseAttrs) -> list[str]:
+    return _texts((attrs.public_ip, attrs.public_ipv6))
+
+
+def _texts(things: Iterable[object]) -> list[str]:
+    return [str(thing) for thing in things if thing is not None]
+
+
+def _trouble(problem: Problem | None) -> Trouble | None:
+    return None if problem is None else _told(problem)
+
+
+def _told(problem: Problem) -> Trouble:
+    return Trouble(**fields_of(problem))

@@ -1,0 +1,104 @@
+"""What a node's daemon says of itself: one value, and exactly what `weft status -o json` prints.
+
+Everything is told as it is for people and programs alike: addresses and objects as text, times in seconds. A daemon of
+another version may leave out what is new and add what is not known here.
+"""
+
+import msgspec
+
+from weft.model.errors import Problem
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem (docs/reference/problems.md)."""
+
+    code: str
+    where: str
+    seen: str
+    expected: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return str(Problem(code=self.code, where=self.where, seen=self.seen, expected=self.expected, hint=self.hint))
+
+
+class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes."""
+
+    networks: list[str]
+    backend: str
+    mtu: int
+    devices: list[str]
+
+
+class UplinkState(msgspec.Struct, frozen=True, kw_only=True):
+    """The link that carries traffic between nodes, our addresses on it, and why it was chosen."""
+
+    name: str
+    index: int
+    mtu: int
+    addresses: list[str]
+    why: str
+
+
+class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
+    """Our lease. `confirmed` says whether the store has said so in this run; `public` is what peers dial."""
+
+    id: str
+    subnets: list[str]
+    public: list[str]
+    confirmed: bool
+
+
+class PeerState(msgspec.Struct, frozen=True, kw_only=True):
+    """Another node whose lease is believed. `lacks` are its objects that the kernel refuses, with its words.
+
+    `trouble` is why nothing can be made of its lease.
+    """
+
+    id: str
+    subnets: list[str]
+    public: list[str]
+    backend: str
+    lacks: list[str] = []
+    trouble: Trouble | None = None
+
+
+class RefusedState(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that is not believed, and why."""
+
+    id: str
+    trouble: Trouble
+
+
+class LoopState(msgspec.Struct, frozen=True, kw_only=True):
+    """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now."""
+
+    rounds: int
+    repairs: dict[str, int]
+    unannounced: int
+    failing: dict[str, str]
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
+
+    `losses` are what some pods have lost. `seconds` is how long the daemon has run. What is not known yet, because the
+    daemon waits for it, is None.
+    """
+
+    version: str
+    instance: str
+    pid: int
+    seconds: float
+    ready: bool
+    parts: dict[str, Trouble | None]
+    losses: dict[str, Trouble]
+    store: Trouble | None
+    faults: int
+    network: NetworkState | None = None
+    uplink: UplinkState | None = None
+    lease: LeaseState | None = None
+    peers: list[PeerState] = []
+    refused: list[RefusedState] = []
+    loops: dict[str, LoopState] = {}

@@ -1,0 +1,105 @@
+"""The state of a node, as people read it."""
+
+import msgspec
+import pytest
+
+from weft.daemon.commands.status import lines
+from weft.model.nodestate import (
+    LeaseState,
+    LoopState,
+    NetworkState,
+    NodeState,
+    PeerState,
+    RefusedState,
+    Trouble,
+    UplinkState,
+)
+from weft.model.text import shortly
+
+WAITS = NodeState(
+    version="1.0",
+    instance="net-1",
+    pid=7,
+    seconds=3.9,
+    ready=False,
+    parts={"lease": Trouble(code="CONF-001", where="etcd key /n/config", seen="missing", hint="Put it there")},
+    losses={},
+    store=None,
+    faults=0,
+)
+WELL = msgspec.structs.replace(
+    WAITS,
+    ready=True,
+    seconds=90061,
+    parts={"lease": None, "devices": None},
+    network=NetworkState(networks=["10.5.0.0/16", "fd00::/48"], backend="vxlan", mtu=1430, devices=["flannel.1"]),
+    uplink=UplinkState(name="eth0", index=2, mtu=1500, addresses=["172.31.0.1"], why="the default route leads there"),
+    lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=["203.0.113.7"], confirmed=True),
+    peers=[PeerState(id="10.5.2.0-24", subnets=["10.5.2.0/24"], public=["172.31.0.2"], backend="vxlan")],
+    loops={"routes": LoopState(rounds=9, repairs={"ROUTE-001": 2, "FDB-001": 1}, unannounced=0, failing={})},
+)
+
+
+def test_a_node_that_is_well():
+    assert list(lines(WELL)) == [
+        "weftd      1.0, ready, up 1 d 1 h, instance net-1",
+        "network    10.5.0.0/16 fd00::/48, vxlan, flannel.1, MTU of pods 1430",
+        "uplink     eth0 (index 2), 172.31.0.1, MTU 1500",
+        "           the default route leads there",
+        "lease      10.5.1.0/24, public IP 203.0.113.7, the store's",
+        "peers      1 served, 0 not or not whole, 0 refused",
+        "routes     3 repairs (FDB-001 1, ROUTE-001 2)",
+    ]
+
+
+def test_a_node_that_waits_says_for_what():
+    assert list(lines(WAITS)) == [
+        "weftd      1.0, not ready, up 3 s, instance net-1",
+        "! lease: CONF-001 etcd key /n/config: missing. Put it there",
+    ]
+
+
+def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
+    trouble = Trouble(code="ADDR-002", where="lease", seen="clashes", expected="none that clashes")
+    [peer] = WELL.peers
+    state = msgspec.structs.replace(
+        WELL,
+        faults=1,
+        store=Trouble(code="STORE-001", where="store", seen="it does not answer"),
+        losses={"pods": Trouble(code="BRIDGE-006", where="link cni0", seen="deleted")},
+        lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=[], confirmed=False),
+        network=NetworkState(networks=["10.5.0.0/16"], backend="host-gw", mtu=1500, devices=[]),
+        peers=[msgspec.structs.replace(peer, lacks=["route: refused", "fdb: refused"]), peer],
+        refused=[RefusedState(id=str(number), trouble=trouble) for number in range(12)],
+        loops={"rules": LoopState(rounds=1, repairs={}, unannounced=0, failing={"ruleset nft": "no"})},
+    )
+    assert list(lines(state))[1:] == [
+        "network    10.5.0.0/16, host-gw, MTU of pods 1500",
+        "uplink     eth0 (index 2), 172.31.0.1, MTU 1500",
+        "           the default route leads there",
+        "lease      10.5.1.0/24, public IP , from an earlier run, until the store answers",
+        "peers      1 served, 1 not or not whole, 12 refused",
+        "rules      0 repairs, 1 refused now",
+        "faults     1 part ended by a fault of weft's and started again: see the log",
+        "! store: STORE-001 store: it does not answer",
+        "! pods: BRIDGE-006 link cni0: deleted",
+        "! peer 10.5.2.0-24: route: refused; fdb: refused",
+        *["! refused: ADDR-002 lease: clashes; expected none that clashes"] * 10,
+        "! and 2 more like that; -o json names them all",
+    ]
+
+
+@pytest.mark.parametrize(
+    "seconds, said",
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3600, "1 h 0 min"), (7325, "2 h 2 min"), (86400 * 9, "9 d 0 h")],
+)
+def test_a_time_in_two_units(seconds: float, said: str):
+    assert shortly(seconds) == said
+
+
+def test_what_another_version_adds_or_leaves_out_is_no_fault():
+    known = msgspec.json.decode(msgspec.json.encode(WELL), type=dict)
+    del known["loops"]
+    known["new"] = {"a": 1}
+    read = msgspec.json.decode(msgspec.json.encode(known), type=NodeState)
+    assert read == msgspec.structs.replace(WELL, loops={})
