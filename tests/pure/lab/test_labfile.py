@@ -198,14 +198,6 @@ def test_bad_options(arguments, problem):
     assert problem in ran.stderr
 
 
-def test_options_beside_a_file_are_refused(tmp_path):
-    path = tmp_path / "lab.yaml"
-    path.write_text("nodes: 2\n")
-    ran = weft("lab", "up", str(path), "--nodes", "3", "--nft", check=False)
-    assert ran.returncode == 2
-    assert f"LAB-001 weft lab up: --nodes, --nft beside {path}; expected either options or a file" in ran.stderr
-
-
 def test_names_that_fit_everywhere():
     for name in ("a", "node1", "a-b", "x" * 32):
         assert not spec.name_problem("a node", "", name)
