@@ -1,6 +1,7 @@
 """The decoder and the writer of captures, against scapy's."""
 
 import io
+from struct import pack
 
 import pytest
 from hypothesis import given
@@ -195,3 +196,15 @@ def test_a_capture_is_read_back_by_scapy(frames):
     assert seen == [
         (link, data, 1 if inbound else 2, start + number) for number, (link, data, inbound) in enumerate(frames)
     ]
+
+
+def test_a_capture_is_the_drafts_bytes():
+    """draft-ietf-opsawg-pcapng: a section (1.0, length unknown), a link (Ethernet, nanoseconds), a packet."""
+    file = io.BytesIO()
+    Writer(file, snaplen=0x40000).packet("eth0", b"abcde", nanoseconds=0x1_0000_0002, inbound=False)
+    section = pack("=IHHq", 0x1A2B3C4D, 1, 0, -1) + pack("=HH16s", 4, 16, b"weft lab capture") + bytes(4)
+    link = pack("=HHI", 1, 0, 0x40000) + pack("=HH4sHHB3xHH", 2, 4, b"eth0", 9, 1, 9, 0, 0)
+    packet = pack("=IIIII8s", 0, 1, 2, 5, 5, b"abcde") + pack("=HHIHH", 2, 4, 2, 0, 0)
+    blocks = ((0x0A0D0D0A, section), (1, link), (6, packet))
+    sized = [(pack("=I", kind), pack("=I", len(body) + 12), body) for kind, body in blocks]
+    assert file.getvalue() == b"".join(kind + size + body + size for kind, size, body in sized)
