@@ -144,6 +144,8 @@ def test_what_ipv6_carries(carried, length, protocol, *, name, text, fields):
     ],
 )
 def test_what_comes_last(frame, last):
+    if ARP in frame:
+        assert told(frame)[0][1].endswith(", carries ARP")
     name, text, fields = told(frame)[-1]
     assert (name, text, last[2] and fields) == last
 
