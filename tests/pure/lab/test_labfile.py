@@ -1,5 +1,7 @@
 """The lab file: what it may say, and every mistake of it at once, with its line."""
 
+import json
+
 import pytest
 
 from tests.support.lab import new_name, weft
@@ -203,3 +205,17 @@ def test_names_that_fit_everywhere():
         assert not spec.name_problem("a node", "", name)
     for name in ("", "1a", "-a", "a-", "A", "a_b", "a.b", "a/b", "x" * 33, "a\n"):
         assert spec.name_problem("a node", "", name), name
+
+
+@pytest.mark.parametrize(
+    "families, network",
+    [
+        ((4,), {"Network": "10.244.0.0/16"}),
+        ((6,), {"EnableIPv4": False, "EnableIPv6": True, "IPv6Network": "2001:cafe:42::/56"}),
+        ((4, 6), {"Network": "10.244.0.0/16", "EnableIPv6": True, "IPv6Network": "2001:cafe:42::/56"}),
+    ],
+)
+def test_the_configuration_of_a_lab_of_options(families, network):
+    for nft in (False, True):
+        written = json.loads(spec.net_conf(backend="host-gw", families=families, nft=nft))
+        assert written == {**network, "EnableNFTables": nft, "Backend": {"Type": "host-gw"}}

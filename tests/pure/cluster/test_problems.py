@@ -1,0 +1,99 @@
+"""What is said of an etcd that refuses, fails or is none: code, words, and whether to try again."""
+
+import ssl
+
+import pytest
+from grpclib import GRPCError, Status
+
+from weft.cluster.etcd import problems
+from weft.cluster.etcd.access import Access, Endpoint
+from weft.model.errors import ConfigError, Unavailable
+
+ENDPOINT = Endpoint(url="https://etcd:2379", host="etcd", port=2379, tls=True)
+NOBODY = Access(endpoints=("https://etcd:2379",))
+
+
+def facts(error):
+    [problem] = error.problems
+    assert problem.where == "https://etcd:2379"
+    return type(error), problem.code, problem.seen
+
+
+@pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED, Status.ABORTED])
+def test_what_passes_is_tried_again(status: Status):
+    told = problems.answered(ENDPOINT, GRPCError(status, "later"), NOBODY)
+    assert facts(told) == (Unavailable, "STORE-001", "etcd says: later")
+
+
+@pytest.mark.parametrize("status", [Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INVALID_ARGUMENT])
+@pytest.mark.parametrize(
+    "access, who",
+    [
+        (NOBODY, "no user (--etcd-username is not given)"),
+        (Access(endpoints=NOBODY.endpoints, user="weft"), "user 'weft'"),
+    ],
+)
+def test_a_refusal_names_the_user(status: Status, access: Access, who: str):
+    told = problems.answered(ENDPOINT, GRPCError(status, "denied"), access)
+    assert facts(told) == (ConfigError, "STORE-002", f"etcd says: denied, to {who}")
+    assert told.problems[0].hint.startswith("Check --etcd-username")
+
+
+@pytest.mark.parametrize("status", [Status.UNIMPLEMENTED, Status.UNKNOWN])
+def test_what_is_no_etcd_is_not_tried_again(status: Status):
+    told = problems.answered(ENDPOINT, GRPCError(status), NOBODY)
+    assert facts(told) == (ConfigError, "STORE-002", f"etcd says: {status.name}")
+    assert told.problems[0].hint.startswith("Check --etcd-endpoints")
+
+
+def test_an_etcd_that_is_ill_may_get_well():
+    told = problems.answered(ENDPOINT, GRPCError(Status.RESOURCE_EXHAUSTED, "no space"), NOBODY)
+    assert facts(told) == (Unavailable, "STORE-002", "etcd says: no space")
+    assert told.problems[0].hint.startswith("See etcd's own log")
+
+
+def test_an_answer_that_is_too_large():
+    told = problems.large(ENDPOINT, "5 MiB")
+    assert facts(told) == (problems.TooLargeError, "STORE-002", "5 MiB")
+    assert told.problems[0].expected == "4194304 bytes at most"
+
+
+def test_who_does_not_answer_and_who_has_no_address():
+    assert facts(problems.silent(ENDPOINT, "gone")) == (Unavailable, "STORE-001", "gone")
+    unresolved = problems.unresolved(ENDPOINT, "no address")
+    assert facts(unresolved) == (Unavailable, "STORE-001", "no address")
+    assert unresolved.problems[0].hint.startswith("Correct --etcd-endpoints, or this machine's DNS")
+
+
+def tls(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, "text")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    "error, seen, hint",
+    [
+        (tls("WRONG_VERSION_NUMBER"), "no TLS spoken there", "Use http:// for this endpoint"),
+        (tls("RECORD_LAYER_FAILURE"), "no TLS spoken there", "Use http:// for this endpoint"),
+        (
+            tls("TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+            "etcd broke off the TLS handshake: tlsv13 alert certificate required",
+            "Give a certificate that etcd's CA signed: --etcd-certfile and --etcd-keyfile",
+        ),
+        (tls("NO_CIPHERS_AVAILABLE"), "TLS failed: no ciphers available", ""),
+        (tls(""), "TLS failed: text", ""),
+    ],
+)
+def test_a_handshake_that_fails(error: ssl.SSLError, seen: str, hint: str):
+    told = problems.handshake(ENDPOINT, error)
+    assert facts(told) == (ConfigError, "STORE-002", seen)
+    assert told.problems[0].hint == hint
+
+
+def test_a_certificate_that_is_not_trusted():
+    error = ssl.SSLCertVerificationError(1, "text")
+    error.verify_message = "self-signed certificate"
+    told = problems.handshake(ENDPOINT, error)
+    assert facts(told) == (ConfigError, "STORE-002", "etcd's certificate is not trusted: self-signed certificate")
+    assert told.problems[0].hint.startswith("Give the CA that signed it as --etcd-cafile")
