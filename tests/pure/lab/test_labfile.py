@@ -42,13 +42,14 @@ def test_everything_a_file_may_say():
           - name: right
             pods: [web, db]
           - {name: far, pods: 1}
+          - {name: empty, pods: 0}
         pods: 3
         """
     )
     assert lab.name == "edge"
     assert lab.families == (4, 6)
     assert lab.nftables
-    assert [(node.name, node.index) for node in lab.nodes] == [("left", 1), ("right", 2), ("far", 3)]
+    assert [(node.name, node.index) for node in lab.nodes] == [("left", 1), ("right", 2), ("far", 3), ("empty", 4)]
     assert [(pod.name, pod.node) for pod in lab.pods] == [
         ("pod1-1", "left"),
         ("pod1-2", "left"),
