@@ -687,6 +687,12 @@ class TestDelegates:
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         assert daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 128 + 9
 
+    def test_a_delegate_does_not_ignore_what_the_client_ignores(self, daemon: CniDaemon, tmp_path: Path):
+        _program(tmp_path / "theirs", "exec sed -n 's/^SigIgn:\t//p' /proc/self/status")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        ignored = int(daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][1], 16)
+        assert not ignored & 1 << (signal.SIGPIPE - 1)
+
     def test_what_a_delegate_leaves_behind_is_heard_to_its_end(self, daemon: CniDaemon, tmp_path: Path):
         """As the reference does: a result may come from a process that outlives the one that was started."""
         go, pid = tmp_path / "go", tmp_path / "pid"

@@ -38,7 +38,7 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client with limits of seconds."""
-    limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DSTART_SECONDS=3"]
+    limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DSTART_SECONDS=8"]
     return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
 
 
@@ -351,7 +351,8 @@ class TestHanging:
         os.kill(pid, signal.SIGSTOP)
         answer = node.call("DEL", "")
         assert (answer["code"], "nor does its stand-in (it has not begun in time)" in answer["msg"]) == (11, True)
-        assert node.call("DEL", "") is None
+        # Another container's: it may have been stopped between its answer and the end of the turn.
+        assert node.call("DEL", "", CNI_CONTAINERID="c2") is None
         assert node.started == 2
         # What it does when it goes on again takes nothing from its successor.
         os.kill(pid, signal.SIGCONT)

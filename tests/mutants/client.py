@@ -94,7 +94,7 @@ CHANGES: Final = (
     ("standin.c", '"/proc/self/ns/mnt", ', ""),
     ("standin.c", '"/proc/self/ns/net", ', ""),
     ("standin.c", "    mix_file(&hash, &one->interpreter.status, 1);\n", ""),
-    ("standin.c", "    if (state)\n        mix(&hash, state, strlen(state));\n", ""),
+    ("standin.c", "mix(&hash, state, strlen(state));", "mix(&hash, state, 0);"),
     ("standin.c", 'fstatat(one->opened, "state-dir", &status', 'fstatat(one->opened, "none", &status'),
     ("standin.c", "    setsid();\n", ""),
     ("standin.c", "    umask(022);\n", ""),
@@ -102,7 +102,7 @@ CHANGES: Final = (
     ("standin.c", " || dup2(null, 1) < 0", ""),
     ("standin.c", "syscall(SYS_close_range, LISTENING + 1, ~0U, 0) < 0", "0"),
     ("standin.c", "    if (present(one) == one->seen)\n        started = start(one);", "    started = start(one);"),
-    ("standin.c", "        unlinkat(one->opened, one->name, 0);\n", "        ;\n"),
+    ("standin.c", "unlinkat(one->opened, one->name, 0);", 'unlinkat(one->opened, "", 0);'),
     ("standin.c", "errno != EWOULDBLOCK || !left", "errno != EWOULDBLOCK"),
     ("standin.c", '"-I", ', ""),
     # error.c

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -107,7 +108,10 @@ def check_the_program_itself() -> None:
     with world() as here, tempfile.TemporaryDirectory() as state:
         conf = here.conf("10.1.2.0/24", vlan=100)
         pod = here.pod()
-        program = install(Path(state, "bin")).bin_dir / "bridge"
+        python = Path(state, "python")
+        python.write_text(f'#!/bin/sh\nshift  # -I\nPYTHONPATH={":".join(sys.path)} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        program = install(Path(state, "bin"), interpreter=python).bin_dir / "bridge"
 
         def run(command: str) -> str:
             env = here.site.env(command, pod, id_="c1", ifname="eth0", netns=None, args="")
