@@ -1,0 +1,171 @@
+"""What the health port answers, byte for byte, over real connections."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from weft.model.errors import ConfigError, Problem
+from weft.model.status import Status
+from weft.web import health
+
+REFUSED = Problem(code="STORE-002", where="etcd", seen="no")
+SILENT = Problem(code="STORE-001", where="etcd", seen="no\nanswer")
+BROKEN = Problem(code="VTEP-002", where="flannel.1", seen="taken")
+
+
+def ready() -> Status:
+    return Status(parts={"devices": lambda: None, "rules": lambda: None})
+
+
+def answer(line: str, text: str, *, body: bool = True, more: str = "") -> bytes:
+    head = f"HTTP/1.1 {line}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text.encode())}\r\n"
+    return f"{head}{more}\r\n{text if body else ''}".encode()
+
+
+def asking(status: Status, talk: Callable[[int], Awaitable[None]], host: str = "127.0.0.1") -> None:
+    async def main() -> None:
+        listening = health.bind(host, 0)
+        server = asyncio.create_task(health.serve(listening, status))
+        try:
+            await talk(listening.getsockname()[1])
+        finally:
+            server.cancel()
+            await asyncio.wait((server,))
+        assert listening.fileno() < 0
+
+    asyncio.run(main())
+
+
+def said(status: Status, *requests: bytes, host: str = "127.0.0.1") -> bytes:
+    """All that comes back on one connection, whose other side then says that it has no more requests."""
+    heard = b""
+
+    async def talk(port: int) -> None:
+        nonlocal heard
+        reader, writer = await asyncio.open_connection(host, port)
+        for request in requests:
+            writer.write(request)
+            await writer.drain()
+        writer.write_eof()
+        heard = await reader.read()
+        writer.close()
+
+    asking(status, talk, host)
+    return heard
+
+
+def get(target: str, method: str = "GET") -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "request_, line, text",
+    [
+        (get("/healthz"), "200 ", "flanneld is running"),
+        (get("/healthz?x"), "200 ", "flanneld is running"),
+        (get("/readyz", "POST"), "200 ", "flanneld is ready"),
+        (get("/readyz?verboses&x=verbose"), "200 ", "flanneld is ready"),
+        (get("/"), "404 ", "not found"),
+        (get("/healthz/"), "404 ", "not found"),
+        (get("x:1", "CONNECT"), "405 ", "no tunnel here"),
+    ],
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_each_request_has_its_answer(host: str, request_: bytes, line: str, text: str):
+    heard = said(ready(), request_, host=host)
+    assert heard.startswith(f"HTTP/1.1 {line}\r\nContent-Type: text/plain; charset=utf-8\r\n".encode())
+    assert heard.endswith(b"\r\n\r\n" + text.encode())
+
+
+def test_several_requests_on_one_connection_are_answered_in_order():
+    status = ready()
+    running = answer("200 ", "flanneld is running")
+    head = answer("200 ", "flanneld is running", body=False)
+    assert said(status, get("/healthz") + get("/healthz", "HEAD"), get("/healthz")) == running + head + running
+
+
+def test_a_connection_is_closed_when_that_is_asked_for():
+    last = get("/healthz").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    assert said(ready(), last, get("/")) == answer("200 ", "flanneld is running", more="Connection: close\r\n")
+
+
+@pytest.mark.parametrize(
+    "change, line, parts",
+    [
+        ({}, "200", ["[+]lease ok", "[+]devices ok", "[+]rules ok", "[+]store ok"]),
+        (
+            {"store": SILENT},
+            "200",
+            ["[+]lease ok", "[+]devices ok", "[+]rules ok", "[!]store: STORE-001 etcd: no; answer"],
+        ),
+        (
+            {"store": REFUSED},
+            "503",
+            ["[+]lease ok", "[+]devices ok", "[+]rules ok", "[-]store failed: STORE-002 etcd: no"],
+        ),
+        (
+            {"parts": {"devices": lambda: BROKEN}, "waiting": SILENT},
+            "503",
+            [
+                "[-]lease failed: STORE-001 etcd: no; answer",
+                "[-]devices failed: VTEP-002 flannel.1: taken",
+                "[+]store ok",
+            ],
+        ),
+        (
+            {"losses": {"some": lambda: BROKEN, "none": lambda: None}},
+            "200",
+            ["[+]lease ok", "[+]devices ok", "[+]rules ok", "[!]some: VTEP-002 flannel.1: taken", "[+]store ok"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("query", ["verbose", "verbose=1", "a&verbose"])
+def test_readiness_tells_of_every_part_when_asked(query: str, change: dict[str, object], line: str, parts: list[str]):
+    status = ready()
+    for name, value in change.items():
+        setattr(status, name, value)
+    text = "\n".join([*parts, "flanneld is ready" if line == "200" else "flanneld is not ready yet"])
+    assert said(status, get(f"/readyz?{query}")) == answer(f"{line} ", text)
+    short = said(status, get("/readyz"))
+    assert (short.split()[1].decode(), short.rpartition(b"\n")[2].decode()) == (line, text.rpartition("\n")[2])
+
+
+def test_what_is_no_http_gets_no_answer_and_the_next_is_served():
+    assert said(ready(), b"\0\1\r\n\r\n") == b""
+
+    async def talk(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"nonsense\r\n\r\n")
+        writer.transport.abort()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/healthz"))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    asking(ready(), talk)
+
+
+def test_a_connection_too_many_ends_the_oldest():
+    async def talk(port: int) -> None:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(17)]
+        assert await asyncio.wait_for(opened[0][0].read(), 20) == b""
+        for reader, writer in opened[1:]:
+            writer.write(get("/healthz"))
+            assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+    asking(ready(), talk)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_port_in_use_is_a_mistake_of_the_flags(host: str):
+    with health.bind(host, 0) as first:
+        port = first.getsockname()[1]
+        assert not first.getblocking()
+        assert first.family == (socket.AF_INET6 if ":" in host else socket.AF_INET)
+        with pytest.raises(ConfigError) as caught:
+            health.bind(host, port)
+    said = f"FLAG-001 --healthz-ip, --healthz-port: {host}:{port} cannot be bound: Address already in use"
+    assert str(caught.value).startswith(said)
