@@ -63,7 +63,7 @@ def run_in(namespace: int, function: Callable[[], T]) -> T:
     return _Thread(inside).result()
 
 
-def socket_in(namespace: int, family: int, kind: int, protocol: int = 0) -> socket.socket:
+def socket_in(namespace: int, family: int, kind: int, protocol: int) -> socket.socket:
     """A socket that lives in the namespace of a descriptor."""
     return run_in(namespace, lambda: socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
 

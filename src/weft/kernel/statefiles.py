@@ -44,10 +44,10 @@ def read(path: Path, *, limit: int) -> bytes:
     return content
 
 
-def open_safely(path: Path, flags: int, mode: int = 0o600) -> int:
+def open_safely(path: Path, flags: int) -> int:
     """Open a regular file that belongs to us; returns a descriptor. Raises like `read`."""
     try:
-        fd = os.open(path, flags | _SAFELY, mode)
+        fd = os.open(path, flags | _SAFELY, 0o600)
     except OSError as error:
         if error.errno in NO_FILE:
             raise Spoilt(error.errno, "not a regular file", str(path)) from None

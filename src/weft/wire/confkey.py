@@ -40,13 +40,13 @@ def flag(name: str, about: str, *, place: str = "") -> Key[bool]:
     return Key(name, about, "boolean", "false", place, lambda obj: cnijson.flag(obj, name))
 
 
-def maybe_flag(name: str, about: str, *, place: str = "", default: str = "") -> Key[bool | None]:
+def maybe_flag(name: str, about: str, *, default: str = "") -> Key[bool | None]:
     """Make a boolean whose false means something, None by default; `default` says what that means."""
 
     def read(obj: Object) -> bool | None:
         return None if cnijson.value_of(obj, name) is None else cnijson.flag(obj, name)
 
-    return Key(name, about, "boolean", default, place, read)
+    return Key(name, about, "boolean", default, "", read)
 
 
 def integer(name: str, about: str, *, place: str = "", default: str = "") -> Key[int]:

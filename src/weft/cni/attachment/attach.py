@@ -41,8 +41,8 @@ def make_links(
     container: Container,
     *,
     mtu: int,
+    masq_kind: str,
     mac: Mac | None = None,
-    masq_kind: str = "",
     spoof_check: bool = False,
 ) -> Pair:
     """Make the pair, and write down at once how to find it and what else there will be."""

@@ -61,7 +61,7 @@ def parse_address(body: bytes) -> AddressInfo:
     )
 
 
-def list_addresses(index: int, family: int = socket.AF_UNSPEC, *, netns: int = -1) -> tuple[int, bytes]:
+def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
     """The dump request for the addresses of one link, or of all with `index` 0: type and body.
 
     `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own.

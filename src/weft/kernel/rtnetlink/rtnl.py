@@ -61,9 +61,7 @@ class Rtnl(LinkCalls):
         listed = self.route_messages(table, family=family, protocol=protocol, index=index)
         return [route.parse_route(body) for body in listed]
 
-    def route_messages(
-        self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0
-    ) -> list[bytes]:
+    def route_messages(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int) -> list[bytes]:
         """The same routes as the kernel lists them (RTM_NEWROUTE), for `route.copy_route`."""
         found: list[bytes] = []
         for wanted in _FAMILIES[family]:

@@ -10,7 +10,7 @@ from weft.lab.commands.pcapng import Writer
 from weft.lab.packets import SNAPLEN, Reader
 
 
-def record(descriptor: int, path: Path | None, *, count: int | None = None, seconds: float | None = None) -> int:
+def record(descriptor: int, path: Path | None, *, count: int | None, seconds: float | None) -> int:
     """Take over a packet socket and write until `count` packets, `seconds` or Ctrl-C; return how many there were.
 
     Without a `path` it is standard output that is written to, and its reader's end that ends it too.
