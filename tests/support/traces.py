@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.machine import Machine
+from tests.support.netns import SECONDS
 from tests.support.weftd import eventually
 
 # Where plugins, the daemon and runtimes keep something of an attachment.
@@ -41,8 +42,8 @@ def look_without_pods(machine: Machine) -> Traces:
 
 
 def gone_back(machine: Machine, before: Traces) -> None:
-    """Wait until a node looks as it did: DEL answers a moment before the links are deleted."""
-    deadline = time.monotonic() + 3
+    """Wait until a node looks as it did: links are deleted after the answer, and a stand-in ends some seconds later."""
+    deadline = time.monotonic() + SECONDS
     while changes := _changes(before, look(machine)):
         assert time.monotonic() < deadline, "\n".join(changes)
         time.sleep(0.05)
