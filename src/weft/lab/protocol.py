@@ -148,7 +148,11 @@ class Call:
     def __init__(self, path: Path, request: Request, *, descriptors: Sequence[int] = ()) -> None:
         """Connect and send. `OSError` if no supervisor listens."""
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._rest = b""
         self._descriptors: list[int] = []
         line = msgspec.json.encode(request) + b"\n"

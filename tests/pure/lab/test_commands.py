@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from weft import cli
 from weft.lab import places, protocol
 from weft.lab.commands import show, start
-from weft.lab.report import Cell, LabReport, Nothing, PingReport, PodReport
+from weft.lab.report import Cell, ExecReport, LabReport, Nothing, PingReport, PodReport
 from weft.model.errors import WeftError
 
 NODES = [
@@ -392,6 +392,48 @@ def test_options_beside_a_file_are_refused_by_name(make, tmp_path, capsys):
     given = "--nodes 1 --pods 0 --backend vxlan --family 4 --nft"
     seen = f"--nodes, --pods, --backend, --family, --nft beside {path}; expected either options or a file"
     assert weft(capsys, f"up {given} {path}") == (2, "", f"weft: LAB-001 weft lab up: {seen}\n")
+
+
+def test_a_lab_for_programs_is_json_alone(make, monkeypatch, capsys):
+    monkeypatch.setattr(start, "up", lambda _lab, _base, _environ, *, note: note("1 node made") or report())
+    status, out, err = weft(capsys, "up -o json")
+    assert (status, json.loads(out), err) == (0, json.loads(msgspec.json.encode(report())), "")
+
+
+@pytest.mark.parametrize(
+    "line, command",
+    [
+        ("exec -o json node1 -- ls -l", ["ls", "-l"]),
+        ("exec -o json node1 ls -l -o text", ["ls", "-l", "-o", "text"]),
+        ("exec node1 -o json -- sh", ["sh"]),
+    ],
+)
+def test_a_command_is_run_with_the_terminals_variables_alone(lab, monkeypatch, capsys, line, command):
+    variables = {name: f"a {name}" for name in ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")}
+    monkeypatch.setattr(os, "environ", variables | {"PATH": "/bin", "HOME": "/root"})
+    lab.answer = ExecReport(status=7)
+    status, out, err = weft(capsys, line)
+    assert (status, json.loads(out), err) == (7, {"status": 7, "stdout": "", "stderr": ""}, "")
+    assert lab.asked == [protocol.Exec(where="node1", command=command, environ=variables, tty=False)]
+
+
+def test_an_option_of_exec_that_is_none_is_named(lab, capsys):
+    said = "weft: FLAG-001 weft lab exec: no such option: -it; expected NODE|POD -- COMMAND."
+    hint = "Leave it out: the command gets standard input, and a terminal where there is one."
+    assert weft(capsys, "exec -it node1 -- sh") == (2, "", f"{said} {hint}\n")
+    assert lab.asked == []
+
+
+def test_packets_are_not_mixed_with_json(lab, capsys):
+    status, out, err = weft(capsys, "capture node1 --out - -o json")
+    assert (status, out, lab.asked) == (2, "", [])
+    assert json.loads(err) == {
+        "code": "LAB-001",
+        "where": "--out -",
+        "seen": "with -o json, which is for standard output too",
+        "expected": "a file or a pipe",
+        "hint": "weft lab capture … --out - | tcpdump -n -T vxlan -r -",
+    }
 
 
 def completed(line: str) -> list[str]:
