@@ -1,11 +1,117 @@
-"""The names under which an attachment is found again, also by a version that comes after the one that made it."""
+"""What is kept of attachments on the disk, by name and to the letter: the version after this one must find it."""
 
-from weft.cni.sdk.record import alias_of, key_of
+import json
+import os
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_interface
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.cni.host.files import RootedFiles
+from weft.cni.install.directories import Directories
+from weft.cni.plugins.firewall import record as firewallrecord
+from weft.cni.plugins.flannel import state as flannelstate
+from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.plugins.portmap import shared
+from weft.cni.sdk import record
+from weft.cni.sdk.record import Record, alias_of, key_of
 from weft.model.attachment import Attachment
 
 ATTACHMENT = Attachment(network="cbr0", container_id="c1", ifname="eth0")
+KEY = "dd6410424f7c47d8e090f69fcea63e91"
+OF_IT = {"network": "cbr0", "container": "c1", "ifname": "eth0", "boot": "this boot", "netns": 42}
+WHOLE = Record(veth="veth1", index=7, masq="nftables", addresses=(ip_interface("10.5.1.2/24"),), spoof_check=True)
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Iterator[Any]:
+    """A call about ATTACHMENT on a host whose state is in `tmp_path`."""
+    root = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    host = SimpleNamespace(state=RootedFiles(root, own=True), boot_id="this boot", namespace=(4, 42))
+    yield SimpleNamespace(host=host, attachment=ATTACHMENT)
+    os.close(root)
+
+
+def kept(directory: Path) -> dict[str, Any]:
+    found = {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
+    return {name: json.loads(text) if name.endswith(".json") else text for name, text in found.items()}
 
 
 def test_the_key_and_the_alias_stay_what_they_are():
-    assert key_of(ATTACHMENT) == "dd6410424f7c47d8e090f69fcea63e91"
-    assert alias_of(ATTACHMENT) == f"weft:pod:{key_of(ATTACHMENT)}"
+    assert key_of(ATTACHMENT) == KEY
+    assert alias_of(ATTACHMENT) == f"weft:pod:{KEY}"
+
+
+def test_what_is_known_of_links(call, tmp_path: Path):
+    record.write(call, WHOLE)
+    links = {"veth": "veth1", "index": 7, "masq": "nftables", "addresses": ["10.5.1.2/24"], "spoofCheck": True}
+    assert kept(tmp_path) == {f"attachments/{KEY}.json": OF_IT | links}
+    assert (tmp_path / "attachments").stat().st_mode & 0o777 == 0o700
+    assert record.read(call) == WHOLE
+    assert list(record.everything(call.host, "attachments")) == [(ATTACHMENT, OF_IT | links)]
+    assert record.of_key(call.host, "attachments", KEY) == ATTACHMENT
+    call.host.boot_id = "the next"
+    assert record.read(call) is None
+    assert record.recall(call.host, "attachments", ATTACHMENT) == OF_IT | links
+    record.remove(call)
+    assert kept(tmp_path) == {}
+
+
+def test_what_is_known_of_addresses(call, tmp_path: Path):
+    giving = ipamrecord.Giving(call, "/d", None)
+    giving.about_to(ip_address("10.5.1.2"))
+    giving.done(ip_address("10.5.1.2"))
+    giving.about_to(ip_address("fd05::2"))
+    expected = {"dataDir": "/d", "addresses": ["10.5.1.2", "fd05::2"]}
+    assert kept(tmp_path) == {f"ipam/{KEY}.json": OF_IT | expected}
+
+
+def test_what_firewall_has_done_and_whose_an_address_is(call, tmp_path: Path):
+    addresses = (ip_address("10.5.1.2"), ip_address("fd05::2"))
+    done = firewallrecord.Done(boot="this boot", backend="firewalld", zone="trusted", addresses=addresses)
+    firewallrecord.keep(call, done)
+    expected = {"backend": "firewalld", "zone": "trusted", "addresses": ["10.5.1.2", "fd05::2"]}
+    owners = {"firewall-owners/10.5.1.2": KEY, "firewall-owners/fd05::2": KEY}
+    assert kept(tmp_path) == {f"firewall/{KEY}.json": OF_IT | expected, **owners}
+    assert firewallrecord.look_up(call.host, ATTACHMENT) == done
+    (tmp_path / "firewall-owners" / "fd05::2").write_text("another")
+    assert firewallrecord.owned(call.host, ATTACHMENT, addresses) == addresses[:1]
+    firewallrecord.forget(call.host, ATTACHMENT, addresses)
+    assert kept(tmp_path) == {"firewall-owners/fd05::2": "another"}
+
+
+def test_which_state_file_of_flannel_an_attachment_has(call, tmp_path: Path):
+    flannelstate.hold(call, "/var/lib/cni/flannel/c1")
+    assert kept(tmp_path) == {f"flannel/{KEY}.json": OF_IT | {"path": "/var/lib/cni/flannel/c1"}}
+
+
+def test_which_attachments_of_a_container_share_ports(call, tmp_path: Path):
+    other = Attachment(network="other", container_id="c1", ifname="eth1")
+    shared.join(call.host, ATTACHMENT, other)
+    [(name, content)] = kept(tmp_path).items()
+    assert name.startswith("portmap-shared/")
+    assert (content["network"], content["container"], content["ifname"]) == ("", "c1", "")
+    by_name = sorted(content["attachments"], key=lambda each: each["network"])
+    assert by_name == [{"network": "cbr0", "ifname": "eth0"}, {"network": "other", "ifname": "eth1"}]
+    assert shared.siblings(call.host, ATTACHMENT) == {other}
+    assert shared.leave(call.host, other) == {ATTACHMENT}
+
+
+def test_where_plugins_were_installed(tmp_path: Path):
+    environ = {"WEFT_STATE_DIR": str(tmp_path / "state")}
+    chosen = Directories(bin_dir=Path("/a/bin"), conf_dir=Path("/a/net.d"))
+    chosen.remember(environ, pytest.fail)
+    written = {"bin_dir": "/a/bin", "conf_dir": "/a/net.d"}
+    assert kept(tmp_path) == {"state/cni-directories.json": written}
+    assert (tmp_path / "state" / "cni-directories.json").stat().st_mode & 0o777 == 0o644
+    assert Directories.known(environ) == chosen
+    usual = Directories(bin_dir=Path("/opt/cni/bin"), conf_dir=Path("/etc/cni/net.d"))
+    for odd in ({"bin_dir": "bin", "conf_dir": "/a"}, {"bin_dir": "/a", "conf_dir": "net.d"}, {"bin_dir": "/a"}, []):
+        (tmp_path / "state" / "cni-directories.json").write_text(json.dumps(odd))
+        assert Directories.known(environ) == usual
+    usual.remember(environ, pytest.fail)
+    assert kept(tmp_path) == {}
+    assert Directories.known(environ) == usual
