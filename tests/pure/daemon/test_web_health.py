@@ -15,6 +15,12 @@ SILENT = Problem(code="STORE-001", where="etcd", seen="no\nanswer")
 BROKEN = Problem(code="VTEP-002", where="flannel.1", seen="taken")
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer and no end of a connection comes of a limit of time."""
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 3600.0)
+
+
 def ready() -> Status:
     return Status(parts={"devices": lambda: None, "rules": lambda: None})
 
@@ -49,7 +55,7 @@ def said(status: Status, *requests: bytes, host: str = "127.0.0.1") -> bytes:
             writer.write(request)
             await writer.drain()
         writer.write_eof()
-        heard = await reader.read()
+        heard = await asyncio.wait_for(reader.read(), 20)
         writer.close()
 
     asking(status, talk, host)
