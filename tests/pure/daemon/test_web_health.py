@@ -157,6 +157,7 @@ def test_a_connection_too_many_ends_the_oldest():
     async def talk(port: int) -> None:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(17)]
         assert await asyncio.wait_for(opened[0][0].read(), 20) == b""
+        opened[0][1].close()
         for reader, writer in opened[1:]:
             writer.write(get("/healthz"))
             assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200")
