@@ -1,9 +1,11 @@
 """Files below a root: nothing leads out of it, and what is written is whole."""
 
 import os
+import socket
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,18 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(root: Path) -> Iterator[RootedFiles]:
+    """The files below `root`; a test must not leave any of them open."""
     fd = open_root(str(root))
     yield RootedFiles(fd)
+    still = [path for path in open_files() if path == str(root) or path.startswith(f"{root}/")]
     os.close(fd)
+    assert still == [str(root)]
+
+
+def open_files() -> Iterator[str]:
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that by which they are listed
+            yield str(each.readlink())
 
 
 def names(directory: Path) -> list[str]:
@@ -169,6 +180,26 @@ class TestReadingAndWriting:
             os.umask(before)
         modes = [stat.S_IMODE((root / path).stat().st_mode) for path in ("a", "a/b", "a/b/c")]
         assert modes == [0o755, 0o755, 0o644]
+
+    def test_a_file_is_its_owners_alone_unless_it_is_said(self, files: RootedFiles, root: Path):
+        files.write_new("/new", b"")
+        files.replace("/replaced", b"")
+        files.replace("/a/b/made", b"x", parents=0o750)
+        files.rewrite("/rewritten", b"")
+        for name in ("new", "replaced", "a/b/made", "rewritten"):
+            assert stat.S_IMODE((root / name).stat().st_mode) == 0o600
+        assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("a", "a/b")] == [0o750] * 2
+        assert files.read("/a/b/made") == b"x"
+
+    def test_a_socket_below_the_root_is_waited_for_no_longer_than_was_said(self, files: RootedFiles, root: Path):
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(root / "socket"))
+            listening.listen()
+            with files.connect("/socket", seconds=7.0) as connected:
+                assert connected.gettimeout() == 7.0
+                assert not os.get_inheritable(connected.fileno())
+        with pytest.raises(ConnectionRefusedError):
+            files.connect("/socket", seconds=7.0)
 
     def test_directories_that_exist_stay_as_they_are(self, files: RootedFiles, root: Path):
         (root / "a").mkdir(mode=0o700)
