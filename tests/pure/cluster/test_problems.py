@@ -1,13 +1,17 @@
 """What is said of an etcd that refuses, fails or is none: code, words, and whether to try again."""
 
+import asyncio
+import socket
 import ssl
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from grpclib import GRPCError, Status
 
 from weft.cluster.etcd import problems
 from weft.cluster.etcd.access import Access, Endpoint
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.errors import ConfigError, Unavailable, WeftError
 
 ENDPOINT = Endpoint(url="https://etcd:2379", host="etcd", port=2379, tls=True)
 NOBODY = Access(endpoints=("https://etcd:2379",))
@@ -97,3 +101,42 @@ def test_a_certificate_that_is_not_trusted():
     told = problems.handshake(ENDPOINT, error)
     assert facts(told) == (ConfigError, "STORE-002", "etcd's certificate is not trusted: self-signed certificate")
     assert told.problems[0].hint.startswith("Give the CA that signed it as --etcd-cafile")
+
+
+async def examined(answer: bytes | None) -> WeftError | None:
+    """What is found at an endpoint without TLS that says this, or hangs up at once."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if answer is not None:
+            asked.append(await reader.read(64))
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+
+        async def connect(_: Endpoint) -> socket.socket:
+            return socket.create_connection(("127.0.0.1", port))
+
+        reach: Any = SimpleNamespace(patience=20.0, open=connect)
+        found = await problems.Examiner(reach).diagnose(ENDPOINT, None)
+    # RFC 9113 §3.4: the client's preface, then SETTINGS, here an empty one.
+    assert answer is None or asked[0] == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+    return found
+
+
+@pytest.mark.parametrize(
+    "answer, seen",
+    [
+        (b"\0\0\0\x04\0\0\0\0\0", None),
+        (b"", None),
+        (None, None),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer that begins with b'HTTP/1.1 400 Bad'"),
+        (b"\0\0\0\x05", "an answer that begins with b'\\x00\\x00\\x00\\x05'"),
+        (b"\x15\x03\x01\0\x02\x02\x46", "TLS is spoken there"),
+    ],
+)
+def test_what_listens_there_is_told_by_its_first_words(answer: bytes | None, seen: str | None):
+    found = asyncio.run(examined(answer))
+    assert (None if found is None else facts(found)[1:]) == (None if seen is None else ("STORE-002", seen))
