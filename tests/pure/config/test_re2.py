@@ -130,6 +130,10 @@ def test_what_re2_lacks_is_refused_by_name(pattern, reason):
         Pattern(pattern)
 
 
+def test_groups_as_deep_as_they_may_be():
+    assert Pattern("(" * 50 + "a" + ")" * 50).search("a")
+
+
 PIECES = st.sampled_from(
     ["a", ".", r"\d", "[a-z]", "[^0-9]", "eth", "(ab|c)", "(?:x)", "(?i:y)", r"\.", "^", "$", "b+?"]
 )

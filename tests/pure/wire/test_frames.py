@@ -230,6 +230,7 @@ def test_a_message_of_another_kind_is_refused(decoder):
     [
         ("host-local", True),
         ("x" * 63, True),
+        ("x", True),
         ("", False),
         ("x" * 64, False),
         ("é" * 32, False),
