@@ -31,7 +31,7 @@ def test_help_imports_no_sub_command():
     for name in cli.COMMANDS:
         assert name in shown
     modules = shown.splitlines()
-    for late in ("weft.lab.commands.lab", "weft.daemon.commands.verbs", "asyncio", "rich", "yaml", "msgspec"):
+    for late in ("weft.lab.commands.lab", "weft.daemon.commands.verbs", "asyncio", "rich", "yaml"):
         assert late not in modules
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from weft.config.flagtable import BY_NAME, Flag
 from weft.model.errors import Problem
-from weft.model.value import Value, field
+from weft.model.value import Value
 
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -48,8 +48,11 @@ class Given(Value):
     """A value as the user wrote it, and where."""
 
     flag: Flag
-    text: str = field(repr=False)
+    text: str
     where: str
+
+    def __repr__(self) -> str:
+        return f"Given({self.flag.name}, {self.where})"  # the text may be a password
 
 
 class Tokens(Value):

@@ -7,13 +7,16 @@ from ipaddress import IPv4Address, IPv6Address
 
 from weft.config.re2 import Pattern
 from weft.model.net import Ip
-from weft.model.value import Value, field
+from weft.model.value import Value
 
 
 class Secret(Value, kw_only=False):
     """A text that no log, repr or f-string shows; `reveal()` is the one way to it."""
 
-    _text: str = field(repr=False)
+    _text: str
+
+    def __repr__(self) -> str:
+        return "Secret()"
 
     def reveal(self) -> str:
         """Give the text itself, for the one place that sends it."""

@@ -195,7 +195,7 @@ class _Parser:
 
     def _set_flags(self, found: re.Match[str]) -> None:
         on, off = found[1], found[2] or ""
-        if unknown := set(on + off) - _Flags.fields_.keys():
+        if unknown := set(on + off) - set(_Flags.__struct_fields__):
             raise ValueError(f"the flag {min(unknown)!r} of {found[0]} is not one of i, m, s, U")
         self._at = found.end()
         self._flags = replace(self._flags, **dict.fromkeys(on, True), **dict.fromkeys(off, False))

@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 from weft.model.net import Net
-from weft.model.value import Value, field
+from weft.model.value import Value
 
 
 class LeaseAttrs(Value):
@@ -16,8 +16,11 @@ class LeaseAttrs(Value):
     public_ip: IPv4Address | None
     public_ipv6: IPv6Address | None = None
     backend: str = ""
-    data: Any = field(default=None, hash=False)
-    data_v6: Any = field(default=None, hash=False)
+    data: Any = None
+    data_v6: Any = None
+
+    def __hash__(self) -> int:
+        return hash((self.public_ip, self.public_ipv6, self.backend))  # what is JSON has no hash
 
 
 class Lease(Value):

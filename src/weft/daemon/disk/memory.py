@@ -45,7 +45,7 @@ class Memory(Value):
     own: OwnLease | None = None
     leases: tuple[Lease, ...] = ()
     mark: Mark | None = None
-    unproven: Mapping[str, float] = field(default_factory=dict, hash=False)
+    unproven: Mapping[str, float] = field(default_factory=dict)
 
 
 def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | None:

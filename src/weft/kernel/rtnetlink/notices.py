@@ -20,7 +20,7 @@ from weft.model.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS,
 from weft.model.net import Ip
 from weft.model.objects import Key, Object, Objects
 from weft.model.reported import LinkInfo
-from weft.model.value import Value, field
+from weft.model.value import Value
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 # What a link that concerns us has in its description: our alias, or that of what pods share.
@@ -71,7 +71,7 @@ class PodCut(Value, kw_only=False):
 class Resync(Value, kw_only=False):
     """Notices were lost; everything has to be looked at again. `reason` is for people."""
 
-    reason: str = field(default="", compare=False)
+    reason: str = ""
 
 
 Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
