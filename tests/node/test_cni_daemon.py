@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.node.test_status import ask, asked
 from tests.node.test_store import change_memory
 from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
@@ -31,6 +32,17 @@ def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:
     for name, pod in pods.items():
         assert "ips" in runtime.call("ADD", name, pod)
     return pods
+
+
+def test_calls_of_plugins_are_counted(cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    cluster.configure()
+    node = cluster.node(1).start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    attach(runtime, "c1")
+    calls = asked(node)["calls"]
+    assert (calls["flannel ADD"]["count"], calls["flannel ADD"]["failed"]) == (1, 0)
+    assert 0 < calls["flannel ADD"]["median_ms"] <= calls["flannel ADD"]["worst_ms"]
+    assert "calls      flannel ADD 1, " in ask(node).stdout
 
 
 def test_at_its_start_it_frees_what_is_proved_to_be_leaked(cluster: Cluster, tmp_path: Path, bin_dir: Path):

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from weft.daemon.calls import Calls
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.model.status import Status
@@ -39,6 +40,7 @@ class Reporter:
         self.network: Network | None = None
         self.leasing: Leasing | None = None
         self.why = ""  # of the uplink
+        self.calls = Calls()
         self._now = now
         self._began = now()
 

@@ -74,7 +74,14 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
                 start_health(self._options, parts, self._status)
-                start_cni(self._options, parts, self._status, self._up, self._cut_pods)
+                start_cni(
+                    self._options,
+                    parts,
+                    self._status,
+                    up=self._up,
+                    cut_pods=self._cut_pods,
+                    calls=self._report.calls,
+                )
                 self._start_control(parts, held)
                 await self._start(tasks, parts, held)
 

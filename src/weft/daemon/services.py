@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
+from weft.daemon.calls import Calls
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.beside import beside
 from weft.daemon.process.supervise import Supervisor
@@ -37,7 +38,9 @@ def start_health(options: Options, parts: Supervisor, status: Status) -> None:
         parts.start("health", serve)
 
 
-def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.Event, cut_pods: CutPods) -> None:
+def start_cni(
+    options: Options, parts: Supervisor, status: Status, *, up: asyncio.Event, cut_pods: CutPods, calls: Calls
+) -> None:
     """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason.
 
     Of pods that were cut it is said whose they are, which the records of plugins tell.
@@ -48,12 +51,12 @@ def start_cni(options: Options, parts: Supervisor, status: Status, up: asyncio.E
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await up.wait()
         with ExitStack() as held:
-            await _serve_cni(options, status, held, cut_pods)
+            await _serve_cni(options, status, held, cut_pods, calls)
 
     parts.start("cni", serve)
 
 
-async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods) -> None:
+async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods, calls: Calls) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
     # Late: 20 ms of imports that the network does not wait for.
     from weft.cni.attachment.retire import Retirement
@@ -88,7 +91,7 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods
     held.callback(sweeper.close)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(cut_pods.tell(lambda bridges: beside(lambda: cut(node, bridges))))
-        await serve(endpoint, node, run=run)
+        await serve(endpoint, node, run=calls.counting(run))
 
 
 async def _opened(open_state: "Callable[[], Node]", path: str) -> "Node":

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from weft import __version__
+from weft.daemon.calls import Calls
 from weft.daemon.control import Reporter
 from weft.daemon.leasing import Leasing
 from weft.daemon.planes.plane import Keeper
@@ -20,6 +21,7 @@ from weft.kernel.slices import Slices, in_turns
 from weft.model.errors import Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.nodestate import (
+    CallState,
     LeaseState,
     LoopState,
     NetworkState,
@@ -53,6 +55,7 @@ def looking(report: Reporter) -> Slices[NodeState]:
         losses={name: _told(problem) for name, ask in status.losses.items() if (problem := ask()) is not None},
         store=_trouble(status.store),
         faults=status.faults,
+        calls=_calls(report.calls),
     )
     if network is None:
         return base
@@ -71,6 +74,18 @@ def looking(report: Reporter) -> Slices[NodeState]:
         refused=[RefusedState(id=name, trouble=_told(why)) for name, why in network.roster.refused.items()],
         loops={name: _loop(keeper) for name, keeper in network.keepers.items()},
     )
+
+
+def _calls(calls: Calls) -> dict[str, CallState]:
+    return {
+        kind: CallState(
+            count=count,
+            failed=failed,
+            median_ms=round(seconds[len(seconds) // 2] * 1e3, 1),
+            worst_ms=round(seconds[-1] * 1e3, 1),
+        )
+        for kind, (count, failed, seconds) in sorted(calls.look().items())
+    }
 
 
 def _network(inputs: Inputs) -> NetworkState:

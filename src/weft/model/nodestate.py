@@ -80,6 +80,15 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True):
     failing: dict[str, str]
 
 
+class CallState(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of a plugin with one command (`bridge ADD`), and how long the latest took, in milliseconds."""
+
+    count: int
+    failed: int
+    median_ms: float
+    worst_ms: float
+
+
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
 
@@ -102,3 +111,4 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[PeerState] = []
     refused: list[RefusedState] = []
     loops: dict[str, LoopState] = {}
+    calls: dict[str, CallState] = {}

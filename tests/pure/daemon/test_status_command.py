@@ -5,6 +5,7 @@ import pytest
 
 from weft.daemon.commands.status import lines
 from weft.model.nodestate import (
+    CallState,
     LeaseState,
     LoopState,
     NetworkState,
@@ -36,6 +37,10 @@ WELL = msgspec.structs.replace(
     uplink=UplinkState(name="eth0", index=2, mtu=1500, addresses=["172.31.0.1"], why="the default route leads there"),
     lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=["203.0.113.7"], confirmed=True),
     peers=[PeerState(id="10.5.2.0-24", subnets=["10.5.2.0/24"], public=["172.31.0.2"], backend="vxlan")],
+    calls={
+        "bridge ADD": CallState(count=9, failed=2, median_ms=4.0, worst_ms=31.5),
+        "bridge DEL": CallState(count=1, failed=0, median_ms=5.1, worst_ms=5.1),
+    },
     loops={"routes": LoopState(rounds=9, repairs={"ROUTE-001": 2, "FDB-001": 1}, unannounced=0, failing={})},
 )
 
@@ -49,6 +54,8 @@ def test_a_node_that_is_well():
         "lease      10.5.1.0/24, public IP 203.0.113.7, the store's",
         "peers      1 served, 0 not or not whole, 0 refused",
         "routes     3 repairs (FDB-001 1, ROUTE-001 2)",
+        "calls      bridge ADD 9 (2 failed), 4 ms, 31.5 at worst",
+        "calls      bridge DEL 1, 5.1 ms, 5.1 at worst",
     ]
 
 
@@ -65,6 +72,7 @@ def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
     state = msgspec.structs.replace(
         WELL,
         faults=1,
+        calls={},
         store=Trouble(code="STORE-001", where="store", seen="it does not answer"),
         losses={"pods": Trouble(code="BRIDGE-006", where="link cni0", seen="deleted")},
         lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=[], confirmed=False),

@@ -62,6 +62,9 @@ def lines(state: NodeState) -> Iterator[str]:
         yield f"peers      {len(state.peers) - lacking} served, {lacking} not or not whole, {refused} refused"
     for name, loop in state.loops.items():
         yield f"{name:10} {_loop(loop)}"
+    for kind, calls in state.calls.items():
+        failed = f" ({calls.failed} failed)" if calls.failed else ""
+        yield f"calls      {kind} {calls.count}{failed}, {calls.median_ms:g} ms, {calls.worst_ms:g} at worst"
     if state.faults:
         yield f"faults     {counted(state.faults, 'part')} ended by a fault of weft's and started again: see the log"
     yield from (f"! {line}" for line in wrong(state))

@@ -1,0 +1,37 @@
+"""Counts of plugins' calls."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.cni.sdk.host import Done
+from weft.daemon.calls import Calls
+
+
+def request(plugin: str, command: str) -> Any:
+    return SimpleNamespace(plugin=plugin, command=command)
+
+
+def test_calls_are_counted_by_plugin_and_command():
+    calls = Calls()
+    answers = iter([Done(exit=0), Done(exit=1), Done(exit=0)])
+    run = calls.counting(lambda _request, _host: next(answers))
+    for plugin, command in (("bridge", "ADD"), ("bridge", "ADD"), ("bridge", "DEL")):
+        run(request(plugin, command), None)  # type: ignore[arg-type]
+    seen = {kind: (count, failed) for kind, (count, failed, _) in calls.look().items()}
+    assert seen == {"bridge ADD": (2, 1), "bridge DEL": (1, 0)}
+    [_, _, seconds] = calls.look()["bridge ADD"]
+    assert len(seconds) == 2
+    assert 0 <= seconds[0] <= seconds[1] < 10
+
+
+def test_one_that_raises_has_failed():
+    calls = Calls()
+
+    def fails(*_: object) -> Done:
+        raise ValueError("so")
+
+    with pytest.raises(ValueError, match="so"):
+        calls.counting(fails)(request("ptp", "ADD"), None)  # type: ignore[arg-type]
+    assert calls.look()["ptp ADD"][:2] == (1, 1)
