@@ -48,14 +48,12 @@ def prefix() -> str:
 
 @pytest.fixture
 async def make_store(prefix: str) -> AsyncIterator[Callable[..., EtcdStore]]:
-    """Makes stores that are closed after the test: `make_store(url, …)`, with Access's fields and `chance`."""
+    """Makes stores that are closed after the test: `make_store(url, …)`, with Access's fields."""
     stores = []
 
-    def make(
-        *urls: str, chance: Any = None, now: Callable[[], float] = time.time, at: str = prefix, **access: Any
-    ) -> EtcdStore:
+    def make(*urls: str, now: Callable[[], float] = time.time, at: str = prefix, **access: Any) -> EtcdStore:
         how = Access(endpoints=urls, **{"timing": QUICK, **access})
-        store = EtcdStore(how, at, now=now, chance=chance or random.Random())
+        store = EtcdStore(how, at, now=now, chance=random.Random())
         stores.append(store)
         return store
 

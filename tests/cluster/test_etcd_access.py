@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
-from tests.support.store import QUICK, attrs, netconf, nothing, soon, until, value
+from tests.support.store import QUICK, attrs, chooser, netconf, nothing, soon, until, value
 from weft.cluster.etcd import password
 from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
@@ -43,7 +43,7 @@ async def fails(store, kind):
 async def test_the_first_endpoint_that_answers_is_used(server, make_store):
     [dead] = free_ports(1)
     store = make_store(f"http://127.0.0.1:{dead}", server.url)
-    assert await store.acquire(netconf(), attrs())
+    assert await store.acquire(chooser(netconf(), attrs()))
 
 
 @pytest.mark.spec("flannel.md §4.1/v3-endpoints")
@@ -85,7 +85,7 @@ async def test_every_call_has_a_deadline_and_is_made_again(server, make_store, m
 async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store, sent = make_store(proxy.url, server.url), []
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     ask = store._client._ask
 
     async def losing(link, method, request, timeout):  # noqa: ASYNC109
@@ -98,7 +98,7 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store
         await store.publish(own, attrs(mac="02:00:00:00:00:01"))
     assert sent == ["TxnRequest"]
     store._client._ask = ask
-    again = await store.acquire(netconf(), attrs(mac="02:00:00:00:00:01"))  # finds what it wrote
+    again = await store.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))  # finds what it wrote
     assert again.lease.id == own.lease.id
 
 
@@ -175,13 +175,13 @@ def strict_server(tmp_path, certs):
 @pytest.mark.spec("flannel.md §4.1/tls")
 async def test_a_ca_alone_is_honoured(tls_server, make_store, certs):
     store = make_store(tls_server.url, ca_file=certs.ca)
-    assert await store.acquire(netconf(), attrs())
+    assert await store.acquire(chooser(netconf(), attrs()))
 
 
 @pytest.mark.spec("flannel.md §4.1/tls")
 async def test_client_certificates(strict_server, make_store, certs, prefix):
     store = make_store(strict_server.url, ca_file=certs.ca, cert_file=certs.client, key_file=certs.client_key)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     assert strict_server.get(f"{prefix}/subnets/{own.lease.id}")
     async with contextlib.aclosing(store.watch()) as events:
         await soon(anext(events))
@@ -285,7 +285,7 @@ def auth_server(own_server, prefix):
 @pytest.mark.spec("flannel.md §4.1/user-password")
 async def test_user_and_password(auth_server, make_store, prefix):
     store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD))
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with contextlib.aclosing(store.watch()) as events, contextlib.aclosing(store.keep(own, margin=60)) as kept:
         await soon(anext(events))
         await soon(anext(kept))
@@ -294,7 +294,7 @@ async def test_user_and_password(auth_server, make_store, prefix):
         auth_server.restart()  # which forgets tokens
         auth_server.put(f"{prefix}/subnets/10.3.98.0-24", value("1.1.1.2"))
         await until(events, lambda event: isinstance(event, Changed | Listed) and "10.3.98.0-24" in str(event))
-    assert (await store.publish(own, attrs(mac="02:00:00:00:00:01"))).etcd_lease == own.etcd_lease
+    assert (await store.publish(own, attrs(mac="02:00:00:00:00:01"))).token.etcd_lease == own.token.etcd_lease
 
 
 @pytest.mark.spec("flannel.md §4.1/user-password")
@@ -355,7 +355,7 @@ async def test_a_password_that_is_changed_is_read_again_from_its_file(
     file.write_text(f"{PASSWORD}\n")
     access = {"user": "weft", "password": password.from_file(str(file)), "password_file": str(file)}
     store = make_store(auth_server.url, **access)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with contextlib.aclosing(store.watch()) as events, contextlib.aclosing(store.keep(own, margin=60)) as kept:
         await soon(anext(events))
         await soon(anext(kept))
@@ -481,7 +481,7 @@ async def test_an_etcd_that_answers_with_an_error(own_server, make_store, prefix
     own_server.stop()
     own_server.start("--quota-backend-bytes", "1")
     with pytest.raises(Unavailable) as raised:
-        await make_store(own_server.url).acquire(netconf(), attrs())
+        await make_store(own_server.url).acquire(chooser(netconf(), attrs()))
     [problem] = raised.value.problems
     assert problem.code == "STORE-002"
     assert "space" in problem.seen

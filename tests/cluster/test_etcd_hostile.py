@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from grpclib.protocol import EventsProcessor
 
-from tests.support.store import attrs, netconf, nothing, soon, until, value
-from weft.cluster.etcd.values import Held
-from weft.model.cluster import Changed, Listed, Lost
+from tests.support.store import attrs, chooser, netconf, nothing, soon, until, value
+from weft.model.cluster import Changed, Held, Listed, Lost
 from weft.model.errors import Unavailable
 
 HOUR = 3600.0
@@ -61,7 +60,7 @@ async def test_a_keeper_and_a_watcher_outlive_a_balancer_that_resets(server, mak
     async with resetter() as (url, accepted):
         proxy = await make_proxy(server)
         store = make_store(proxy.url, url)
-        own = await store.acquire(netconf(), attrs())
+        own = await store.acquire(chooser(netconf(), attrs()))
         async with (
             contextlib.aclosing(store.watch()) as events,
             contextlib.aclosing(store.keep(own, margin=86399.5)) as kept,
@@ -97,7 +96,7 @@ async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no
 
 
 async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no_keeping(server, make_store, prefix):
-    own = await make_store(server.url).acquire(netconf(), attrs())
+    own = await make_store(server.url).acquire(chooser(netconf(), attrs()))
     async with mute() as url:
         store = make_store(url)
         async with contextlib.aclosing(store.keep(own, margin=86399.9)) as kept:

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.etcd import VERSIONS
-from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
+from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
 from weft.cluster.etcd.client import CompactedError
 from weft.cluster.etcd.keep import Keeper
 from weft.cluster.etcd.store import EtcdStore
-from weft.cluster.etcd.values import Held, OwnLease, Revoked, TakenOver
+from weft.cluster.etcd.values import Proof
+from weft.model.cluster import Held, OwnLease, Revoked, TakenOver
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease
 from weft.model.value import replace
@@ -45,21 +46,21 @@ def ends(event):
 )
 async def test_held_renewed_deleted(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=86399.7) as events:
         assert await soon(anext(events)) == Held(own=own)
         renewed = (await soon(anext(events))).own
         assert renewed.expires > own.expires
-        assert (renewed.lease, renewed.etcd_lease, renewed.mod_revision) == (
+        assert (renewed.lease, renewed.token.etcd_lease, renewed.token.mod_revision) == (
             own.lease,
-            own.etcd_lease,
-            own.mod_revision,
+            own.token.etcd_lease,
+            own.token.mod_revision,
         )
         server.delete(f"{prefix}/subnets/{own.lease.id}")
         assert isinstance(await soon(anext(events)), Revoked)
         with pytest.raises(StopAsyncIteration):
             await soon(anext(events))
-    again = await store.acquire(netconf(), attrs(), previous=(own.lease.v4, None), recorded=own)
+    again = await store.acquire(chooser(netconf(), attrs(), previous=(own.lease.v4, None)), recorded=own)
     assert again.lease.v4 == own.lease.v4  # in place, without a restart
 
 
@@ -67,14 +68,14 @@ async def test_held_renewed_deleted(server, make_store, prefix):
 @ONE_VERSION
 async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     before = server.get(f"{prefix}/subnets/{own.lease.id}")
     async with keeping(store, own, margin=86400 - 4) as events:
         await soon(anext(events))
         await asyncio.sleep(1.6)
-        assert server.ttl(own.etcd_lease)[0] < 86399
+        assert server.ttl(own.token.etcd_lease)[0] < 86399
         await soon(anext(events))
-        assert server.ttl(own.etcd_lease)[0] >= 86399
+        assert server.ttl(own.token.etcd_lease)[0] >= 86399
     assert server.get(f"{prefix}/subnets/{own.lease.id}") == before  # not even another revision
 
 
@@ -82,12 +83,12 @@ async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_st
 @ONE_VERSION
 async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=12)
         adopted = (await soon(anext(events))).own
-        assert adopted.etcd_lease == short
+        assert adopted.token.etcd_lease == short
         assert adopted.expires < time.time() + 13
         waiting = await nothing(events, 1.5)
         assert (await soon(waiting)).own.expires > adopted.expires  # after a third of its time
@@ -98,7 +99,7 @@ async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(serve
 async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, caplog):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=86398) as events:
         await soon(anext(events))
         await proxy.cut()
@@ -113,7 +114,7 @@ async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, c
 async def test_a_renewal_that_ends_without_an_answer_says_nothing_of_the_lease(server, make_store, monkeypatch):
     """A proxy between us and etcd may end it so; it counted as the end of the lease. etcd itself always answers."""
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
 
     async def ended(_: object) -> None:
         await asyncio.sleep(0)
@@ -121,15 +122,15 @@ async def test_a_renewal_that_ends_without_an_answer_says_nothing_of_the_lease(s
     with monkeypatch.context() as patch:
         patch.setattr("weft.cluster.etcd.link.Conversation.receive", ended)
         with pytest.raises(Unavailable, match=r"STORE-001 .*without an answer"):
-            await store._key.renew(own.etcd_lease)
-    assert await store._key.renew(own.etcd_lease) == 86400
+            await store._key.renew(own.token.etcd_lease)
+    assert await store._key.renew(own.token.etcd_lease) == 86400
 
 
 @pytest.mark.spec("flannel.md §4.6/own-key-read-fails")
 async def test_a_first_look_that_fails_is_made_again(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     await proxy.cut()
     async with keeping(store, own) as events:
         waiting = await nothing(events)
@@ -142,7 +143,7 @@ async def test_a_first_look_that_fails_is_made_again(server, make_store, make_pr
 @pytest.mark.spec("flannel.md §4.6/store-down-data-plane")
 async def test_a_store_that_is_down_ends_nothing(own_server, make_store):
     store = make_store(own_server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         own_server.stop()
@@ -167,16 +168,16 @@ async def cut_off_while(proxy, events, change):
 async def test_a_key_written_below_a_compaction_is_seen(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
 
     def change():
-        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.etcd_lease)
+        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.token.etcd_lease)
         server.compact()
 
     async with keeping(store, own) as events:
         await soon(anext(events))
         held = await cut_off_while(proxy, events, change)
-        assert held.own.mod_revision > own.mod_revision
+        assert held.own.token.mod_revision > own.token.mod_revision
         server.delete(f"{prefix}/subnets/{own.lease.id}")
         assert isinstance(await soon(anext(events)), Revoked)
 
@@ -185,7 +186,7 @@ async def test_a_key_written_below_a_compaction_is_seen(server, make_store, make
 async def test_a_key_deleted_below_a_compaction_is_missed(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
 
     def change():
         server.delete(f"{prefix}/subnets/{own.lease.id}")
@@ -198,7 +199,7 @@ async def test_a_key_deleted_below_a_compaction_is_missed(server, make_store, ma
 
 async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, prefix, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     looked = asyncio.Event()
 
     async def deaf(*_args, **_kwargs):
@@ -209,7 +210,7 @@ async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, pr
     async with keeping(store, own, margin=86397) as events:
         assert isinstance(await soon(anext(events)), Held)
         await soon(looked.wait())
-        server.ctl("lease", "revoke", f"{own.etcd_lease:x}")
+        server.ctl("lease", "revoke", f"{own.token.etcd_lease:x}")
         event = await soon(anext(events))
         assert isinstance(event, Revoked)
         assert "expired" in event.reason
@@ -217,17 +218,17 @@ async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, pr
 
 async def test_another_node_that_takes_the_key_is_noticed_and_not_fought(server, make_store, prefix):
     store, twin = make_store(server.url), make_store(server.url)
-    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
-        theirs = await twin.acquire(netconf(), attrs(mac=MAC + "2"))
+        theirs = await twin.acquire(chooser(netconf(), attrs(mac=MAC + "2")))
         assert theirs.lease.id == own.lease.id
         event = await soon(anext(events))
         assert isinstance(event, TakenOver)
         assert event.lease.attrs == attrs(mac=MAC + "2")
         assert "1.2.3.4" in event.reason
     with pytest.raises(Unavailable) as raised:
-        await store.acquire(netconf(), attrs(mac=MAC + "1"), recorded=own)
+        await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")), recorded=own)
     [problem] = raised.value.problems
     assert problem.code == "IFACE-001"
     assert MAC + "2" in problem.seen
@@ -235,12 +236,12 @@ async def test_another_node_that_takes_the_key_is_noticed_and_not_fought(server,
         await soon(anext(events))
         await nothing_more(events)
     server.delete(f"{prefix}/subnets/{own.lease.id}")
-    assert await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    assert await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
 
 
 async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         server.put(f"{prefix}/subnets/{own.lease.id}", "no JSON")
@@ -253,21 +254,21 @@ async def test_a_key_with_more_in_it_than_is_ever_received_is_not_ours(own_serve
     own_server.stop()
     own_server.start("--max-request-bytes", str(16 << 20))
     store = make_store(own_server.url, timing=replace(QUICK, call=10, pong=10))
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         own_server.fill([(f"{prefix}/subnets/{own.lease.id}", "x" * (5 << 20))])
         event = await soon(anext(events))
         assert isinstance(event, TakenOver)
         assert "nobody that can be read" in event.reason
-    again = await store.acquire(netconf(), attrs())
+    again = await store.acquire(chooser(netconf(), attrs()))
     assert again.lease.id != own.lease.id, "it is somebody's, so it is not free"
 
 
 async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypatch):
     """Neither a longer one nor one behind it: of a cluster's changes, a node looks at those of its own key alone."""
     store = make_store(server.url, timing=replace(QUICK, call=10, pong=10))
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     read, looks = store._key.read, []
     monkeypatch.setattr(store._key, "read", lambda own: looks.append(own) or read(own))
     async with keeping(store, own) as events:
@@ -278,19 +279,19 @@ async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypa
             await asyncio.to_thread(server.put, f"{prefix}/subnets/{other}", value("9.9.9.9"))
             await asyncio.to_thread(server.delete, f"{prefix}/subnets/{other}")
         mine = f"{prefix}/subnets/{own.lease.id}"
-        await asyncio.to_thread(server.put, mine, value("1.2.3.4"), lease=own.etcd_lease)
-        assert (await soon(waiting)).own.mod_revision > own.mod_revision
+        await asyncio.to_thread(server.put, mine, value("1.2.3.4"), lease=own.token.etcd_lease)
+        assert (await soon(waiting)).own.token.mod_revision > own.token.mod_revision
     assert len(looks) == 2, "at first, and when the own key was written"
 
 
 @pytest.mark.spec("flannel.md §4.5/reservation")
 async def test_a_lease_made_a_reservation_is_one(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
         server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
-        held = await until(events, lambda event: event.own.reservation)
+        held = await until(events, lambda event: event.own.expires is None)
         kv = server.get(f"{prefix}/subnets/{own.lease.id}")
         assert kv.lease == 0
         assert MAC + "1" in kv.value
@@ -302,7 +303,7 @@ async def test_a_lease_made_a_reservation_is_one(server, make_store, prefix):
 async def test_a_reservation_is_watched_but_not_renewed(server, make_store, prefix):
     server.put(f"{prefix}/subnets/10.3.9.0-24", value("1.2.3.4"))
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=10**9) as events:
         assert await soon(anext(events)) == Held(own=own)
         waiting = await nothing(events)
@@ -313,7 +314,7 @@ async def test_a_reservation_is_watched_but_not_renewed(server, make_store, pref
 
 async def test_what_we_publish_ourselves_is_held(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs(mac=MAC + "1"))
+    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
         published = await store.publish(own, attrs(mac=MAC + "2"))
@@ -321,17 +322,17 @@ async def test_what_we_publish_ourselves_is_held(server, make_store, prefix):
 
 
 async def test_an_earlier_lease_is_kept_by_a_new_process(server, make_store, prefix):
-    own = await make_store(server.url).acquire(netconf(), attrs())
+    own = await make_store(server.url).acquire(chooser(netconf(), attrs()))
     store = make_store(server.url)
     async with keeping(store, own) as events:
         assert await soon(anext(events)) == Held(own=own)
-        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.etcd_lease)
-        assert (await soon(anext(events))).own.mod_revision > own.mod_revision
+        server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.token.etcd_lease)
+        assert (await soon(anext(events))).own.token.mod_revision > own.token.mod_revision
 
 
 async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     monkeypatch.setattr(store._key, "read", lambda _own: 1 / 0)
     async with keeping(store, own) as events:
         with pytest.raises(ZeroDivisionError):
@@ -343,12 +344,12 @@ async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch)
 async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, make_store, prefix, monkeypatch, gone):
     """What the answer says is about the etcd lease that the key hung on before."""
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     asked, answer = asyncio.Event(), asyncio.Event()
     renew = store._key.renew
 
     async def slow(etcd_lease):
-        if etcd_lease == own.etcd_lease:
+        if etcd_lease == own.token.etcd_lease:
             asked.set()
             await answer.wait()
         return await renew(etcd_lease)
@@ -359,10 +360,10 @@ async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, 
         await soon(asked.wait())
         short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=300)
         moved = (await soon(anext(events))).own
-        assert moved.etcd_lease == short
+        assert moved.token.etcd_lease == short
         assert moved.expires < time.time() + 301
         if gone:
-            server.ctl("lease", "revoke", f"{own.etcd_lease:x}")
+            server.ctl("lease", "revoke", f"{own.token.etcd_lease:x}")
         answer.set()
         await nothing_more(events)  # neither lost nor longer
 
@@ -385,7 +386,7 @@ def keeper(own: OwnLease, *, margin: float, now=lambda: 1000.0) -> Keeper:
     ],
 )
 async def test_when_a_lease_is_renewed(expires, due):
-    own = OwnLease(lease=Lease(id="x", v4=None, v6=None, attrs=attrs()), etcd_lease=1, mod_revision=1, expires=expires)
+    own = OwnLease(lease=Lease(id="x", v4=None, v6=None, attrs=attrs()), expires=expires, token=Proof(1, 1))
     assert keeper(own, margin=HOUR)._renewal(own) == due
 
 
@@ -395,7 +396,7 @@ async def test_time_that_passes_unseen_is_noticed(server, make_store, monkeypatc
     monkeypatch.setattr("weft.cluster.etcd.keep._LOOK", 0.05)
     slept = 0.0
     store = make_store(server.url, now=lambda: time.monotonic() + slept)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         waiting = await nothing(events)
@@ -405,7 +406,7 @@ async def test_time_that_passes_unseen_is_noticed(server, make_store, monkeypatc
 
 async def test_looks_that_fail_come_less_and_less_often(server, make_store, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     read, sleep = store._key.read, asyncio.sleep
     pauses: list[float] = []
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.etcd import VERSIONS, Etcd, start_cluster, wheel
-from tests.support.store import QUICK, attrs, netconf, nothing, nothing_more, soon, until, value
+from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.values import Mark
 from weft.cluster.etcd.watch import Mailbox
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.value import replace
@@ -48,7 +49,7 @@ async def watching(store: EtcdStore, listing=None):
 @pytest.mark.spec("flannel.md 11.5/watch-own", "flannel.md §4.7/1-snapshot", cases=VERSIONS)
 async def test_own_lease_is_no_event(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
     async with watching(store) as events:
         listed = await soon(anext(events))
@@ -62,13 +63,13 @@ async def test_own_lease_is_no_event(server, make_store, prefix):
 async def test_a_key_that_we_took_over_since_the_list_is_no_peers(server, make_store, prefix, recorded):
     """It is there from an earlier run, whether or not we remember that, under an etcd lease that we never made."""
     first = make_store(server.url)
-    own = await first.acquire(netconf(), attrs())
+    own = await first.acquire(chooser(netconf(), attrs()))
     server.put_leased(f"{prefix}/subnets/10.3.0.0-24", value("1.2.3.4"))  # ours by its address, and out of range
     server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
     store = make_store(server.url)
     listing = await store.list()
     again = await store.acquire(
-        netconf(), attrs(mac="02:00:00:00:00:01"), recorded=own if recorded else None, listing=listing
+        chooser(netconf(), attrs(mac="02:00:00:00:00:01")), recorded=own if recorded else None, listing=listing
     )
     assert again.lease.id == own.lease.id
     async with watching(store, listing) as events:
@@ -80,11 +81,11 @@ async def test_a_key_that_we_took_over_since_the_list_is_no_peers(server, make_s
 async def test_our_key_of_another_history_is_no_peers(own_server, make_store, prefix, tmp_path):
     """A restored snapshot shows it as it was: an etcd lease before, with what we say today."""
     first = make_store(own_server.url)
-    own = await first.acquire(netconf(), attrs())
+    own = await first.acquire(chooser(netconf(), attrs()))
     own_server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
     listing = await first.list()
     store = make_store(own_server.url)
-    store.hold(replace(own, etcd_lease=own.etcd_lease + 1))
+    store.hold(replace(own, token=own.token._replace(etcd_lease=own.token.etcd_lease + 1)))
     async with watching(store, listing) as events:
         assert (await soon(anext(events))).leases == ()
 
@@ -94,7 +95,7 @@ async def test_a_lease_listed_before_we_took_it_is_withdrawn(server, make_store,
     store = make_store(server.url)
     async with watching(store) as events:
         assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.9.0-24"]
-        await store.acquire(netconf(), attrs(mac="02:00:00:00:00:01"))
+        await store.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))
         assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
 
 
@@ -109,7 +110,8 @@ async def test_a_created_key_is_one_put_in_one_event(server, make_store, prefix)
         server.put_leased(f"{prefix}/subnets/10.3.9.0-24", value("1.1.1.1"))
         event = await soon(anext(events))
         kv = server.get(f"{prefix}/subnets/10.3.9.0-24")
-        assert event == Changed(put=(lease("10.3.9.0-24", created=kv.create_revision),), revision=kv.mod_revision)
+        assert event.put == (lease("10.3.9.0-24", created=kv.create_revision),)
+        assert event.mark.revision == kv.mod_revision
         server.delete(f"{prefix}/subnets/10.3.9.0-24")
         assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
 
@@ -350,7 +352,7 @@ async def test_recovers_from_compaction_and_restart(own_server, make_store, pref
 async def test_the_own_lease_is_no_event_after_a_second_list_either(own_server, make_store, prefix):
     """Better than upstream, whose second list holds the own subnet: it is then taken for a peer that goes (Q-17)."""
     store = make_store(own_server.url)
-    own = await store.acquire(netconf(), attrs())
+    own = await store.acquire(chooser(netconf(), attrs()))
     seen = []
     async with watching(store) as events:
         seen.append(await soon(anext(events)))
@@ -439,7 +441,7 @@ async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
         store = make_store(*(member.url for member in members))
         async with watching(store) as events:
             await soon(anext(events))
-            own = await soon(store.acquire(netconf(), attrs()))
+            own = await soon(store.acquire(chooser(netconf(), attrs())))
             for member in members[1:]:
                 member.below(
                     prefix
@@ -501,18 +503,19 @@ async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch,
 
 async def test_mailbox_merges_and_keeps_order():
     mail = Mailbox()
+    earlier, later = Mark(6, 1, 1), Mark(7, 1, 1)
     one, two = lease("10.3.1.0-24"), lease("10.3.2.0-24")
     bad = Malformed(id="10.3.3.0-24", reason="x")
     mail.lost("away")
     mail.listed(Listed(leases=(one,), mark=None))
-    mail.changed([(two.id, two), (bad.id, bad), (one.id, None)], 6)
-    mail.changed([(two.id, None), (one.id, one)], 7)
+    mail.changed([(two.id, two), (bad.id, bad), (one.id, None)], earlier)
+    mail.changed([(two.id, None), (one.id, one)], later)
     mail.lost("away again")
     assert await soon(mail.take()) == Listed(leases=(one,), mark=None)
-    assert await soon(mail.take()) == Changed(put=(one,), gone=(two.id,), malformed=(bad,), revision=7)
+    assert await soon(mail.take()) == Changed(put=(one,), gone=(two.id,), malformed=(bad,), mark=later)
     assert await soon(mail.take()) == Lost(reason="away again")
     mail.lost("x")
-    mail.changed((), 7)
-    assert await soon(mail.take()) == Changed(revision=7)
+    mail.changed((), later)
+    assert await soon(mail.take()) == Changed(mark=later)
     with pytest.raises(TimeoutError):
         await soon(mail.take(), 0.01)

@@ -8,18 +8,28 @@ from typing import Any, TypeVar
 
 from weft.cluster.etcd.access import Timing
 from weft.config.netconf import NetConf, Pool
+from weft.desired.allocate import Chooser
 from weft.model.lease import LeaseAttrs
 from weft.model.value import Value
+from weft.wire.etcd import Subnets
 
 T = TypeVar("T")
 QUICK = Timing(connect=0.5, call=1.0, ping=0.3, pong=0.3, backoff=0.02, backoff_most=0.1, renew_retry=0.2)
 
 
-class First(random.Random):
+def first(_: int) -> int:
     """Chance that always takes the first: every node wants the same subnet."""
+    return 0
 
-    def randrange(self, *_: Any) -> int:  # type: ignore[override]
-        return 0
+
+def chooser(
+    network: NetConf,
+    published: LeaseAttrs,
+    *,
+    previous: Subnets = (None, None),
+    pick: Callable[[int], int] = random.randrange,
+) -> Chooser:
+    return Chooser(netconf=network, attrs=published, previous=previous, pick=pick)
 
 
 def netconf(

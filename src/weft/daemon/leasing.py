@@ -9,15 +9,16 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from random import Random
+from typing import Any, Final
 
-from weft.cluster.etcd.store import EtcdStore
-from weft.cluster.etcd.values import Held, Listing, OwnLease
+from weft.cluster.store import Listing, Store
 from weft.config.netconf import NetConf
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
-from weft.model.cluster import StoreEvent
+from weft.desired.allocate import Chooser
+from weft.model.cluster import Held, OwnLease, StoreEvent
 from weft.model.errors import ConfigError, Unavailable, WeftError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace
@@ -36,18 +37,20 @@ class Leasing:
 
     def __init__(
         self,
-        store: EtcdStore,
+        store: Store[Any],
         directory: Path,
         *,
         netconf: NetConf,
         remembered: Memory,
         margin: float,
         moment: Callable[[], Moment],
+        random: Callable[[int], bytes],
     ) -> None:
         self.own: OwnLease | None = None
         self.confirmed = False  # by the store, in this run
         self._store = store
         self._netconf = netconf
+        self._chance = Random(int.from_bytes(random(8)))  # noqa: S311 - no secret
         self._memory = remembered
         self._margin = margin
         self._moment = moment
@@ -78,10 +81,9 @@ class Leasing:
 
     async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:
         """Take a lease and remember it. Raises `Unavailable`."""
+        chooser = Chooser(netconf=self._netconf, attrs=attrs, previous=previous, pick=self._chance.randrange)
         try:
-            own = await self._store.acquire(
-                self._netconf, attrs, previous=previous, recorded=self._memory.own, listing=self._listing
-            )
+            own = await self._store.acquire(chooser, recorded=self._memory.own, listing=self._listing)
         except WeftError:
             self._listing = None  # the store may say something else by the next try
             raise
@@ -112,10 +114,8 @@ class Leasing:
 
         Ours is what an earlier run took and nobody has changed since. Whoever came after it is the copy.
         """
-        own = self._memory.own
-        known = None if own is None else (own.lease.id, own.mod_revision)
-        ours = next((each.lease for each in listing.entries if (each.lease.id, each.mod_revision) == known), None)
-        return [each.lease for each in listing.entries if ours is None or each.lease.created < ours.created]
+        ours = listing.unchanged(self._memory.own)
+        return [each for each in listing.leases if ours is None or each.created < ours.created]
 
     async def acquire_again(self, attrs: Callable[[], LeaseAttrs]) -> OwnLease:
         """Take a lease however long it takes; the subnet that we had is asked for first.

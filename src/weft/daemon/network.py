@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.subnetfile import SubnetFile
-from weft.daemon.peers import Peers
+from weft.daemon.peers import Continues, Peers
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.plane import Keeper, Plane
 from weft.daemon.planes.rules import RulesPlane
@@ -64,6 +64,7 @@ class Network:
         cut_pods: CutPods,
         clock: Callable[[], float],
         now: Callable[[], float],
+        continues: Continues,
     ) -> None:
         # Both may have changed since the machine was looked at and before notices come.
         self.uplink_changed = asyncio.Event()
@@ -90,7 +91,7 @@ class Network:
         self.reconciler.keepers.extend(self.keepers.values())
         self.links, self.rules = self.keepers["routes"], self.keepers.get("rules")
         self.roster = roster
-        self.peers = Peers(roster, self.reconciler, status, now=now)
+        self.peers = Peers(roster, self.reconciler, status, now=now, continues=continues)
         status.count_failing = self.reconciler.failing_peers
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem

@@ -60,7 +60,9 @@ class Node:
     def __init__(self, options: Options, world: World) -> None:
         self._options = options
         self._world = world
-        self._directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
+        self._directory = instance.directory(
+            Path(options.state_dir), options.subnet_file, world.store.identity(options)
+        )
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
         self._cut_pods = CutPods()
@@ -93,11 +95,11 @@ class Node:
 
     async def _start(self, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         options, status = self._options, self._status
-        store = start.open_store(options, self._world)
+        store = self._world.store.open(options, now=self._world.now, random=self._world.random)
         held.callback(store.close)
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
-        netconf = start.understand(remembered, options, self._world)
+        netconf = start.understand(remembered, store, self._world)
         leasing = Leasing(
             store,
             self._directory,
@@ -105,6 +107,7 @@ class Node:
             remembered=remembered,
             margin=options.subnet_lease_renew_margin * 60,
             moment=self._world.moment,
+            random=self._world.random,
         )
         rules = tasks.create_task(self._firewall(netconf, held))  # programs take their time; so does the store
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
@@ -134,6 +137,7 @@ class Node:
             cut_pods=self._cut_pods,
             clock=self._world.monotonic,
             now=self._world.now,
+            continues=store.continues,
         )
         self._report.network, self._report.leasing = network, leasing
         network.uplink_problem = ailing(inputs.facts.uplink, snapshot)

@@ -6,19 +6,19 @@ a turn, and of many that are refused together a few are named.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
 
-from weft.cluster.etcd.values import LEASE_TTL
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.repairs import say_some
 from weft.daemon.reconcile import Reconciler
 from weft.desired.harm import Ours
 from weft.desired.roster import Roster
-from weft.model.cluster import Listed, Lost, Malformed, Mark, StoreEvent
+from weft.model.cluster import Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.errors import Problem
+from weft.model.lease import LEASE_TTL
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -29,16 +29,27 @@ _EXPIRY_SECONDS: Final = 60.0
 _SAY_SECONDS: Final = 0.1
 _NAMED: Final = 100  # of those that are refused together
 
+Continues = Callable[[Token, Mapping[str, int], Listed], bool]
+
 
 class Peers:
-    """Keeps the roster as the store says. `now` is a clock that nobody sets."""
+    """Keeps the roster as the store says. `now` is a clock that nobody sets; `continues` is the store's."""
 
-    def __init__(self, roster: Roster, reconciler: Reconciler, status: Status, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        reconciler: Reconciler,
+        status: Status,
+        *,
+        now: Callable[[], float],
+        continues: Continues,
+    ) -> None:
         self._roster = roster
         self._reconciler = reconciler
         self._status = status
         self._now = now
-        self._mark: Mark | None = None
+        self._continues = continues
+        self._mark: Token | None = None
         self._doubt = asyncio.Event()
         self._announced: set[str] = set()  # the ids of those whose coming was said, or counted at the start
         self._unsaid: set[str] = set()  # the ids of those whose service has changed since
@@ -68,8 +79,7 @@ class Peers:
             self._list(event)
         else:
             self._roster.note(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
-            if self._mark is not None:
-                self._mark = replace(self._mark, revision=max(event.revision, self._mark.revision))
+            self._mark = event.mark
         _say_malformed(event.malformed)
         await self.settle()
 
@@ -146,24 +156,8 @@ class Peers:
             self._reconciler.look_again()
 
     def _is_other_history(self, event: Listed) -> bool:
-        """Tell whether a list cannot come from the history that we know.
-
-        Revisions that went back show it. Where new writes have made up for the lost ones, so may the leases: at the
-        revision that we know nothing can be missing, and what we know cannot have been made anew before it.
-        """
-        mark = self._mark
-        if mark is None or event.mark is None:
-            return False
-        if not mark.precedes(event.mark):
-            return True
-        made = self._roster.made
-        listed = {lease.id: lease.created for lease in (*event.leases, *event.own)}
-        missing = made.keys() - listed.keys() - {entry.id for entry in event.malformed}
-        return (event.mark.revision == mark.revision and bool(missing)) or any(
-            listed[name] <= mark.revision and listed[name] != revision
-            for name, revision in made.items()
-            if name in listed
-        )
+        """Tell whether the store has lost what we know, or is another: as far as it can tell."""
+        return self._mark is not None and not self._continues(self._mark, self._roster.made, event)
 
     def _lost(self, lost: Lost) -> None:
         """Say so, once; and once more when a store that was silent refuses us, or the reverse."""

@@ -9,12 +9,9 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_network
-from random import Random
-from typing import Final
+from typing import Any, Final
 
-from weft.cluster.etcd import password
-from weft.cluster.etcd.access import Access
-from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.store import Store
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
 from weft.daemon import host
@@ -43,23 +40,7 @@ _RETRY_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 1.0
 
 
-def open_store(options: Options, world: World) -> EtcdStore:
-    """Make the store's client; it connects when it is asked something. Raises `ConfigError`."""
-    file = options.etcd_password_file
-    access = Access(
-        endpoints=options.etcd_endpoints,
-        ca_file=options.etcd_cafile,
-        cert_file=options.etcd_certfile,
-        key_file=options.etcd_keyfile,
-        user=options.etcd_username,
-        password=password.from_file(file) if file else options.etcd_password,
-        password_file=file,
-    )
-    seed = int.from_bytes(world.random(8))
-    return EtcdStore(access, options.etcd_prefix, now=world.now, chance=Random(seed))  # noqa: S311 - no secret
-
-
-async def read_net_conf(store: EtcdStore, remembered: Memory | None, status: Status) -> Memory:
+async def read_net_conf(store: Store[Any], remembered: Memory | None, status: Status) -> Memory:
     """Read the network configuration, for as long as it takes; what was remembered serves while the store is away.
 
     Raises `ConfigError` when the store refuses us.
@@ -82,10 +63,9 @@ async def read_net_conf(store: EtcdStore, remembered: Memory | None, status: Sta
             return replace(remembered, net_conf=text) if remembered else Memory(net_conf=text)
 
 
-def understand(memory: Memory, options: Options, world: World) -> NetConf:
+def understand(memory: Memory, store: Store[Any], world: World) -> NetConf:
     """Check the network configuration. Raises `ConfigError` with all its problems."""
-    where = f"etcd key {options.etcd_prefix.rstrip('/')}/config"
-    netconf = parse_netconf(memory.net_conf, where, backends=world.backends)
+    netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends)
     for warning in netconf.warnings:
         log.warning("CONF-002 %s", warning)
     return netconf

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
+from weft.cluster.store import StoreKind
 from weft.daemon.planes.plane import Plane
+from weft.daemon.stores import ETCD
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Backend
 from weft.model.value import Value
@@ -28,7 +30,7 @@ class World(Value):
 
     `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
     `backends` are those that a network may ask for. `planes` open what keeps objects that are neither rtnetlink's nor
-    rules; the name is for the log.
+    rules; the name is for the log. `store` holds the leases.
     """
 
     now: Callable[[], float]
@@ -38,6 +40,7 @@ class World(Value):
     random: Callable[[int], bytes]
     backends: Mapping[str, Backend]
     planes: Mapping[str, Callable[[], AbstractContextManager[Plane]]]
+    store: StoreKind
     notify_socket: str = ""
 
     def moment(self) -> Moment:
@@ -55,5 +58,6 @@ def real(notify_socket: str = "") -> World:
         random=os.urandom,
         backends=BACKENDS,
         planes={},
+        store=ETCD,
         notify_socket=notify_socket,
     )

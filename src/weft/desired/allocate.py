@@ -40,6 +40,38 @@ class Present(Value):
     unreadable: tuple[Net, ...] = ()
 
 
+class Chooser(Value):
+    """What a node wants of a store: `attrs` published, and a subnet. The store has it chosen as often as it needs.
+
+    Where the subnet is given, as a node's in Kubernetes, nothing is chosen. `previous` is what we had, `pick(n)` a
+    number below n.
+    """
+
+    netconf: NetConf
+    attrs: LeaseAttrs
+    previous: tuple[IPv4Network | None, IPv6Network | None] = (None, None)
+    pick: Callable[[int], int]
+
+    def choose(self, present: Present, *, recorded: Lease | None = None, attempt: int = 0) -> Choice:
+        """Choose by what the store holds; `recorded` is an earlier run's. Raises `Unavailable` (LEASE-003).
+
+        Many nodes that start at once spread out from `attempt` to `attempt` instead of colliding again.
+        """
+        return choose(
+            self.netconf,
+            present,
+            attrs=self.attrs,
+            recorded=None if recorded is None else recorded.id,
+            previous=self.previous,
+            pick=self.pick,
+            window=WINDOW << attempt,
+        )
+
+    def owned(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Those of `leases` that carry our address."""
+        return owned(self.netconf, leases, attrs=self.attrs)
+
+
 def choose(
     netconf: NetConf,
     present: Present,

@@ -1,19 +1,44 @@
-"""What the store says: events that a lease store sends to the daemon, and what a store offers."""
+"""What a store says: the leases of others as events, and what becomes of our own."""
 
 from weft.model.lease import Lease
 from weft.model.value import Value
 
+# What the store alone reads; the daemon compares, keeps and gives it back. Written to the disk as a JSON array.
+Token = tuple[int | str, ...]
 
-class Mark(Value):
-    """A point in a store's history. Another cluster, or time running backwards, is another history."""
 
-    revision: int
-    cluster: int
-    term: int
+class OwnLease(Value):
+    """This node's own lease, as it was last seen in the store; worth keeping across restarts.
 
-    def precedes(self, later: "Mark") -> bool:
-        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
-        return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
+    `expires` is in the seconds of the clock that the store was given, which nobody sets; None for a lease that lasts
+    until it is taken away: a reservation, or a store whose leases do not expire. `token` proves that it is ours.
+    """
+
+    lease: Lease
+    expires: float | None
+    token: Token
+
+
+class Held(Value):
+    """The own lease is ours, as `own` says: seen at the start, renewed, or put anew."""
+
+    own: OwnLease
+
+
+class Revoked(Value):
+    """The own lease is gone: deleted by someone, or expired while the store was out of reach."""
+
+    reason: str
+
+
+class TakenOver(Value):
+    """Another node wrote the own lease: `lease` is what it holds now, None if that is unreadable."""
+
+    lease: Lease | None
+    reason: str
+
+
+OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
@@ -24,24 +49,25 @@ class Malformed(Value):
 
 
 class Listed(Value):
-    """Everything that the store holds at `mark`: what is not in it is gone, if that continues what we know.
+    """Everything that the store holds at the moment `mark`.
 
+    What is not in it is gone, if it continues what we know (`weft.cluster.store.Store.continues`).
     `leases` are those of others, `own` is this node's, which may have been another's before.
     """
 
     leases: tuple[Lease, ...]
     own: tuple[Lease, ...] = ()
     malformed: tuple[Malformed, ...] = ()
-    mark: Mark | None = None
+    mark: Token | None = None
 
 
 class Changed(Value):
-    """What changed since the last event, in the store's order; the newest word for each id."""
+    """What changed since the last event, in the store's order; the newest word for each id. All of it up to `mark`."""
 
     put: tuple[Lease, ...] = ()
     gone: tuple[str, ...] = ()
     malformed: tuple[Malformed, ...] = ()
-    revision: int = 0
+    mark: Token | None = None
 
 
 class Lost(Value):

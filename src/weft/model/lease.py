@@ -1,10 +1,13 @@
 """A node's lease: the subnets it owns, and what other nodes need to know to reach them."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any
+from typing import Any, Final
 
 from weft.model.net import Net
 from weft.model.value import Value
+
+# Seconds that a lease lasts without renewal (flannel.md §4.3).
+LEASE_TTL: Final = 86400
 
 
 class LeaseAttrs(Value):
@@ -26,7 +29,8 @@ class LeaseAttrs(Value):
 class Lease(Value):
     """One node's lease as the store holds it.
 
-    `id` names it for good in its store: the last part of the etcd key (`10.5.1.0-24`), or a node name.
+    `id` names it for good in its store, and nothing else is read from it: the last part of the etcd key
+    (`10.5.1.0-24`), a node name, a peer's id.
     `created` orders leases by age (etcd: create_revision; smaller is older).
     """
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, KeyValue, ResponseHeader, WatchResponse
-from weft.cluster.etcd.values import Listing
+from weft.cluster.etcd.values import Listing, Mark
 from weft.cluster.etcd.watch import Watcher
-from weft.model.cluster import Mark
 
 
 async def watcher() -> Any:

@@ -5,8 +5,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 import pytest
 
 from weft.cluster.etcd import judge
-from weft.cluster.etcd.values import Entry, Listing, OwnLease
-from weft.model.cluster import Mark
+from weft.cluster.etcd.values import Entry, Listing, Mark, Proof, proof_in
+from weft.model.cluster import Listed, OwnLease
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace
 
@@ -75,17 +75,31 @@ def listing(*entries: Entry) -> Listing:
 def test_our_own_earlier_key_is_ours_until_somebody_touches_it():
     other = Entry(replace(BOTH, id="10.5.2.0-24"), 8, 8)
     mine = Entry(BOTH, 7, 3)
-    recorded = OwnLease(lease=BOTH, etcd_lease=7, mod_revision=3, expires=None)
-    assert judge.unchanged(recorded, listing(other, mine)) is mine
-    assert judge.unchanged(recorded, listing(other)) is None
-    assert judge.unchanged(recorded, listing(Entry(BOTH, 7, 4))) is None
-    assert judge.unchanged(recorded, listing(Entry(BOTH, 9, 3))) is None
-    assert judge.unchanged(None, listing(mine)) is None
+    recorded = OwnLease(lease=BOTH, expires=None, token=(7, 3))
+    assert listing(other, mine).unchanged(recorded) is mine.lease
+    assert listing(other).unchanged(recorded) is None
+    assert listing(Entry(BOTH, 7, 4)).unchanged(recorded) is None
+    assert listing(Entry(BOTH, 9, 3)).unchanged(recorded) is None
+    assert listing(mine).unchanged(None) is None
+
+
+@pytest.mark.parametrize("token", [(), (7,), (7, 3, 1), ("7", 3), (7, -1), (1 << 63, 3)])
+def test_a_token_that_another_store_made_proves_nothing(token: tuple[int | str, ...]):
+    recorded = OwnLease(lease=BOTH, expires=None, token=token)
+    assert proof_in(recorded) == Proof(0, 0)
+    assert listing(Entry(BOTH, 7, 3)).unchanged(recorded) is None
+
+
+@pytest.mark.parametrize("token", [(), (9, 1), ("9", 1, 1)])
+def test_of_a_mark_that_another_store_made_nothing_is_lost(token: tuple[int | str, ...]):
+    now = Mark(revision=1, cluster=1, term=1)
+    assert judge.continues(token, {"gone": 1}, Listed(leases=(), mark=now))
+    assert judge.continues(now, {"gone": 1}, Listed(leases=(), mark=token))
 
 
 def test_what_the_choice_of_a_subnet_looks_at():
     kept, leased = Entry(BOTH, 0, 3), Entry(replace(BOTH, id="10.5.2.0-24"), 7, 3)
-    present = judge.present(listing(kept, leased))
+    present = listing(kept, leased).present
     assert list(present.leases) == [kept.lease, leased.lease]
     assert present.reserved == {BOTH.id}
     assert present.unreadable == (IPv4Network("10.5.9.0/24"),)
@@ -105,4 +119,4 @@ def test_what_the_choice_of_a_subnet_looks_at():
 )
 def test_another_cluster_or_time_that_runs_backwards_is_another_history(changes: dict[str, int], expected: bool):
     now = Mark(revision=9, cluster=1, term=1)
-    assert now.precedes(replace(now, **changes)) is expected
+    assert now.precedes(now._replace(**changes)) is expected

@@ -6,10 +6,9 @@ import pytest
 
 from tests.support import builders
 from weft.cluster.etcd.own import _warn_when_scarce
-from weft.cluster.etcd.values import Entry, Listing
+from weft.cluster.etcd.values import Entry, Listing, Mark
 from weft.config.netconf import Pool
 from weft.desired.backends import vxlan
-from weft.model.cluster import Mark
 from weft.model.value import replace
 
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support import builders
-from weft.cluster.etcd.values import OwnLease
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
+from weft.model.cluster import OwnLease
 from weft.model.value import replace
 
-OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=None)
+OWN = OwnLease(lease=builders.lease(1, vxlan), expires=None, token=(7, 9))
 MOMENT = Moment(unix=1e9, now=100.0, boot="this")
 PEERS = [builders.lease(2, vxlan), builders.lease(3, vxlan)]
 
@@ -34,6 +34,7 @@ def leasing(tmp_path: Path) -> Leasing:
         remembered=Memory(net_conf="{}"),
         margin=60.0,
         moment=lambda: MOMENT,
+        random=bytes,
     )
 
 

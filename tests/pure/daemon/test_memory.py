@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders
-from weft.cluster.etcd.values import OwnLease
 from weft.daemon.disk import identity, memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
-from weft.model.cluster import Mark
+from weft.model.cluster import OwnLease
 from weft.model.value import replace
 
-OWN = OwnLease(lease=builders.lease(1, vxlan), etcd_lease=7, mod_revision=9, expires=12.5)
+OWN = OwnLease(lease=builders.lease(1, vxlan), expires=12.5, token=(7, 9))
 MOMENT = Moment(unix=1e9, now=100.0, boot="this")
 HOUR = 3600.0
 FULL = Memory(
     net_conf='{"Network": "10.5.0.0/16"}',
     own=OWN,
     leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)),
-    mark=Mark(revision=12, cluster=1 << 63, term=3),
+    mark=(12, 1 << 63, 3),
     unproven={"10.5.3.0-24": 100.0 + HOUR},
 )
 
@@ -76,6 +75,37 @@ def test_what_is_kept_without_proof_is_kept_for_its_time_or_a_whole_lease(tmp_pa
     loaded = memory.load(tmp_path, Moment(unix=unix, now=5.0, boot="next"))
     assert loaded is not None
     assert loaded.unproven == {"10.5.3.0-24": 5.0 + left}
+
+
+def test_an_id_that_is_no_subnet_is_remembered(tmp_path: Path):
+    named = replace(OWN, lease=replace(OWN.lease, id="node-1"), token=("uid", 7))
+    kept = tuple(replace(lease, id=f"node-{lease.id}") for lease in FULL.leases)
+    known = replace(FULL, own=named, leases=kept, unproven={kept[0].id: 100.0 + HOUR}, mark=("version", 12))
+    memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
+    assert memory.load(tmp_path, MOMENT) == known
+
+
+def test_a_file_of_the_version_before_is_read(tmp_path: Path):
+    memory.file(tmp_path, lambda: FULL, lambda: MOMENT).write_now()
+    [path] = tmp_path.glob("*.jsonl")
+    head, *lines = path.read_text().splitlines()
+    data = json.loads(head)
+    data["own"]["etcd_lease"], data["own"]["mod_revision"] = data["own"].pop("token")
+    data["mark"] = dict(zip(("revision", "cluster", "term"), data["mark"], strict=True))
+    path.write_text("\n".join([json.dumps(data), *lines]))
+    assert memory.load(tmp_path, MOMENT) == FULL
+
+
+@pytest.mark.parametrize("token", [5, [[7]], [None], [1.5]])
+def test_a_token_of_another_form_costs_the_memory_and_not_the_start(tmp_path: Path, token: object, caplog):
+    memory.file(tmp_path, lambda: FULL, lambda: MOMENT).write_now()
+    [path] = tmp_path.glob("*.jsonl")
+    head, *lines = path.read_text().splitlines()
+    data = json.loads(head)
+    data["own"]["token"] = token
+    path.write_text("\n".join([json.dumps(data), *lines]))
+    assert memory.load(tmp_path, MOMENT) is None
+    assert "cannot be read" in caplog.text
 
 
 def test_nothing_is_remembered_where_nothing_was_written(tmp_path: Path):

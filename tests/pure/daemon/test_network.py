@@ -10,13 +10,15 @@ import pytest
 
 from tests.support import builders
 from tests.support.waiting import comes
+from weft.cluster.etcd.judge import continues
+from weft.cluster.etcd.values import Mark
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
-from weft.model.cluster import Changed, Listed, Malformed, Mark
+from weft.model.cluster import Changed, Listed, Malformed
 from weft.model.errors import Failure
 from weft.model.links import NodeLink
 from weft.model.net import Net
@@ -59,6 +61,7 @@ async def network(tmp_path: Path) -> Network:
         cut_pods=CutPods(),
         clock=lambda: 0.0,
         now=lambda: 0.0,
+        continues=continues,
     )
     await made.peers.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
     return made
@@ -147,7 +150,9 @@ async def test_a_key_that_is_no_peers_any_more_is_not_missing(network: Network, 
 async def test_changes_move_the_mark_on_and_spoilt_leases_are_not_served(network: Network, caplog):
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
-    await network.peers.take(Changed(malformed=(Malformed(id=two.id, reason="nonsense"),), revision=23))
+    await network.peers.take(
+        Changed(malformed=(Malformed(id=two.id, reason="nonsense"),), mark=Mark(revision=23, cluster=1, term=2))
+    )
     assert network.peers._roster.believed.keys() == {three.id}, "a key that cannot be read any more is no lease"
     assert "nonsense; the lease is ignored" in caplog.text
     await network.peers.take(Listed(leases=(), mark=Mark(revision=22, cluster=1, term=2)))

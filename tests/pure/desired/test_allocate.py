@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.config.netconf import NetConf, Pool
-from weft.desired.allocate import Present, choose, fits, owned, room
+from weft.desired.allocate import Chooser, Present, choose, fits, owned, room
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import Value, replace
@@ -262,3 +262,29 @@ def test_a_huge_network_is_not_walked():
     )
     present = Present(leases=[lease(None, "fc00::/20")])
     assert choose(conf(v4=None, v6=pool), present, attrs=ME, pick=first).v6 == ip_network("fc00:1000::/124")
+
+
+def test_a_store_has_the_subnet_chosen_as_often_as_others_are_faster():
+    asked = []
+
+    def pick(count: int) -> int:
+        asked.append(count)
+        return 0
+
+    wide = Pool(
+        network=IPv4Network("10.0.0.0/8"),
+        subnet_len=24,
+        first=IPv4Address("10.0.1.0"),
+        last=IPv4Address("10.255.255.0"),
+    )
+    chooser = Chooser(netconf=conf(wide), attrs=ME, pick=pick)
+    mine, other = lease("10.0.7.0/24", attrs=ME), lease("10.0.8.0/24")
+    assert [chooser.choose(Present(leases=(other,)), attempt=attempt).v4 for attempt in range(3)] == [
+        IPv4Network("10.0.1.0/24")
+    ] * 3
+    assert asked == [100, 200, 400], "nodes that start at once spread out"
+    assert chooser.choose(Present(leases=(other,)), recorded=other).reuse is other
+    assert chooser.owned([other, mine]) == [mine]
+    before = replace(chooser, previous=(IPv4Network("10.0.9.0/24"), None))
+    assert before.choose(Present(leases=(mine,))).reuse is mine
+    assert before.choose(Present(leases=(other,))).v4 == IPv4Network("10.0.9.0/24")

@@ -16,7 +16,7 @@ from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.link import BrokenError, Conversation
 from weft.cluster.etcd.listing import mark_of
 from weft.cluster.etcd.rpc.etcd_pb2 import WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse
-from weft.model.cluster import Mark
+from weft.cluster.etcd.values import Mark
 from weft.model.errors import Problem, Unavailable
 
 _Watch = Conversation[WatchRequest, WatchResponse]

@@ -1,27 +1,12 @@
-"""Judges what the store holds: is it ours, is it free, whose is it. Asks nobody and writes nothing."""
+"""Judges what the store holds: whose is it, and is it the store that we know. Sends and writes nothing."""
 
-from weft.cluster.etcd.values import Entry, Listing, OwnLease
-from weft.desired.allocate import Present
+from collections.abc import Mapping
+
+from weft.cluster.etcd.values import Entry, mark_in
+from weft.model.cluster import Listed, Token
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire.etcd import parse_id
-
-
-def unchanged(recorded: OwnLease | None, listing: Listing) -> Entry | None:
-    """Our own earlier key, if nobody has touched it since we wrote it (settled.md §5)."""
-    if recorded is None:
-        return None
-    for entry in listing.entries:
-        if entry.lease.id == recorded.lease.id:
-            same = (entry.etcd_lease, entry.mod_revision) == (recorded.etcd_lease, recorded.mod_revision)
-            return entry if same else None
-    return None
-
-
-def present(listing: Listing) -> Present:
-    """What the choice of a subnet looks at."""
-    reserved = frozenset(entry.lease.id for entry in listing.entries if not entry.etcd_lease)
-    return Present(leases=listing.leases, reserved=reserved, unreadable=listing.blocked)
 
 
 def overlaps(name: str, lease: Lease) -> bool:
@@ -42,6 +27,24 @@ def is_bare(entry: Entry, attrs: LeaseAttrs) -> bool:
     theirs = entry.lease.attrs
     address = theirs.public_ip == attrs.public_ip and theirs.public_ipv6 in (None, attrs.public_ipv6)
     return address and theirs.data is None and theirs.data_v6 is None
+
+
+def continues(mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
+    """Tell whether a list can come from the history in which we knew the leases `made` at `mark`.
+
+    Revisions that went back show that it cannot. Where new writes have made up for the lost ones, so may the leases:
+    at the revision that we know nothing can be missing, and what we know cannot have been made anew before it.
+    """
+    known, now = mark_in(mark), mark_in(listed.mark or ())
+    if known is None or now is None:
+        return True
+    if not known.precedes(now):
+        return False
+    there = {lease.id: lease.created for lease in (*listed.leases, *listed.own)}
+    missing = made.keys() - there.keys() - {entry.id for entry in listed.malformed}
+    if now.revision == known.revision and missing:
+        return False
+    return all(there[name] > known.revision or there[name] == made[name] for name in made.keys() & there.keys())
 
 
 def who(lease: Lease) -> str:

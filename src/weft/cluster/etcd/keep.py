@@ -16,7 +16,8 @@ from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, WatchResponse
-from weft.cluster.etcd.values import Held, OwnEvent, OwnLease, Revoked, TakenOver
+from weft.cluster.etcd.values import proof_in
+from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked, TakenOver
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.value import replace
 
@@ -104,7 +105,7 @@ class Keeper:
         if kv is None:
             self._told.put_nowait(Revoked(reason=f"lease {name} was deleted, or expired"))
             return None
-        if kv.mod_revision == self._own.mod_revision:
+        if kv.mod_revision == proof_in(self._own).mod_revision:
             return self._own
         own = self._key.adopt(self._own, kv)
         if own is None:
@@ -112,23 +113,24 @@ class Keeper:
             whose = "nobody that can be read" if other is None else f"the node {other.attrs.public_ip or other.attrs}"
             self._told.put_nowait(TakenOver(lease=other, reason=f"lease {name} was written by {whose}"))
             return None
-        if own.reservation:
+        etcd_lease = proof_in(own).etcd_lease
+        if not etcd_lease:
             return replace(await self._key.confirm(own), expires=None)
-        if own.etcd_lease != self._own.etcd_lease:
-            return replace(own, expires=self._now() + await self._key.renew(own.etcd_lease))
+        if etcd_lease != proof_in(self._own).etcd_lease:
+            return replace(own, expires=self._now() + await self._key.renew(etcd_lease))
         return own
 
     async def _renew(self) -> None:
         while True:
             await self._until_due()
-            own = self._own
+            own, etcd_lease = self._own, proof_in(self._own).etcd_lease
             try:
-                ttl = await self._key.renew(own.etcd_lease)
+                ttl = await self._key.renew(etcd_lease)
             except (Unavailable, ConfigError) as error:
                 log.warning("LEASE-004 lease %s not renewed, trying again: %s", own.lease.id, error)
                 await asyncio.sleep(self._timing.renew_retry)
                 continue
-            if own.etcd_lease != self._own.etcd_lease:
+            if etcd_lease != proof_in(self._own).etcd_lease:
                 continue  # it hangs on another etcd lease by now
             if not ttl:
                 self._told.put_nowait(Revoked(reason=f"lease {own.lease.id} expired before it could be renewed"))

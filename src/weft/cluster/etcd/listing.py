@@ -9,8 +9,8 @@ from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.link import LARGEST
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
-from weft.cluster.etcd.values import Entry, Listing
-from weft.model.cluster import Malformed, Mark
+from weft.cluster.etcd.values import Entry, Listing, Mark
+from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.net import Net
 from weft.wire.etcd import decode_lease, parse_id, short_id, too_long

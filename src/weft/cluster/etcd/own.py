@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from weft.cluster.etcd.client import Client
-from weft.cluster.etcd.judge import is_bare, overlaps, present, unchanged, who
+from weft.cluster.etcd.judge import is_bare, overlaps, who
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import (
@@ -29,14 +29,14 @@ from weft.cluster.etcd.rpc.etcd_pb2 import (
     TxnRequest,
     TxnResponse,
 )
-from weft.cluster.etcd.values import LEASE_TTL, Entry, Listing, OwnLease
+from weft.cluster.etcd.values import Entry, Listing, Mark, Proof, proof_in
 from weft.config.netconf import NetConf
-from weft.desired.allocate import WINDOW, Choice, choose, owned, room
-from weft.model.cluster import Mark
+from weft.desired.allocate import Choice, Chooser, room
+from weft.model.cluster import OwnLease
 from weft.model.errors import Problem, Unavailable
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import LEASE_TTL, Lease, LeaseAttrs
 from weft.model.value import replace
-from weft.wire.etcd import Subnets, encode_attrs, lease_id
+from weft.wire.etcd import encode_attrs, lease_id
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class OwnKey:
 
     def hold(self, own: OwnLease) -> None:
         """Take `own` as written by us, maybe before a restart."""
-        self._remember(own.lease.id, own.etcd_lease)
+        self._remember(own.lease.id, proof_in(own).etcd_lease)
         if self._attrs is None:
             self._attrs = own.lease.attrs
 
@@ -88,42 +88,29 @@ class OwnKey:
         return entry.lease if isinstance(entry, Entry) else None
 
     async def acquire(
-        self,
-        netconf: NetConf,
-        attrs: LeaseAttrs,
-        *,
-        previous: Subnets,
-        recorded: OwnLease | None,
-        listing: Listing | None,
+        self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: Listing | None = None
     ) -> OwnLease:
-        """Take a subnet and publish `attrs` there (flannel.md §4.3); up to ten tries while others take it first.
+        """Take a subnet and publish what we are there (flannel.md §4.3); up to ten tries while others take it first.
 
         Raises `Unavailable` (no store, LEASE-003: no subnet, IFACE-001: our address is another node's too).
         """
+        attrs = chooser.attrs
         for attempt in range(TRIES):
             if listing is None:
                 listing = await list_leases(self._client, self._prefix)
-            self._refuse_rivals(netconf, attrs, listing)
-            mine = unchanged(recorded, listing)
-            choice = choose(
-                netconf,
-                present(listing),
-                attrs=attrs,
-                recorded=None if mine is None else mine.lease.id,
-                previous=previous,
-                pick=self._pick,
-                window=WINDOW << attempt,  # many nodes that start at once spread out instead of colliding again
-            )
+            self._refuse_rivals(chooser, listing)
+            mine = listing.unchanged(recorded)
+            choice = chooser.choose(listing.present, recorded=mine, attempt=attempt)
             entries = {entry.lease.id: entry for entry in listing.entries}
             stale = [entries[lease.id] for lease in choice.stale]
             reused = [] if choice.reuse is None else [entries[choice.reuse.id]]
             if reused:
-                own = await self._reuse(reused[0], attrs, stale=stale, recorded=reused[0] is mine)
+                own = await self._reuse(reused[0], attrs, stale=stale, recorded=choice.reuse is mine)
             else:
                 own = await self._create(choice, attrs, stale=stale, since=listing.mark.revision)
             if own is not None:
                 self._overtaken.update(map(_version, [*reused, *stale]))
-                _warn_when_scarce(netconf, listing)
+                _warn_when_scarce(chooser.netconf, listing)
                 return own
             listing = None
             await asyncio.sleep(0.01 * self._pick(1 + attempt))
@@ -135,7 +122,7 @@ class OwnKey:
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Write new `attrs` into the own key; `Unavailable` (LEASE-004) when it is not as `own` says any more."""
         self._attrs = attrs
-        written = await self._swap(own.lease, attrs, own.etcd_lease, own.mod_revision, stale=())
+        written = await self._swap(own.lease, attrs, *proof_in(own), stale=())
         if written is None:
             seen = "another one changed the key since we looked"
             raise Unavailable(Problem(code="LEASE-004", where=self._prefix + own.lease.id, seen=seen))
@@ -186,16 +173,14 @@ class OwnKey:
         if not (same or entry.etcd_lease in self._grants or (not entry.etcd_lease and is_bare(entry, self._attrs))):
             return None
         self._remember(entry.lease.id, entry.etcd_lease)
-        return OwnLease(
-            lease=entry.lease, etcd_lease=entry.etcd_lease, mod_revision=entry.mod_revision, expires=own.expires
-        )
+        return OwnLease(lease=entry.lease, expires=own.expires, token=Proof(entry.etcd_lease, entry.mod_revision))
 
-    def _refuse_rivals(self, netconf: NetConf, attrs: LeaseAttrs, listing: Listing) -> None:
+    def _refuse_rivals(self, chooser: Chooser, listing: Listing) -> None:
         entries = {entry.lease.id: entry for entry in listing.entries}
         self._rivals &= {name for name, entry in entries.items() if not self.is_own(entry)}
-        lost = owned(netconf, (entries[name].lease for name in self._rivals), attrs=attrs)
+        lost = chooser.owned(entries[name].lease for name in self._rivals)
         if lost:
-            address = attrs.public_ip or attrs.public_ipv6
+            address = chooser.attrs.public_ip or chooser.attrs.public_ipv6
             raise Unavailable(
                 Problem(
                     code="IFACE-001",
@@ -217,7 +202,7 @@ class OwnKey:
         self._attrs = attrs
         if etcd_lease == entry.etcd_lease and entry.lease.attrs == attrs and not stale:
             self._remember(entry.lease.id, etcd_lease)
-            return OwnLease(lease=entry.lease, etcd_lease=etcd_lease, mod_revision=entry.mod_revision, expires=expires)
+            return OwnLease(lease=entry.lease, expires=expires, token=Proof(etcd_lease, entry.mod_revision))
         own = await self._swap(entry.lease, attrs, etcd_lease, entry.mod_revision, stale=stale)
         if own is None and etcd_lease not in (0, entry.etcd_lease):
             await self._revoke(etcd_lease)
@@ -240,7 +225,7 @@ class OwnKey:
                 revision = reply.header.revision
                 made = replace(lease, created=revision)
                 self._remember(lease.id, etcd_lease)
-                return OwnLease(lease=made, etcd_lease=etcd_lease, mod_revision=revision, expires=expires)
+                return OwnLease(lease=made, expires=expires, token=Proof(etcd_lease, revision))
         await self._revoke(etcd_lease)  # takes our key along, if it was written
         return None
 
@@ -252,7 +237,7 @@ class OwnKey:
         if not reply.succeeded:
             return None
         self._remember(lease.id, etcd_lease)
-        return OwnLease(lease=changed, etcd_lease=etcd_lease, mod_revision=reply.header.revision, expires=None)
+        return OwnLease(lease=changed, expires=None, token=Proof(etcd_lease, reply.header.revision))
 
     async def _write(
         self,

@@ -1,24 +1,25 @@
-"""The lease store on etcd: what the daemon uses, and all that it needs to know of etcd.
+"""The lease store on etcd (`weft.cluster.store.Store`).
 
 Holds no leases and knows nothing of kernels. Clock and chance are given.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from random import Random
 
 from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.client import Client
+from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.keep import Keeper
 from weft.cluster.etcd.listing import list_leases
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RangeResponse
-from weft.cluster.etcd.values import Listing, OwnEvent, OwnLease
+from weft.cluster.etcd.values import Listing
 from weft.cluster.etcd.watch import Watcher
-from weft.config.netconf import NetConf
-from weft.model.cluster import StoreEvent
+from weft.desired.allocate import Chooser
+from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.wire.etcd import Subnets, config_key, subnets_prefix
+from weft.wire.etcd import config_key, subnets_prefix
 
 
 class EtcdStore:
@@ -43,6 +44,11 @@ class EtcdStore:
         """Drop the connection. The lease stays in the store."""
         self._client.close()
 
+    @property
+    def source(self) -> str:
+        """Where the network configuration is, for people."""
+        return f"etcd key {self._config_key}"
+
     async def net_conf(self) -> str:
         """The network configuration's text, as the operator put it. `Unavailable` with CONF-002 while there is none."""
         request = RangeRequest(key=self._config_key.encode())
@@ -56,20 +62,14 @@ class EtcdStore:
         return await list_leases(self._client, self._prefix)
 
     async def acquire(
-        self,
-        netconf: NetConf,
-        attrs: LeaseAttrs,
-        *,
-        previous: Subnets = (None, None),
-        recorded: OwnLease | None = None,
-        listing: Listing | None = None,
+        self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: Listing | None = None
     ) -> OwnLease:
-        """Take a subnet for this node and publish `attrs`.
+        """Take a subnet for this node and publish what it is there.
 
         `recorded` is the own lease of an earlier run: unchanged in the store, its key is taken over whatever our
-        address is now, or deleted when `netconf` has no place for it. `previous` is what we had, if it is free.
+        address is now, or deleted when the network has no place for it.
         """
-        return await self._key.acquire(netconf, attrs, previous=previous, recorded=recorded, listing=listing)
+        return await self._key.acquire(chooser, recorded=recorded, listing=listing)
 
     def hold(self, own: OwnLease) -> None:
         """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` shows it to nobody."""
@@ -110,6 +110,10 @@ class EtcdStore:
             is_own=self._key.is_own,
         )
         return watcher.events(listing)
+
+    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
+        """Tell whether a list follows on what was known at `mark`, or the store has lost something, or is another."""
+        return continues(mark, made, listed)
 
 
 def _no_config(key: str) -> Problem:

@@ -1,32 +1,48 @@
-"""The values that pass between the etcd store's parts and the daemon."""
+"""The values that pass between the etcd store's parts, and how they are told to the daemon."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from weft.model.cluster import Malformed, Mark
+from weft.desired.allocate import Present
+from weft.model.cluster import Malformed, OwnLease, Token
 from weft.model.lease import Lease
 from weft.model.net import Net
 from weft.model.value import Value
 
-# Seconds that an etcd lease lasts without renewal (flannel.md §4.3).
-LEASE_TTL: Final = 86400
+
+class Mark(NamedTuple):
+    """A point in a store's history. Another cluster, or time running backwards, is another history."""
+
+    revision: int
+    cluster: int
+    term: int
+
+    def precedes(self, later: "Mark") -> bool:
+        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
+        return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
 
 
-class OwnLease(Value):
-    """This node's own lease, as it was last seen in the store; worth keeping across restarts.
+class Proof(NamedTuple):
+    """The token of an own lease: its key is ours while it has both. `etcd_lease` is 0 for a reservation."""
 
-    `etcd_lease` is 0 and `expires` None for a reservation, a key without an etcd lease, which never expires.
-    `expires` is in the seconds of the clock that the store was given, which nobody sets.
-    """
-
-    lease: Lease
     etcd_lease: int
     mod_revision: int
-    expires: float | None
 
-    @property
-    def reservation(self) -> bool:
-        """Tell whether an operator reserved the subnet: the key has no etcd lease, so nothing to renew."""
-        return self.etcd_lease == 0
+
+def mark_in(token: Token) -> Mark | None:
+    """The mark that the daemon gives back, maybe after a restart; None if another store made it."""
+    return Mark(*map(int, token)) if len(token) == len(Mark._fields) and _are_numbers(token) else None
+
+
+def proof_in(own: OwnLease) -> Proof:
+    """The proof that the daemon gives back, maybe after a restart; one that no key has if another store made it."""
+    token = own.token
+    if len(token) == len(Proof._fields) and _are_numbers(token) and all(0 <= int(each) < 1 << 63 for each in token):
+        return Proof(*map(int, token))
+    return Proof(etcd_lease=0, mod_revision=0)
+
+
+def _are_numbers(token: Token) -> bool:
+    return all(isinstance(each, int) for each in token)
 
 
 class Entry(NamedTuple):
@@ -49,24 +65,16 @@ class Listing(Value):
     def leases(self) -> tuple[Lease, ...]:
         return tuple(entry.lease for entry in self.entries)
 
+    @property
+    def present(self) -> Present:
+        """What the choice of a subnet looks at."""
+        reserved = frozenset(entry.lease.id for entry in self.entries if not entry.etcd_lease)
+        return Present(leases=self.leases, reserved=reserved, unreadable=self.blocked)
 
-class Held(Value):
-    """The own lease is ours, as `own` says: seen at the start, renewed, or put anew."""
-
-    own: OwnLease
-
-
-class Revoked(Value):
-    """The own key is gone: deleted by someone, or expired while the store was out of reach."""
-
-    reason: str
-
-
-class TakenOver(Value):
-    """Another node wrote the own key: `lease` is what it holds now, None if that is unreadable."""
-
-    lease: Lease | None
-    reason: str
-
-
-OwnEvent = Held | Revoked | TakenOver
+    def unchanged(self, recorded: OwnLease | None) -> Lease | None:
+        """Our own earlier key, if nobody has touched it since we wrote it (settled.md §5)."""
+        if recorded is None:
+            return None
+        name, proof = recorded.lease.id, proof_in(recorded)
+        found = next((entry for entry in self.entries if entry.lease.id == name), None)
+        return found.lease if found is not None and found[1:] == proof else None

@@ -13,11 +13,10 @@ from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
-from weft.cluster.etcd.values import Entry, Listing
-from weft.model.cluster import Changed, Listed, Lost, Malformed, Mark, StoreEvent
+from weft.cluster.etcd.values import Entry, Listing, Mark
+from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
-from weft.model.value import replace
 
 # The newest word for an id: a lease, a malformed entry, or None for gone.
 Word = Lease | Malformed | None
@@ -29,7 +28,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._listed: Listed | None = None
         self._words: dict[str, Word] | None = None
-        self._revision = 0
+        self._mark: Mark | None = None
         self._lost: Lost | None = None
         self._filled = asyncio.Event()
 
@@ -38,14 +37,14 @@ class Mailbox:
         self._listed, self._words, self._lost = listed, None, None
         self._filled.set()
 
-    def changed(self, words: Iterable[tuple[str, Word]], revision: int) -> None:
+    def changed(self, words: Iterable[tuple[str, Word]], mark: Mark | None) -> None:
         """Some leases changed; without words: the store is back and nothing changed. Ends a loss."""
         if self._words is None:
             self._words = {}
         for name, word in words:
             self._words.pop(name, None)  # the newest word goes to the end: the store's order
             self._words[name] = word
-        self._revision, self._lost = revision, None
+        self._mark, self._lost = mark, None
         self._filled.set()
 
     def lost(self, reason: str, *, refused: bool = False) -> None:
@@ -61,7 +60,7 @@ class Mailbox:
             if self._listed is not None:
                 event, self._listed = self._listed, None
             elif self._words is not None:
-                event, self._words = _changed(self._words, self._revision), None
+                event, self._words = _changed(self._words, self._mark), None
             elif self._lost is not None:
                 event, self._lost = self._lost, None
             else:
@@ -89,6 +88,7 @@ class Watcher:
         self._is_own = is_own
         self._mail = Mailbox()
         self._mark: Mark | None = None
+        self._told: Mark | None = None  # the mark of the list, moved on by what was told since
         self._shown: set[str] = set()
         self._failures = 0
         self._lost = False
@@ -136,7 +136,8 @@ class Watcher:
         leases, own = list[Lease](), list[Lease]()
         for entry in listing.entries:
             (own if self._is_own(entry) else leases).append(entry.lease)
-        self._mark, self._lost = listing.mark, False
+        self._mark = self._told = listing.mark
+        self._lost = False
         self._shown = {lease.id for lease in leases} | {entry.id for entry in listing.malformed}
         self._mail.listed(Listed(leases=tuple(leases), own=tuple(own), malformed=listing.malformed, mark=listing.mark))
 
@@ -149,15 +150,20 @@ class Watcher:
             revision = answer.events[-1].kv.mod_revision - answer.fragment
             words = list(self._words(answer.events))
             if words or self._lost:
-                self._mail.changed(words, revision)
+                self._tell(words, revision)
         elif answer.created:
             revision = self._mark.revision
             if self._lost:
-                self._mail.changed((), revision)
+                self._tell((), revision)
         else:
             revision = answer.header.revision  # a notice of progress: nothing happened up to here
         self._lost = False
-        self._mark = replace(self._mark, revision=revision, term=answer.header.raft_term)
+        self._mark = self._mark._replace(revision=revision, term=answer.header.raft_term)
+
+    def _tell(self, words: Iterable[tuple[str, Word]], revision: int) -> None:
+        assert self._told is not None  # noqa: S101 as above
+        self._told = self._told._replace(revision=max(revision, self._told.revision))
+        self._mail.changed(words, self._told)
 
     def _words(self, events: Iterable[Event]) -> Iterator[tuple[str, Word]]:
         skip = len(self._key)
@@ -181,10 +187,10 @@ class Watcher:
         await asyncio.sleep(longest * (0.5 + self._jitter() / 2))
 
 
-def _changed(words: dict[str, Word], revision: int) -> Changed:
+def _changed(words: dict[str, Word], mark: Mark | None) -> Changed:
     return Changed(
         put=tuple(word for word in words.values() if isinstance(word, Lease)),
         gone=tuple(name for name, word in words.items() if word is None),
         malformed=tuple(word for word in words.values() if isinstance(word, Malformed)),
-        revision=revision,
+        mark=mark,
     )

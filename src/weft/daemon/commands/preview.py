@@ -4,10 +4,11 @@ Reads the store and the kernel, writes neither, and takes no lease: a node witho
 that it would get if it were alone.
 """
 
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from weft.cluster.etcd.judge import present, unchanged
-from weft.cluster.etcd.values import Listing
+from weft.cluster.store import Listing, Store
 from weft.config.options import Options
 from weft.daemon import host, start
 from weft.daemon.disk import identity, instance, memory
@@ -15,7 +16,7 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.network import ours
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
-from weft.desired.allocate import Present, choose
+from weft.desired.allocate import Chooser, Present
 from weft.desired.decide import Decider
 from weft.desired.facts import overlaps
 from weft.desired.inputs import Inputs
@@ -51,10 +52,11 @@ class Preview(Value):
 
 async def preview(options: Options, world: World) -> Preview:
     """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
-    directory = instance.directory(Path(options.state_dir), options.subnet_file, options.etcd_prefix)
+    directory = instance.directory(Path(options.state_dir), options.subnet_file, world.store.identity(options))
     before = memory.load(directory, world.moment(), aside=False)
-    remembered, listing = await _cluster(options, world, before)
-    netconf = start.understand(remembered, options, world)
+    with closing(world.store.open(options, now=world.now, random=world.random)) as store:
+        remembered, listing = await _cluster(store, before)
+    netconf = start.understand(remembered, store, world)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
@@ -100,9 +102,8 @@ async def preview(options: Options, world: World) -> Preview:
     )
 
 
-async def _cluster(options: Options, world: World, remembered: Memory | None) -> tuple[Memory, Listing | None]:
+async def _cluster(store: Store[Any], remembered: Memory | None) -> tuple[Memory, Listing | None]:
     """What is known of the cluster, and the store's leases; None for them while it does not answer."""
-    store = start.open_store(options, world)
     try:
         text = await store.net_conf()
         listing = await store.list()
@@ -110,8 +111,6 @@ async def _cluster(options: Options, world: World, remembered: Memory | None) ->
         if remembered is None:
             raise
         return remembered, None
-    finally:
-        store.close()
     return replace(remembered, net_conf=text) if remembered is not None else Memory(net_conf=text), listing
 
 
@@ -122,14 +121,12 @@ def _own(
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
     attrs = inputs.backend.advertise(inputs)
-    mine = None if listing is None else unchanged(remembered.own, listing)
-    choice = choose(
-        inputs.netconf,
-        Present(leases=remembered.leases) if listing is None else present(listing),
-        attrs=attrs,
-        recorded=None if mine is None else mine.lease.id,
-        previous=(previous.subnet_v4, previous.subnet_v6),
-        pick=lambda _: 0,
+    chooser = Chooser(
+        netconf=inputs.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0
+    )
+    choice = chooser.choose(
+        Present(leases=remembered.leases) if listing is None else listing.present,
+        recorded=None if listing is None else listing.unchanged(remembered.own),
     )
     if choice.reuse is not None:
         return choice.reuse, choice.stale, f"our lease is {choice.reuse.id}"

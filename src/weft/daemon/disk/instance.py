@@ -45,10 +45,10 @@ _SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel do
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
-def directory(state_dir: Path, subnet_file: str, etcd_prefix: str) -> Path:
-    """Name this instance's directory: readable, and one for each subnet file and prefix."""
-    identity = hashlib.sha256(f"{subnet_file}\0{etcd_prefix}".encode()).hexdigest()[:12]
-    words = "-".join(part for part in etcd_prefix.split("/") if part.isalnum()) or "network"
+def directory(state_dir: Path, subnet_file: str, network: str) -> Path:
+    """Name this instance's directory: readable, and one for each subnet file and network (`StoreKind.identity`)."""
+    identity = hashlib.sha256(f"{subnet_file}\0{network}".encode()).hexdigest()[:12]
+    words = "-".join(part for part in network.split("/") if part.isalnum()) or "network"
     return state_dir / f"{words[:40]}-{identity}"
 
 

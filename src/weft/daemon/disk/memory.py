@@ -1,7 +1,9 @@
 """What a node remembers of the cluster, so that it can start without the store (settled.md §6).
 
 The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
-leases. One file per instance, replaced as a whole: a JSON object, then a line per lease in the store's own form.
+leases. One file per instance, replaced as a whole: a JSON object, then a line per lease: its subnets and attributes
+as flannel writes them to etcd, when it was created, until when it is kept unproven, and its id if that is not the
+subnets. What the store alone reads, its tokens, are arrays of numbers and texts.
 
 Times in it are Unix times, beside the moment at which it was written. In the same boot they are read back by the clock
 that nobody sets, so a wall clock that was set meanwhile changes nothing. After another boot only the wall clock can
@@ -15,14 +17,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cluster.etcd.values import LEASE_TTL, OwnLease
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
 from weft.daemon.world import Moment
-from weft.model.cluster import Mark
-from weft.model.lease import Lease
-from weft.model.value import Value, field, fields_of
-from weft.wire.etcd import decode_lease, encode_attrs
+from weft.model.cluster import OwnLease, Token
+from weft.model.lease import LEASE_TTL, Lease
+from weft.model.value import Value, field, fields_of, replace
+from weft.wire.etcd import decode_lease, encode_attrs, lease_id
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,6 @@ _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
 _MAX_SIZE: Final = 256 << 20
 _WORDS: Final = 200
-_ENTRY: Final = 3  # fields of a lease: id, value, created; a fourth says until when it is kept unproven
-_NO_MARK: Final = Mark(revision=0, cluster=0, term=0)
 
 
 class Memory(Value):
@@ -44,7 +43,7 @@ class Memory(Value):
     net_conf: str
     own: OwnLease | None = None
     leases: tuple[Lease, ...] = ()
-    mark: Mark | None = None
+    mark: Token | None = None
     unproven: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -61,7 +60,7 @@ def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | Non
             net_conf=str(data["net_conf"]),
             own=None if own is None else _own(own, clock),
             leases=tuple(_leases(path, lines, clock, unproven)),
-            mark=None if mark is None else Mark(**{name: int(mark[name]) for name in fields_of(_NO_MARK)}),
+            mark=None if mark is None else _token(mark),
             unproven=unproven,
         )
 
@@ -79,12 +78,11 @@ def encode(memory: Memory, moment: Moment) -> bytes:
     head = {
         "net_conf": memory.net_conf,
         "written": fields_of(moment),
-        "mark": memory.mark and fields_of(memory.mark),
+        "mark": memory.mark,
         "own": own
         and {
             "lease": _entry(own.lease),
-            "etcd_lease": own.etcd_lease,
-            "mod_revision": own.mod_revision,
+            "token": own.token,
             "expires": None if own.expires is None else own.expires - moment.now + moment.unix,
         },
     }
@@ -93,8 +91,7 @@ def encode(memory: Memory, moment: Moment) -> bytes:
     for lease in memory.leases:
         data += b"\n"
         until = memory.unproven.get(lease.id)
-        more = [] if until is None else [until - moment.now + moment.unix]
-        data += json.dumps([*_entry(lease), *more]).encode()
+        data += json.dumps(_entry(lease, None if until is None else until - moment.now + moment.unix)).encode()
     return bytes(data)
 
 
@@ -103,10 +100,7 @@ def _leases(path: Path, lines: Iterable[bytes], clock: "_Clock", unproven: dict[
     unread: list[str] = []
     for number, line in enumerate(lines, 2):
         try:
-            entry, until = json.loads(line), None
-            if len(entry) > _ENTRY:
-                until = float(entry.pop())
-            lease = _lease(entry)
+            lease, until = _lease(json.loads(line))
             if until is not None and isfinite(until):
                 unproven[lease.id] = clock.read(until) or clock.now + LEASE_TTL
             yield lease
@@ -117,13 +111,27 @@ def _leases(path: Path, lines: Iterable[bytes], clock: "_Clock", unproven: dict[
         log.warning("STATE-001 %s: %s%s: starting without those peers", path, unread[0][:_WORDS], more)
 
 
-def _entry(lease: Lease) -> list[str | int | float]:
-    return [lease.id, encode_attrs(lease.attrs).decode(), lease.created]
+def _entry(lease: Lease, until: float | None = None) -> list[str | int | float | None]:
+    subnets = lease_id(lease.v4, lease.v6)
+    entry: list[str | int | float | None] = [subnets, encode_attrs(lease.attrs).decode(), lease.created]
+    if lease.id != subnets:
+        return [*entry, until, lease.id]
+    return entry if until is None else [*entry, until]
 
 
-def _lease(entry: Any) -> Lease:
-    lease_id, value, created = entry
-    return decode_lease(str(lease_id), str(value).encode(), int(created))
+def _lease(entry: Any) -> tuple[Lease, float | None]:
+    subnets, value, created, *more = entry
+    until, name = (*more, None, None)[:2]
+    lease = decode_lease(str(subnets), str(value).encode(), int(created))
+    return lease if name is None else replace(lease, id=str(name)), None if until is None else float(until)
+
+
+def _token(value: Any) -> Token:
+    """A token of the file; as an object in those that etcd alone wrote."""
+    each = tuple(value.values() if isinstance(value, dict) else value)
+    if not all(isinstance(part, int | str) for part in each):
+        raise ValueError("a token that is none")
+    return each
 
 
 class _Clock:
@@ -156,16 +164,5 @@ def _own(data: Any, clock: _Clock) -> OwnLease:
     expires = None if data["expires"] is None else clock.read(float(data["expires"]))
     if expires is not None and not isfinite(expires):
         raise ValueError("a time that is none")
-    return OwnLease(
-        lease=_lease(data["lease"]),
-        etcd_lease=_int64(data["etcd_lease"]),
-        mod_revision=_int64(data["mod_revision"]),
-        expires=expires,
-    )
-
-
-def _int64(value: Any) -> int:
-    """What the store can be asked with. Raises `ValueError`."""
-    if not 0 <= int(value) < 1 << 63:
-        raise ValueError(f"a number out of range: {value}")
-    return int(value)
+    token = data["token"] if "token" in data else (data["etcd_lease"], data["mod_revision"])  # before there were others
+    return OwnLease(lease=_lease(data["lease"])[0], expires=expires, token=_token(token))
