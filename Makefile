@@ -20,7 +20,7 @@ lint: setup ## style, types and import contracts alone
 bench: setup ## measures against floors and peers of the same run, beside the figures to reach
 	@.venv/bin/python -m benchmarks
 
-soak: setup ## the tests that break things, for long; the pure ones with a newer Python
+soak: setup ## the tests that break things, for long; the pure ones with newer Pythons
 	@scripts/other-pythons.sh
 	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests
 

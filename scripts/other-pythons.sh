@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
-# Runs the pure tests with a newer Python than this Debian has: scripts/other-pythons.sh [PYTEST ARGUMENTS]
+# Runs the pure tests with newer Pythons than this Debian has: scripts/other-pythons.sh [PYTEST ARGUMENTS]
 #
-# The interpreter is the next Debian's, fetched once into ~/.cache/weft and laid over this machine's files where this
-# script's own processes alone see them. Nothing is installed.
+# The interpreters are those of Debian's newer suites, fetched once into ~/.cache/weft and laid over this machine's
+# files where this script's own processes alone see them. Nothing is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-suite=trixie version=3.13
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft/$suite
 [ "$(id -u)" = 0 ] || { echo 'other-pythons: needs root, to lay files over this machine'\''s' >&2; exit 1; }
 
 fetch() {
-    local made
+    local suite=$1 version=$2 cache=$3 made
     mkdir -p "$(dirname "$cache")"
     made=$(mktemp -d "$cache.XXXXXX")
     mkdir -p "$made"/{lists,archives}/partial "$made/root"
@@ -28,10 +26,11 @@ fetch() {
     rm -rf "$made"
     trap - EXIT
 }
-[ -d "$cache" ] || fetch
-
-# shellcheck disable=SC2016 # the inner shell expands
-exec unshare --mount --propagation private bash -euc '
+run() {
+    local version=$1 cache=$2
+    shift 2
+    # shellcheck disable=SC2016 # the inner shell expands
+    unshare --mount --propagation private bash -euc '
 cache=$1 version=$2
 shift 2
 mount -t tmpfs tmpfs /mnt
@@ -51,3 +50,12 @@ exec chroot /mnt/root bash -euc "
     \$uv pip install -q --python /tmp/venv/bin/python --no-deps --no-build-isolation --offline -e .
     exec /tmp/venv/bin/python -m pytest -q -p no:cacheprovider \"\$@\"
 " "$PWD" "$@"' bash "$cache" "$version" "${@:-tests/pure}"
+}
+
+for each in 'trixie 3.13' 'sid 3.14'; do
+    read -r suite version <<<"$each"
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft/$suite
+    [ -d "$cache" ] || fetch "$suite" "$version" "$cache"
+    echo "Python $version"
+    run "$version" "$cache" "$@"
+done
