@@ -12,11 +12,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from weft.daemon.calls import Calls
-from weft.daemon.leasing import Leasing
-from weft.daemon.network import Network
-from weft.model.status import Status
-
 log = logging.getLogger(__name__)
 
 _UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
@@ -26,37 +21,6 @@ _LONGEST: Final = 4096  # bytes of a question
 _REST_SECONDS: Final = 1.0
 
 STATE: Final = b'{"ask":"state"}\n'
-
-
-class Reporter:
-    """What the daemon is asked about. What is set later is not known before: the node waits for it.
-
-    `now` counts seconds.
-    """
-
-    def __init__(self, status: Status, instance: str, *, now: Callable[[], float]) -> None:
-        self.status = status
-        self.instance = instance
-        self.network: Network | None = None
-        self.leasing: Leasing | None = None
-        self.why = ""  # of the uplink
-        self.calls = Calls()
-        self._now = now
-        self._began = now()
-
-    @property
-    def seconds(self) -> float:
-        """How long the daemon has run."""
-        return self._now() - self._began
-
-    async def answer(self, question: bytes) -> bytes:
-        """Answer what is asked."""
-        if question != STATE:
-            return b""
-        # Late: it takes 2 MB, which a daemon that nobody asks need not have.
-        from weft.daemon.state import encoded
-
-        return await encoded(self)
 
 
 async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -70,7 +34,7 @@ async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[by
                 client, _ = await asyncio.get_running_loop().sock_accept(listening)
             except OSError as error:
                 room.release()
-                log.debug("no one who asks can be taken: %s", error)
+                log.debug("no client of the control socket can be taken: %s", error)
                 await asyncio.sleep(_REST_SECONDS)
                 continue
             tasks.create_task(_serve_one(client, answer)).add_done_callback(lambda _: room.release())

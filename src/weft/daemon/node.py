@@ -27,6 +27,7 @@ from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health
+from weft.daemon.state import Reporter
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
@@ -66,7 +67,7 @@ class Node:
         self._status = Status(waiting=_STARTING)
         self._up = asyncio.Event()
         self._cut_pods = CutPods()
-        self._report = control.Reporter(self._status, self._directory.name, now=world.now)
+        self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
 
     async def run(self) -> None:

@@ -4,15 +4,16 @@ There may be thousands of peers, so it is put together in slices, between which 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from weft import __version__
+from weft.daemon import control
 from weft.daemon.calls import Calls
-from weft.daemon.control import Reporter
 from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
 from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
 from weft.desired.inputs import Inputs
@@ -32,17 +33,39 @@ from weft.model.nodestate import (
     UplinkState,
 )
 from weft.model.objects import Key
+from weft.model.status import Status
 from weft.model.value import fields_of
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
 
 
-async def encoded(report: Reporter) -> bytes:
-    """The node's state as JSON."""
-    return msgspec.json.encode(await in_turns(looking(report)))
+class Reporter:
+    """What the daemon is asked about. What is set later is not known before: the node waits for it.
+
+    `now` counts seconds.
+    """
+
+    def __init__(self, status: Status, instance: str, *, now: Callable[[], float]) -> None:
+        self.status = status
+        self.instance = instance
+        self.network: Network | None = None
+        self.leasing: Leasing | None = None
+        self.why = ""  # of the uplink
+        self.calls = Calls()
+        self._now = now
+        self._began = now()
+
+    @property
+    def seconds(self) -> float:
+        """How long the daemon has run."""
+        return self._now() - self._began
+
+    async def answer(self, question: bytes) -> bytes:
+        """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
+        return msgspec.json.encode(await in_turns(_looking(self))) if question == control.STATE else b""
 
 
-def looking(report: Reporter) -> Slices[NodeState]:
+def _looking(report: Reporter) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
     base = NodeState(
