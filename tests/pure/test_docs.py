@@ -143,6 +143,16 @@ def test_every_section_that_is_cited_is_there():
     assert wrong == []
 
 
+def test_the_architecture_names_the_file_that_a_change_begins_in():
+    text = (DOCS / "architecture.md").read_text()
+    lines = speccoverage.required((ROOT / "tests" / "spec" / "twenty-changes.txt").read_text())
+    files = [line.rpartition(": ")[2] for line in lines]
+    assert len(files) == 20
+    for name in files:
+        assert (ROOT / "src" / "weft" / name).is_file(), name
+        assert f"`{name}`" in text, name
+
+
 def test_the_architecture_names_files_that_exist():
     for name in re.findall(r"`([\w/]+\.(?:py|c|proto|toml|txt))`", (DOCS / "architecture.md").read_text()):
         assert (ROOT / "src" / "weft" / name).exists() or (ROOT / name).exists(), name
