@@ -22,7 +22,7 @@ from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
 from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
 from weft.model.realm import Realm
-from weft.model.value import Value, replace
+from weft.model.value import Value, put_in, replace
 from weft.plan.diff import Put, Step
 
 DEVICE = "relay0"
@@ -48,7 +48,7 @@ class Process(Object):
     rank = 6
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", ("process", DEVICE))
+        put_in(self, "key", ("process", DEVICE))
 
     def __str__(self) -> str:
         return f"process for {DEVICE} with {self.word}"
