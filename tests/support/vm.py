@@ -78,7 +78,7 @@ _EXTENSIONS: Final = ("/usr/lib/x86_64-linux-gnu/xtables", "/etc/ethertypes", "/
 # Of the standard library, what no test needs and is large.
 _UNWANTED: Final = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "pydoc_data", "config-3*")
 # tests.support.netns has fixtures.
-_PACKAGES: Final = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
+_PACKAGES: Final = ("msgspec", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
 _INIT: Final = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin HOME=/root PYTHONPATH=/weft/src:/weft:/python
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -207,6 +207,8 @@ def _base_tree(tree: Path, kernel: Path) -> None:
     for name in _PACKAGES:
         source = site / name
         shutil.copytree(source, tree / "python" / name) if source.is_dir() else shutil.copy2(source, tree / "python")
+    for extension in (tree / "python").rglob("*.so"):
+        _copy_libraries(tree, extension)
     compileall.compile_dir(tree / "python", quiet=2)
     for program, name in (("dash", "sh"), ("kmod", "modprobe")):
         (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).unlink(missing_ok=True)
