@@ -44,7 +44,7 @@ _CANARIES: Final = (  # in each place where the changed source must be what runs
         "    return 99;\n",
         "tests/kernel/test_cni_client.py",
     ),
-    ("src/weft/cni/__main__.py", *_CANARY, "tests/kernel/test_cni_client.py"),  # by an interpreter told to be isolated
+    ("src/weft/cni/__main__.py", *_CANARY, "tests/kernel/test_cni_standin.py"),  # by an interpreter told to be isolated
     ("src/weft/daemon/main.py", *_CANARY, "tests/node/test_health.py"),
     ("src/weft/lab/inside/supervisor.py", *_CANARY, "tests/lab/test_lab_networks.py"),
 )

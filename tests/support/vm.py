@@ -203,17 +203,22 @@ def _base_tree(tree: Path, kernel: Path) -> None:
     for name in _EXTENSIONS:
         if Path(name).exists():
             _copy(tree, Path(name))
-    site = Path(sysconfig.get_path("purelib"))
-    for name in _PACKAGES:
-        source = site / name
-        shutil.copytree(source, tree / "python" / name) if source.is_dir() else shutil.copy2(source, tree / "python")
-    for extension in (tree / "python").rglob("*.so"):
-        _copy_libraries(tree, extension)
-    compileall.compile_dir(tree / "python", quiet=2)
+    _copy_packages(tree)
     for program, name in (("dash", "sh"), ("kmod", "modprobe")):
         (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).unlink(missing_ok=True)
         (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).symlink_to(f"/usr/bin/{program}")
     _copy_modules(tree, kernel)
+
+
+def _copy_packages(tree: Path) -> None:
+    """Copy Python packages of this environment, and the libraries that they need."""
+    site, python = Path(sysconfig.get_path("purelib")), tree / "python"
+    for name in _PACKAGES:
+        source = site / name
+        shutil.copytree(source, python / name) if source.is_dir() else shutil.copy2(source, python)
+    for extension in python.rglob("*.so"):
+        _copy_libraries(tree, extension)
+    compileall.compile_dir(python, quiet=2)
 
 
 def _found(program: str) -> Path:

@@ -8,7 +8,7 @@ from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
 from weft.config.flags import parse_flags
 from weft.config.flagtable import FLAGS
-from weft.config.goflags import parse_bool, parse_int
+from weft.config.goflags import parse_bool, parse_int, tokens
 from weft.config.options import Options
 from weft.model.errors import ConfigError, Problem
 
@@ -203,3 +203,8 @@ def test_any_input_gives_options_or_a_config_error(argv, environ):
         found = [problem.code for problem in error.problems]
     reached("options" if isinstance(found, Options) else "refused")
     assert isinstance(found, Options) or set(found) == {"FLAG-001"}
+
+
+def test_what_was_given_does_not_show_in_a_traceback():
+    [given] = tokens(["--etcd-password=hunter2"]).given
+    assert repr(given) == "Given(etcd-password, --etcd-password)"

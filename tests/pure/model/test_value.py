@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.model.lease import LeaseAttrs
 from weft.model.value import Value, field, fields_of, put_in, replace
 
 T = TypeVar("T")
@@ -129,3 +130,9 @@ def test_only_fields_with_a_place_match_by_place():
         case Placed(first, second):
             assert (first, second) == (1, 2)
     assert Point.__match_args__ == ()
+
+
+def test_what_a_lease_says_has_a_hash_whatever_its_data_are():
+    one, other = (LeaseAttrs(public_ip=None, backend="vxlan", data={"VNI": number}) for number in (1, 2))
+    assert hash(one) == hash(other)
+    assert len({one, other}) == 2
