@@ -493,6 +493,7 @@ def test_fuzz_seeds(options):
         ('"Port": 65535', "Port", "4", True),
         ('"Port": 65536', "Port", "4", False),
         ('"Port": -1', "Port", "4", False),
+        ('"MTU": 0', "MTU", "4", True),
         ('"MTU": 118', "MTU", "4", True),
         ('"MTU": 117', "MTU", "4", False),
         ('"MTU": 1350', "MTU", "46", True),
