@@ -7,14 +7,14 @@ process. Only root is answered; nothing that a client does or leaves undone is w
 import asyncio
 import logging
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from weft.kernel.unixsockets import peer_of
+
 log = logging.getLogger(__name__)
 
-_UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 _SECONDS: Final = 5.0  # for a question to come, and for an answer to be read
 _CLIENTS: Final = 8
 _LONGEST: Final = 4096  # bytes of a question
@@ -60,5 +60,5 @@ async def _serve_one(client: socket.socket, answer: Callable[[bytes], Awaitable[
 
 def is_root(peer: socket.socket) -> bool:
     """Tell whether the process at the other end is root's."""
-    _, uid, _ = _UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return bool(uid == 0)
+    _, uid = peer_of(peer)
+    return uid == 0

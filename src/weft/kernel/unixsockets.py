@@ -1,6 +1,7 @@
-"""Asks the kernel who holds a Unix socket (unix_diag): no connection is made, so no holder can keep us waiting.
+"""Asks the kernel whose a Unix socket is.
 
-Knows the sockets of the calling thread's network namespace.
+Who holds a name it tells without a connection (unix_diag), so no holder can keep us waiting; it knows the sockets of
+the calling thread's network namespace.
 """
 
 import errno
@@ -27,12 +28,20 @@ _ANSWER: Final = Struct("=BBBBIII")  # struct unix_diag_msg: family, type, state
 _MEMINFO: Final = Struct("=II")  # SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF (linux/sock_diag.h), and others behind them
 _SHOWN: Final = _UDIAG_SHOW_NAME | _UDIAG_SHOW_UID | _UDIAG_SHOW_MEMINFO
 
+_UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
+
 
 class Holder(NamedTuple):
     """A socket that has a name: the user who made it, whoever was given it since, and its receive buffer in bytes."""
 
     uid: int
     room: int
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end, as they were when it connected or listened (SO_PEERCRED, unix(7))."""
+    pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid
 
 
 def holders(name: str) -> list[Holder]:

@@ -9,9 +9,9 @@ import time
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from struct import Struct
 from typing import Final
 
+from weft.kernel.unixsockets import peer_of
 from weft.wire import cni, frames
 from weft.wire.cni import CniError
 from weft.wire.frames import Call, FrameError, VariableError, VersionError
@@ -23,7 +23,6 @@ _CHUNK: Final = 1 << 16  # one configuration in one piece; a buffer this small c
 _CUT_OFF: Final = int(socket.MSG_CTRUNC)
 _NOW: Final = int(socket.MSG_DONTWAIT)
 _CLOSED_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
-_UCRED: Final = Struct("=iII")  # unix(7): pid, uid, gid
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +48,7 @@ class Incoming:
         self._watched = False
 
     def start(self) -> None:
-        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        _, uid, _ = _UCRED.unpack(credentials)
+        _, uid = peer_of(self.connection)
         if uid != 0:
             _log.warning("CNI client refused: uid=%d", uid)
             self.refuse(CniError(cni.INTERNAL, f"uid {uid} may not ask weftd: only root may"))

@@ -17,14 +17,13 @@ import hashlib
 import logging
 import os
 import socket
-import struct
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 from weft.kernel import statefiles
-from weft.kernel.unixsockets import Holder, holders
+from weft.kernel.unixsockets import Holder, holders, peer_of
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,6 @@ _BESIDE: Final = (
 )
 _SO_RCVBUFFORCE: Final = 33
 _SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel doubles it, and nothing uses it
-_UCRED: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
 def directory(state_dir: Path, subnet_file: str, network: str) -> Path:
@@ -216,7 +214,7 @@ def _look(probe: socket.socket, name: str) -> tuple[list[Holder], int]:
     probe.setblocking(False)  # noqa: FBT003 - that is how socket has it
     try:
         probe.connect(f"\0{name}")
-        pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        pid, uid = peer_of(probe)
     except ConnectionRefusedError:
         there = False
     except OSError:  # as many wait as can
