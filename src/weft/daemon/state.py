@@ -19,7 +19,6 @@ from weft.desired.decide import Decider
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.kernel.slices import Slices, in_turns
-from weft.model.errors import Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.nodestate import (
     CallState,
@@ -29,12 +28,11 @@ from weft.model.nodestate import (
     NodeState,
     PeerState,
     RefusedState,
-    Trouble,
     UplinkState,
 )
 from weft.model.objects import Key
 from weft.model.status import Status
-from weft.model.value import fields_of
+from weft.model.value import replace
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
 
@@ -74,9 +72,9 @@ def _looking(report: Reporter) -> Slices[NodeState]:
         pid=os.getpid(),
         seconds=report.seconds,
         ready=status.ready,
-        parts={name: _trouble(problem) for name, problem in status.look().items()},
-        losses={name: _told(problem) for name, ask in status.losses.items() if (problem := ask()) is not None},
-        store=_trouble(status.store),
+        parts=status.look(),
+        losses={name: problem for name, ask in status.losses.items() if (problem := ask()) is not None},
+        store=status.store,
         faults=status.faults,
         calls=_calls(report.calls),
     )
@@ -88,13 +86,13 @@ def _looking(report: Reporter) -> Slices[NodeState]:
     for start in range(0, len(believed), _SLICE):
         peers += [_peer(network.reconciler.decider, lease, failing) for lease in believed[start : start + _SLICE]]
         yield
-    return msgspec.structs.replace(
+    return replace(
         base,
         network=_network(network.inputs),
         uplink=_uplink(network.inputs, report.why),
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
-        refused=[RefusedState(id=name, trouble=_told(why)) for name, why in network.roster.refused.items()],
+        refused=[RefusedState(id=name, trouble=problem) for name, problem in network.roster.refused.items()],
         loops={name: _loop(keeper) for name, keeper in network.keepers.items()},
     )
 
@@ -139,7 +137,7 @@ def _peer(decider: Decider, lease: Lease, failing: Mapping[Key, str]) -> PeerSta
         public=_public(lease.attrs),
         backend=lease.attrs.backend,
         lacks=[f"{thing}: {failing[thing.key]}" for thing in wanted if thing.key in failing],
-        trouble=_trouble(decider.unusable.get(lease.id)),
+        trouble=decider.unusable.get(lease.id),
     )
 
 
@@ -155,11 +153,3 @@ def _public(attrs: LeaseAttrs) -> list[str]:
 
 def _texts(things: Iterable[object]) -> list[str]:
     return [str(thing) for thing in things if thing is not None]
-
-
-def _trouble(problem: Problem | None) -> Trouble | None:
-    return None if problem is None else _told(problem)
-
-
-def _told(problem: Problem) -> Trouble:
-    return Trouble(**fields_of(problem))

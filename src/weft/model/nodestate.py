@@ -4,25 +4,11 @@ Everything is told as it is for people and programs alike: addresses and objects
 another version may leave out what is new and add what is not known here.
 """
 
-import msgspec
-
 from weft.model.errors import Problem
+from weft.model.value import Value, field
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem (docs/reference/problems.md)."""
-
-    code: str
-    where: str
-    seen: str
-    expected: str = ""
-    hint: str = ""
-
-    def __str__(self) -> str:
-        return str(Problem(code=self.code, where=self.where, seen=self.seen, expected=self.expected, hint=self.hint))
-
-
-class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkState(Value):
     """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes."""
 
     networks: list[str]
@@ -31,7 +17,7 @@ class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[str]
 
 
-class UplinkState(msgspec.Struct, frozen=True, kw_only=True):
+class UplinkState(Value):
     """The link that carries traffic between nodes, our addresses on it, and why it was chosen."""
 
     name: str
@@ -41,7 +27,7 @@ class UplinkState(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseState(Value):
     """Our lease. `confirmed` says whether the store has said so in this run; `public` is what peers dial."""
 
     id: str
@@ -50,7 +36,7 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: bool
 
 
-class PeerState(msgspec.Struct, frozen=True, kw_only=True):
+class PeerState(Value):
     """Another node whose lease is believed. `lacks` are its objects that the kernel refuses, with its words.
 
     `trouble` is why nothing can be made of its lease.
@@ -60,18 +46,18 @@ class PeerState(msgspec.Struct, frozen=True, kw_only=True):
     subnets: list[str]
     public: list[str]
     backend: str
-    lacks: list[str] = []
-    trouble: Trouble | None = None
+    lacks: list[str] = field(default_factory=list)
+    trouble: Problem | None = None
 
 
-class RefusedState(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedState(Value):
     """A lease that is not believed, and why."""
 
     id: str
-    trouble: Trouble
+    trouble: Problem
 
 
-class LoopState(msgspec.Struct, frozen=True, kw_only=True):
+class LoopState(Value):
     """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now."""
 
     rounds: int
@@ -80,7 +66,7 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True):
     failing: dict[str, str]
 
 
-class CallState(msgspec.Struct, frozen=True, kw_only=True):
+class CallState(Value):
     """Calls of a plugin with one command (`bridge ADD`), and how long the latest took, in milliseconds."""
 
     count: int
@@ -89,7 +75,7 @@ class CallState(msgspec.Struct, frozen=True, kw_only=True):
     worst_ms: float
 
 
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+class NodeState(Value):
     """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
 
     `losses` are what some pods have lost. `seconds` is how long the daemon has run. What is not known yet, because the
@@ -101,14 +87,14 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     seconds: float
     ready: bool
-    parts: dict[str, Trouble | None]
-    losses: dict[str, Trouble]
-    store: Trouble | None
+    parts: dict[str, Problem | None]
+    losses: dict[str, Problem]
+    store: Problem | None
     faults: int
     network: NetworkState | None = None
     uplink: UplinkState | None = None
     lease: LeaseState | None = None
-    peers: list[PeerState] = []
-    refused: list[RefusedState] = []
-    loops: dict[str, LoopState] = {}
-    calls: dict[str, CallState] = {}
+    peers: list[PeerState] = field(default_factory=list)
+    refused: list[RefusedState] = field(default_factory=list)
+    loops: dict[str, LoopState] = field(default_factory=dict)
+    calls: dict[str, CallState] = field(default_factory=dict)

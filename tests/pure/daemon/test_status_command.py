@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from weft.daemon.commands.status import lines
+from weft.model.errors import Problem
 from weft.model.nodestate import (
     CallState,
     LeaseState,
@@ -12,10 +13,10 @@ from weft.model.nodestate import (
     NodeState,
     PeerState,
     RefusedState,
-    Trouble,
     UplinkState,
 )
 from weft.model.text import shortly
+from weft.model.value import replace
 
 WAITS = NodeState(
     version="1.0",
@@ -23,12 +24,12 @@ WAITS = NodeState(
     pid=7,
     seconds=3.9,
     ready=False,
-    parts={"lease": Trouble(code="CONF-001", where="etcd key /n/config", seen="missing", hint="Put it there")},
+    parts={"lease": Problem(code="CONF-001", where="etcd key /n/config", seen="missing", hint="Put it there")},
     losses={},
     store=None,
     faults=0,
 )
-WELL = msgspec.structs.replace(
+WELL = replace(
     WAITS,
     ready=True,
     seconds=90061,
@@ -67,17 +68,17 @@ def test_a_node_that_waits_says_for_what():
 
 
 def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
-    trouble = Trouble(code="ADDR-002", where="lease", seen="clashes", expected="none that clashes")
+    trouble = Problem(code="ADDR-002", where="lease", seen="clashes", expected="none that clashes")
     [peer] = WELL.peers
-    state = msgspec.structs.replace(
+    state = replace(
         WELL,
         faults=1,
         calls={},
-        store=Trouble(code="STORE-001", where="store", seen="it does not answer"),
-        losses={"pods": Trouble(code="BRIDGE-006", where="link cni0", seen="deleted")},
+        store=Problem(code="STORE-001", where="store", seen="it does not answer"),
+        losses={"pods": Problem(code="BRIDGE-006", where="link cni0", seen="deleted")},
         lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=[], confirmed=False),
         network=NetworkState(networks=["10.5.0.0/16"], backend="host-gw", mtu=1500, devices=[]),
-        peers=[msgspec.structs.replace(peer, lacks=["route: refused", "fdb: refused"]), peer],
+        peers=[replace(peer, lacks=["route: refused", "fdb: refused"]), peer],
         refused=[RefusedState(id=str(number), trouble=trouble) for number in range(12)],
         loops={"rules": LoopState(rounds=1, repairs={}, unannounced=0, failing={"ruleset nft": "no"})},
     )
@@ -110,4 +111,4 @@ def test_what_another_version_adds_or_leaves_out_is_no_fault():
     del known["loops"]
     known["new"] = {"a": 1}
     read = msgspec.json.decode(msgspec.json.encode(known), type=NodeState)
-    assert read == msgspec.structs.replace(WELL, loops={})
+    assert read == replace(WELL, loops={})

@@ -72,10 +72,10 @@ def lines(state: NodeState) -> Iterator[str]:
 
 def wrong(state: NodeState) -> Iterator[str]:
     """What is wrong, the worst first: parts of readiness, the store, what pods lost, peers, refused leases."""
-    yield from (f"{name}: {trouble}" for name, trouble in state.parts.items() if trouble is not None)
+    yield from (f"{name}: {problem}" for name, problem in state.parts.items() if problem is not None)
     if state.store is not None:
         yield f"store: {state.store}"
-    yield from (f"{name}: {trouble}" for name, trouble in state.losses.items())
+    yield from (f"{name}: {problem}" for name, problem in state.losses.items())
     yield from _some([f"peer {peer.id}: {peer.trouble or '; '.join(peer.lacks)}" for peer in _lacking(state)])
     yield from _some([f"refused: {refused.trouble}" for refused in state.refused])
 
