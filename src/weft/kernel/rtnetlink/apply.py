@@ -182,14 +182,15 @@ def _put_link(rtnl: Rtnl, wanted: Link) -> None:
     if wanted.parent and rtnl.link(wanted.parent) is None:
         # Looked at first: what works is not taken down for what cannot be made.
         raise NetlinkError(errno.ENODEV, f"there is no link {wanted.parent_name} (index {wanted.parent})")
-    have = None if there is None else codec.decode_link(there, {}, {wanted.name: type(wanted)})
-    if there is not None and have is not None and not wanted.changes_in_place(have):
-        rtnl.delete_link(there.index)
-        there = None
+    if there is not None:
+        have, live = codec.decode_link(there, {}, {wanted.name: type(wanted)}), linkdata.encode(wanted, live=True)
+        if not wanted.changes_in_place(have):
+            rtnl.delete_link(there.index)
+            there = None
+        elif live != linkdata.encode(have, live=True):
+            rtnl.change_link(there.index, wanted.kind, live)
     if there is None:
         there = _create(rtnl, wanted)
-    elif have is not None and (live := linkdata.encode(wanted, live=True)) != linkdata.encode(have, live=True):
-        rtnl.change_link(there.index, wanted.kind, live)
     rtnl.set_link(
         there.index,
         up=True,

@@ -21,7 +21,6 @@ from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route
 from weft.model.reported import AddressInfo, LinkInfo
-from weft.model.value import replace
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]
@@ -232,5 +231,5 @@ def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
     own = linkdata.decode(kind, info.data) if kind is not None and kind.kind == info.kind else None
     if kind is None or own is None:
         return Link(name=info.name, mtu=mtu)
-    thing = kind(name=info.name, mtu=mtu, mac=info.mac if kind.has_mac else None, **own)
-    return replace(thing, parent_name=names.get(thing.parent, "")) if thing.parent else thing
+    parent_name = names.get(own.get("parent", 0), "")
+    return kind(name=info.name, mtu=mtu, mac=info.mac if kind.has_mac else None, parent_name=parent_name, **own)
