@@ -1,14 +1,15 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Protocol
 
-from weft.config.jsonfields import Fields
+from weft.config import netconf
 from weft.config.netconf import NetConf
+from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
-from weft.model.net import Mac, Net
+from weft.model.net import Ip, Mac, Net
 from weft.model.objects import KernelState
 from weft.model.value import Value
 
@@ -34,6 +35,10 @@ class Facts(Value):
     public_v4: IPv4Address | None
     public_v6: IPv6Address | None
     onlink: tuple[Net, ...] = ()
+
+    def is_on_link(self, ip: Ip) -> bool:
+        """Tell whether the uplink reaches an address without a gateway."""
+        return any(ip in prefix for prefix in self.onlink)
 
 
 class Inputs(Value):
@@ -61,20 +66,23 @@ class Inputs(Value):
     blackhole_route: bool = False
 
 
-class Backend(Protocol):
+def unusable(lease: Lease, seen: str, expected: str, hint: str = "") -> PeerError:
+    """Why a back end can make nothing of a peer's lease."""
+    return PeerError(Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, expected=expected, hint=hint))
+
+
+def check_type(lease: Lease, name: str) -> None:
+    """Raise `PeerError` for a lease of another back end than `name`."""
+    if lease.attrs.backend != name:
+        raise unusable(lease, f"backend {lease.attrs.backend!r:.60}", f"{name}, as on this node")
+
+
+class Backend(netconf.Backend, Protocol):
     """A module with these names is a backend; `weft.desired.backends.BACKENDS` lists them."""
 
     @property
     def LINK(self) -> type[Link] | None:  # noqa: N802 - a constant of the module
         """The kind of device it makes; None if it makes none."""
-        ...
-
-    @property
-    def options(self) -> Callable[[Fields, Collection[int]], Value]:
-        """Read the options in `Backend` of the configuration, for the families (4, 6) that are on.
-
-        What is wrong becomes problems.
-        """
         ...
 
     @property

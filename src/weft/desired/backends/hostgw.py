@@ -6,8 +6,8 @@ All nodes must share a layer-2 segment; nothing is encapsulated, and there is no
 from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs
-from weft.model.errors import ConfigError, PeerError, Problem
+from weft.desired.inputs import Inputs, check_type, unusable
+from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
 from weft.model.objects import KernelState, Route
@@ -64,15 +64,7 @@ def shared(inputs: Inputs) -> KernelState:
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """A route to each subnet of the peer, through the peer."""
     attrs = lease.attrs
-    if attrs.backend != "host-gw":
-        raise PeerError(
-            Problem(
-                code="ADDR-002",
-                where=f"lease {lease.id}",
-                seen=f"backend {attrs.backend!r:.60}",
-                expected="host-gw, as on this node",
-            )
-        )
+    check_type(lease, "host-gw")
     ways = []
     if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
         ways.append(_route(inputs, lease, lease.v4, attrs.public_ip))
@@ -84,14 +76,11 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
 def _route(inputs: Inputs, lease: Lease, subnet: Net, via: Ip) -> Route:
     """The route through the peer; `PeerError` when no prefix of the uplink holds the peer's address."""
     facts = inputs.facts
-    if not any(via in prefix for prefix in facts.onlink):
-        raise PeerError(
-            Problem(
-                code="ADDR-002",
-                where=f"lease {lease.id}",
-                seen=f"{via} is not on a segment of {facts.uplink.name}",
-                expected="a node that shares a layer-2 segment with this one",
-                hint="host-gw cannot cross a router; use the vxlan backend with DirectRouting",
-            )
+    if not facts.is_on_link(via):
+        raise unusable(
+            lease,
+            f"{via} is not on a segment of {facts.uplink.name}",
+            "a node that shares a layer-2 segment with this one",
+            "host-gw cannot cross a router; use the vxlan backend with DirectRouting",
         )
     return Route(dst=subnet, via=via, dev=facts.uplink.name)

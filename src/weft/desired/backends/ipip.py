@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs
-from weft.model.errors import ConfigError, PeerError, Problem
+from weft.desired.inputs import Inputs, check_type
+from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip
@@ -109,21 +109,13 @@ def shared(inputs: Inputs) -> KernelState:
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """A route to the peer's subnet, through its address."""
     attrs = lease.attrs
-    if attrs.backend != "ipip":
-        raise PeerError(
-            Problem(
-                code="ADDR-002",
-                where=f"lease {lease.id}",
-                seen=f"backend {attrs.backend!r:.60}",
-                expected="ipip, as on this node",
-            )
-        )
+    check_type(lease, "ipip")
     if inputs.v4 is None or lease.v4 is None or attrs.public_ip is None:
         return frozenset()
     chosen = inputs.netconf.options
     if not isinstance(chosen, IpipOptions):
         raise TypeError(f"ipip got {type(chosen).__name__}")
     facts = inputs.facts
-    direct = chosen.direct_routing and any(attrs.public_ip in prefix for prefix in facts.onlink)
+    direct = chosen.direct_routing and facts.is_on_link(attrs.public_ip)
     dev = facts.uplink.name if direct else DEVICE
     return frozenset({Route(dst=lease.v4, via=attrs.public_ip, dev=dev, onlink=True)})

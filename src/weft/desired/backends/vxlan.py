@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Facts, Inputs
-from weft.model.errors import ConfigError, PeerError, Problem
+from weft.desired.inputs import Inputs, check_type, unusable
+from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip, Mac, Net
@@ -165,8 +165,7 @@ def shared(inputs: Inputs) -> KernelState:
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """The way to one peer: neighbour, FDB entry and route per family, or one direct route."""
-    if lease.attrs.backend != "vxlan":
-        raise PeerError(_unusable(lease, f"backend {lease.attrs.backend!r:.60}", "vxlan, as on this node"))
+    check_type(lease, "vxlan")
     state: KernelState = frozenset()
     attrs = lease.attrs
     if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
@@ -184,7 +183,7 @@ def vtep_mac(lease: Lease, data: Any) -> Mac:
     except ValueError:
         mac = Mac()
     if not mac.is_unicast:
-        raise PeerError(_unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address"))
+        raise unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address")
     return mac
 
 
@@ -209,7 +208,7 @@ def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> Ke
 
 
 def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> KernelState:
-    if _options(inputs).direct_routing and _on_link(inputs.facts, remote):
+    if _options(inputs).direct_routing and inputs.facts.is_on_link(remote):
         return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
     mac = vtep_mac(lease, data)
     name = _device(_options(inputs), subnet.version)
@@ -225,10 +224,6 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
 
 def _device(options: VxlanOptions, family: int) -> str:
     return f"flannel{'-v6' if family == 6 else ''}.{options.vni}"
-
-
-def _on_link(facts: Facts, remote: Ip) -> bool:
-    return any(remote in prefix for prefix in facts.onlink)
 
 
 def _options(inputs: Inputs) -> VxlanOptions:
@@ -251,7 +246,3 @@ def _device_mtus(inputs: Inputs) -> list[tuple[int, int, int]]:
     if inputs.netconf.v6 is not None:
         families.append((6, _LEAST_MTU_V6, base - OVERHEAD_V6))
     return families
-
-
-def _unusable(lease: Lease, seen: str, expected: str) -> Problem:
-    return Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, expected=expected)
