@@ -382,6 +382,10 @@ class TestInterpreter:
         with server(tmp_path / "sock", answering(done_frame(b"0", b"fine", b""))) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"fine"
 
+    def test_a_name_that_json_has_to_escape_is_told_as_it_is(self, bin_dir: Path, tmp_path: Path):
+        self.name(bin_dir, tmp_path / 'back\\slash "quoted" \x7f')
+        assert f'{tmp_path}/back\\slash "quoted" \x7f, named in' in error(self.without(bin_dir, tmp_path))
+
     def test_links_without_end(self, bin_dir: Path, tmp_path: Path):
         (tmp_path / "x").symlink_to("x")
         self.name(bin_dir, tmp_path / "x")

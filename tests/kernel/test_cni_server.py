@@ -661,6 +661,13 @@ class TestDelegates:
         answer = daemon.call("ADD", config, **more)
         assert answer["ran"] == [7, json.dumps(config), "CHECK eth0 a=b 00-1\n"]
 
+    @pytest.mark.parametrize("name", ["WEFT_T", "WEFT_TESTED"])
+    def test_a_change_is_of_the_variable_of_that_name_alone(self, daemon: CniDaemon, tmp_path: Path, name: str):
+        _program(tmp_path / "theirs", 'echo "${WEFT_TEST-none} ${WEFT_T-none} ${WEFT_TESTED-none}" >&2')
+        config = {"do": "delegate", "name": "theirs", "command": "ADD", "env": {name: "new"}}
+        answer = daemon.call("ADD", config, CNI_PATH=str(tmp_path), WEFT_TEST="old")
+        assert answer["ran"][2] == ("old new none\n" if name == "WEFT_T" else "old none new\n")
+
     def test_a_large_conversation(self, daemon: CniDaemon, tmp_path: Path):
         _program(
             tmp_path / "theirs",

@@ -4,7 +4,7 @@ A port's VLANs are set by RTM_SETLINK and removed by RTM_DELLINK of family AF_BR
 IFLA_BRIDGE_VLAN_INFO. They need CONFIG_BRIDGE_VLAN_FILTERING, else EOPNOTSUPP.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -74,18 +74,15 @@ def parse_vlans(body: bytes) -> PortVlans:
     return PortVlans(index=index, own=own, untagged=frozenset(untagged), tagged=frozenset(tagged))
 
 
-def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Give runs of neighbouring numbers as (first, last), in order."""
-    first = last = -1
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return runs of neighbouring numbers as (first, last), in order."""
+    runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if number == last + 1 and last >= 0:
-            last = number
-            continue
-        if last >= 0:
-            yield first, last
-        first = last = number
-    if last >= 0:
-        yield first, last
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
 
 
 def _message(kind: int, index: int, *infos: bytes) -> Message:
