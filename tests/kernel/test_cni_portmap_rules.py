@@ -11,6 +11,7 @@ import pytest
 from tests.support.hostports import NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from tests.support.portmaps import LONG_ID, listed
+from weft.cni.host import programs
 from weft.cni.plugins.portmap import iptables
 
 HTTP, DNS = mapping(8080, 80), mapping(5353, 53, "udp")
@@ -320,6 +321,22 @@ def test_the_reference_makes_the_same_and_each_ends_the_others(netns, ipv4):
     assert ipv4.portmap("CHECK", HTTP, DNS, **conf).exit == 0
     assert ipv4.portmap("DEL", HTTP, DNS, **conf).exit == 0
     assert of_the_container(netns) == []
+
+
+def test_what_the_reference_makes_between_look_and_commit_stays(netns, ipv4, make_netns, monkeypatch):
+    ipv4.attach(make_netns(), "c2")
+    run, meanwhile = programs.run, []
+
+    def overtaken(program, *arguments, **more):
+        text = run(program, *arguments, **more)
+        if program == "iptables-save" and not meanwhile:
+            meanwhile.append(ipv4.portmap("ADD", DNS, id_="c2", debian=True))
+        return text
+
+    monkeypatch.setattr(programs, "run", overtaken)
+    assert ipv4.portmap("ADD", HTTP, backend="iptables").exit == meanwhile[0].exit == 0
+    for id_, port in (("c1", HTTP), ("c2", DNS)):
+        assert ipv4.portmap("CHECK", port, id_=id_, backend="iptables").exit == 0
 
 
 @pytest.mark.parametrize("mappings", [[], [HTTP]], ids=["forgotten", "repeated"])

@@ -4,18 +4,22 @@ from ipaddress import ip_interface
 
 import pytest
 
+from tests.support.iptablesfake import restore
 from weft.cni.attachment import masq
+from weft.wire.iptables import parse
 
 CHAIN = "CNI-1383eeb27000e215038bb823"
 COMMENT = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'
 POD = ip_interface("10.88.0.2/16")
-EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n"
-GOLDEN = (
-    f"*nat\n:POSTROUTING ACCEPT [0:0]\n:{CHAIN} - [0:0]\n"
+EMPTY = {"PREROUTING": [], "POSTROUTING": []}
+GOLDEN = parse(
+    f"*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:{CHAIN} - [0:0]\n"
     f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}\n"
     f"-A {CHAIN} -d 10.88.0.0/16 {COMMENT} -j ACCEPT\n"
     f"-A {CHAIN} ! -d 224.0.0.0/4 {COMMENT} -j MASQUERADE\nCOMMIT\n"
 )
+# Another interface of the container.
+SHARED = restore(GOLDEN, [f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}"])
 
 
 @pytest.mark.spec("cni.md G13", cases="test-*")
@@ -57,11 +61,12 @@ def test_an_nft_comment():
 def test_lines_that_are_added():
     comment = masq.comment_of("dbnet", "c1")
     assert masq.additions(EMPTY, CHAIN, comment, [POD]) == [
-        f":{CHAIN} - [0:0]",
+        f"-N {CHAIN}",
         f"-I {CHAIN} 1 -d 10.88.0.0/16 {COMMENT} -j ACCEPT",
         f"-A {CHAIN} ! -d 224.0.0.0/4 {COMMENT} -j MASQUERADE",
         f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}",
     ]
+    assert restore(EMPTY, masq.additions(EMPTY, CHAIN, comment, [POD])) == GOLDEN
     assert masq.additions(GOLDEN, CHAIN, comment, [POD]) == []
     six = masq.additions(EMPTY, CHAIN, comment, [ip_interface("fd00:88::2/64")])
     assert six[1].startswith(f"-I {CHAIN} 1 -d fd00:88::/64 ")
@@ -72,18 +77,18 @@ def test_lines_that_are_added():
 def test_lines_that_are_removed():
     jump = f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"
     assert masq.removals(GOLDEN, CHAIN, [POD]) == [jump, f"-F {CHAIN}", f"-X {CHAIN}"]
+    assert restore(GOLDEN, masq.removals(GOLDEN, CHAIN, [POD])) == EMPTY
     assert masq.removals(GOLDEN, CHAIN, []) == [jump, f"-F {CHAIN}", f"-X {CHAIN}"]
     assert masq.removals(EMPTY, CHAIN, [POD]) == []
 
 
 def test_a_chain_stays_while_another_attachment_of_the_container_uses_it():
-    other = f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}\n"
-    shared = GOLDEN.replace(f"-A {CHAIN} -d", f"{other}-A {CHAIN} -d")
-    assert masq.removals(shared, CHAIN, [POD]) == [f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"]
+    assert masq.removals(SHARED, CHAIN, [POD]) == [f"-D POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"]
 
 
 def test_the_old_form_with_the_whole_subnet_goes_too():
-    old = GOLDEN.replace("-s 10.88.0.2/32", "-s 10.88.0.0/16")
+    jump = f"POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}"
+    old = restore(GOLDEN, [f"-D {jump}", f"-A {jump.replace('10.88.0.2/32', '10.88.0.0/16')}"])
     assert masq.removals(old, CHAIN, [POD])[0].startswith("-D POSTROUTING -s 10.88.0.0/16 ")
 
 
@@ -92,20 +97,19 @@ def test_lines_of_containers_that_are_gone():
     assert masq.leftovers(GOLDEN, "dbnet", set(), {}) == gone
     assert masq.leftovers(GOLDEN, "dbnet", {CHAIN}, {}) == []
     assert masq.leftovers(GOLDEN, "db", set(), {}) == []
-    portmap = GOLDEN.replace(COMMENT, '-m comment --comment "dnat name: \\"dbnet\\" id: \\"c1\\""')
+    note = COMMENT.replace('"name', '"dnat name')
+    portmap = {chain: [rule.replace(COMMENT, note) for rule in rules] for chain, rules in GOLDEN.items()}
     assert masq.leftovers(portmap, "dbnet", set(), {}) == []
 
 
 def test_a_chain_that_nobody_jumps_to_goes_too():
-    orphan = GOLDEN.replace(f"-A POSTROUTING -s 10.88.0.2/32 {COMMENT} -j {CHAIN}\n", "")
+    orphan = GOLDEN | {"POSTROUTING": []}
     assert masq.leftovers(orphan, "dbnet", set(), {}) == [f"-F {CHAIN}", f"-X {CHAIN}"]
 
 
 def test_a_container_that_has_lost_one_of_its_interfaces():
-    other = f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}\n"
-    shared = GOLDEN.replace(f"-A {CHAIN} -d", f"{other}-A {CHAIN} -d")
     lost = {CHAIN: [ip_interface("10.88.0.3/16")]}
-    assert masq.leftovers(shared, "dbnet", {CHAIN}, lost) == [f"-D POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}"]
+    assert masq.leftovers(SHARED, "dbnet", {CHAIN}, lost) == [f"-D POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}"]
 
 
 def test_nft_rules_of_attachments_that_are_gone():

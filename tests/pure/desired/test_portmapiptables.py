@@ -4,9 +4,11 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.support.iptablesfake import restore
 from tests.support.portmaps import LONG_ID, MAPPINGS, wanted
 from weft.cni.plugins.portmap import iptables as rules
 from weft.cni.plugins.portmap.ports import Mapping
+from weft.wire.iptables import parse
 
 CHAIN = "CNI-DN-1383eeb27000e215038bb"
 COMMENT = 'dnat name: "dbnet" id: "c1"'
@@ -15,7 +17,7 @@ NOTE = r'-m comment --comment "dnat name: \"dbnet\" id: \"c1\""'
 V4, V6 = "10.0.0.2/24", "2001:db8::2/64"
 
 # cni.md C.1, as far as it is portmap's.
-GOLDEN = f"""*nat
+SAVED = f"""*nat
 :PREROUTING ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
 :POSTROUTING ACCEPT [0:0]
@@ -34,7 +36,8 @@ GOLDEN = f"""*nat
 -A CNI-HOSTPORT-SETMARK -m comment --comment "CNI portfwd masquerade mark" -j MARK --set-xmark 0x2000/0x2000
 COMMIT
 """
-EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n"
+GOLDEN = parse(SAVED)
+EMPTY = {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []}
 MINE = wanted("10.88.0.2/16", mappings=HTTP)
 
 
@@ -43,8 +46,8 @@ def test_the_chains_name_of_a_short_id():
     assert rules.chain_of("dbnet", "c1") == "CNI-DN-1383eeb27000e215038bb"
 
 
-def additions(save, of, family=4, *, chain=CHAIN, comment=COMMENT):
-    return rules.additions(save, of, family, chain=chain, comment=comment)
+def additions(have, of, family=4, *, chain=CHAIN, comment=COMMENT):
+    return rules.additions(have, of, family, chain=chain, comment=comment)
 
 
 @pytest.mark.spec("cni.md M1")
@@ -151,13 +154,15 @@ def test_masq_all_marks_whatever_comes():
 
 @pytest.mark.spec("cni.md M8")
 def test_all_of_it_in_upstreams_order():
-    body = [line for line in GOLDEN.splitlines() if line.startswith("-A")]
+    body = [line for line in SAVED.splitlines() if line.startswith("-A")]
     shared = [body[8], body[7], body[2].replace("-A POSTROUTING", "-I POSTROUTING 1"), body[0], body[1]]
-    assert additions(EMPTY, MINE) == [
-        ":CNI-HOSTPORT-SETMARK - [0:0]",
-        ":CNI-HOSTPORT-MASQ - [0:0]",
-        ":CNI-HOSTPORT-DNAT - [0:0]",
-        f":{CHAIN} - [0:0]",
+    lines = additions(EMPTY, MINE)
+    assert restore(EMPTY, lines) == GOLDEN
+    assert lines == [
+        "-N CNI-HOSTPORT-SETMARK",
+        "-N CNI-HOSTPORT-MASQ",
+        "-N CNI-HOSTPORT-DNAT",
+        f"-N {CHAIN}",
         *shared,
         *body[3:6],
         body[6],
@@ -176,7 +181,7 @@ def test_what_is_there_is_not_added():
             "-A OUTPUT",
             "rule -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT not found in chain OUTPUT of iptables table nat",
         ),
-        (f":{CHAIN}", f"chain {CHAIN} not found in iptables table nat"),
+        ((f":{CHAIN}", f"-A {CHAIN}"), f"chain {CHAIN} not found in iptables table nat"),
         (
             f"-A {CHAIN} -s 127",
             (
@@ -194,21 +199,21 @@ def test_what_is_there_is_not_added():
     ],
 )
 def test_what_is_lost_is_named_and_added(lost, words):
-    save = "".join(line for line in GOLDEN.splitlines(keepends=True) if not line.startswith(lost))
-    assert rules.missing(save, MINE, 4, chain=CHAIN, comment=COMMENT) == words
-    assert additions(save, MINE)
+    have = parse("\n".join(line for line in SAVED.splitlines() if not line.startswith(lost)))
+    assert rules.missing(have, MINE, 4, chain=CHAIN, comment=COMMENT) == words
+    assert additions(have, MINE)
 
 
 def test_conditions_may_be_listed_otherwise_than_they_were_given():
     of = wanted("10.88.0.2/16", mappings=HTTP, conditions_v4=("--source", "10.0.0.0/8"))
-    save = GOLDEN.replace("-A CNI-HOSTPORT-DNAT -p tcp", "-A CNI-HOSTPORT-DNAT -s 10.0.0.0/8 -p tcp")
-    assert additions(save, of) == []
-    assert rules.missing(save, of, 4, chain=CHAIN, comment=COMMENT) == ""
+    have = parse(SAVED.replace("-A CNI-HOSTPORT-DNAT -p tcp", "-A CNI-HOSTPORT-DNAT -s 10.0.0.0/8 -p tcp"))
+    assert additions(have, of) == []
+    assert rules.missing(have, of, 4, chain=CHAIN, comment=COMMENT) == ""
 
 
 def test_an_odd_rule_that_leads_there_is_none_of_ours():
-    save = GOLDEN.replace(f"-p tcp {NOTE} -m multiport --dports 8080 -j", "-m comment --comment -p -j")
-    assert additions(save, MINE)[-1].startswith("-A CNI-HOSTPORT-DNAT -p tcp")
+    have = parse(SAVED.replace(f"-p tcp {NOTE} -m multiport --dports 8080 -j", "-m comment --comment -p -j"))
+    assert additions(have, MINE)[-1].startswith("-A CNI-HOSTPORT-DNAT -p tcp")
 
 
 @pytest.mark.spec("cni.md M23")
@@ -231,10 +236,8 @@ def test_removing():
 
 def test_removing_upstreams_historic_chain():
     old = CHAIN.replace("DN", "SN")
-    save = EMPTY.replace(
-        "COMMIT", f":{old} - [0:0]\n:CNI-HOSTPORT-SNAT - [0:0]\n-A CNI-HOSTPORT-SNAT -s 127.0.0.1/32 -j {old}\nCOMMIT"
-    )
-    assert rules.removals(save, CHAIN) == [
+    have = EMPTY | {old: [], "CNI-HOSTPORT-SNAT": [f"-s 127.0.0.1/32 -j {old}"]}
+    assert rules.removals(have, CHAIN) == [
         f"-D CNI-HOSTPORT-SNAT -s 127.0.0.1/32 -j {old}",
         f"-F {old}",
         f"-X {old}",
@@ -245,24 +248,24 @@ def test_removing_upstreams_historic_chain():
 def test_another_interface_of_the_container_keeps_its_ports(brackets):
     ours, others = ("[fd00::2]:80", "[fd00::3]:80") if brackets else ("10.88.0.2:80", "10.88.0.3:80")
     dnat = f"-A {CHAIN} -p tcp -m tcp --dport 8080 -j DNAT --to-destination "
-    save = GOLDEN.replace(f"{dnat}10.88.0.2:80", f"{dnat}{ours}\n{dnat}{others}")
+    have = parse(SAVED.replace(f"{dnat}10.88.0.2:80", f"{dnat}{ours}\n{dnat}{others}"))
     address = ip_address("fd00::2" if brackets else "10.88.0.2")
-    assert rules.removals(save, CHAIN, ours=[address]) == [f"{dnat}{ours}".replace("-A", "-D", 1)]
-    assert len(rules.removals(save, CHAIN)) == 3
+    assert rules.removals(have, CHAIN, ours=[address]) == [f"{dnat}{ours}".replace("-A", "-D", 1)]
+    assert len(rules.removals(have, CHAIN)) == 3
 
 
 def test_chains_of_containers_that_are_gone():
     assert rules.gone(GOLDEN, "dbnet", ["c1"]) == []
     assert rules.gone(GOLDEN, "dbnet", ["c2", "c11"]) == [CHAIN]
     assert rules.gone(GOLDEN, "db", []) == []
-    assert rules.gone(GOLDEN.replace(f"-j {CHAIN}", "-j ACCEPT"), "dbnet", []) == []
-    entry = next(line for line in GOLDEN.splitlines() if line.startswith("-A CNI-HOSTPORT-DNAT"))
-    assert rules.gone(f"{GOLDEN}{entry}\n", "dbnet", []) == [CHAIN]
+    assert rules.gone(parse(SAVED.replace(f"-j {CHAIN}", "-j ACCEPT")), "dbnet", []) == []
+    [entry] = GOLDEN["CNI-HOSTPORT-DNAT"]
+    assert rules.gone(GOLDEN | {"CNI-HOSTPORT-DNAT": [entry, entry]}, "dbnet", []) == [CHAIN]
 
 
 def test_a_long_id_is_recognised_by_its_cut_comment():
     container = "x" * 250
     of = wanted("10.88.0.2/16", mappings=MAPPINGS)
-    lines = additions(EMPTY, of, comment=rules.comment_of("dbnet", container))
-    assert rules.gone("\n".join(lines), "dbnet", [container]) == []
-    assert rules.gone("\n".join(lines), "dbnet", ["c1"]) == [CHAIN]
+    have = restore(EMPTY, additions(EMPTY, of, comment=rules.comment_of("dbnet", container)))
+    assert rules.gone(have, "dbnet", [container]) == []
+    assert rules.gone(have, "dbnet", ["c1"]) == [CHAIN]

@@ -231,7 +231,7 @@ def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
     of = PortMap(conf=conf, addresses=(ip_interface("10.0.0.2/24"), ip_interface("fd00::2/64")))
     assert portmapconf.restore(portmapconf.render(of)) == (of if mappings else None)
     for family in (4, 6):
-        for line in iptables.additions("", of, family, chain="CNI-DN-1", comment="C"):
+        for line in iptables.additions({}, of, family, chain="CNI-DN-1", comment="C"):
             assert line.isprintable()
         if conf.backend != "iptables":
             rules = [line for line in nft.additions({}, of, family, "c1") if line.startswith("add rule")]

@@ -6,13 +6,15 @@ once and commits once per family.
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from weft.cni.host import programs
 from weft.cni.host.programs import FAMILIES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
-from weft.wire import cni
+from weft.wire import cni, iptables
+from weft.wire.iptables import Table, leading, missing_chains, removal, target
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
@@ -52,7 +54,7 @@ def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
     chain = chain_of(attachment.network, attachment.container_id)
     comment = comment_of(attachment.network, attachment.container_id)
     for family, of_family in _by_family(addresses):
-        programs.iptables_restore(family, additions(programs.iptables_save(family), chain, comment, of_family))
+        programs.change_iptables(family, partial(additions, chain=chain, comment=comment, addresses=of_family))
 
 
 def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
@@ -68,7 +70,7 @@ def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None
     for family in FAMILIES:
         of_family = [address for address in addresses if address.version == family]
         if of_family or not addresses:
-            programs.iptables_restore(family, removals(programs.iptables_save(family), chain, of_family))
+            programs.change_iptables(family, partial(removals, chain=chain, addresses=of_family))
 
 
 def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
@@ -88,8 +90,7 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
             chain_of(one.network, one.container_id): [address for address in addresses if address.version == family]
             for one, addresses in gone.items()
         }
-        save = programs.iptables_save(family)
-        programs.iptables_restore(family, leftovers(save, call.network, chains, lost))
+        programs.change_iptables(family, partial(leftovers, network=call.network, valid=chains, lost=lost))
 
 
 def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
@@ -99,8 +100,8 @@ def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
         match = f"{_nft_match(address)} masquerade "
         return any(match in line and f'comment "{key}' in line for line in _list_nft().splitlines())
     chain = chain_of(attachment.network, attachment.container_id)
-    rules = _rules_of(programs.iptables_save(address.version), "POSTROUTING")
-    return any(rule.startswith(f"-s {_host(address)} ") and rule.endswith(f"-j {chain}") for rule in rules)
+    jumps = leading(programs.iptables_table(address.version), "POSTROUTING", chain)
+    return any(rule.startswith(f"-s {_host(address)} ") for rule in jumps)
 
 
 def chain_of(network: str, container_id: str) -> str:
@@ -134,66 +135,55 @@ def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
     return [(family, of_family) for family, of_family in found if of_family]
 
 
-def _rules_of(save: str, chain: str) -> list[str]:
-    """Return what follows `-A CHAIN ` in iptables-save's text."""
-    head = f"-A {chain} "
-    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
-
-
-def _commented(comment: str) -> str:
-    escaped = comment.replace("\\", "\\\\").replace('"', '\\"')
-    return f'-m comment --comment "{escaped}"'
-
-
-def additions(save: str, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
-    """Return the lines for iptables-restore that add what is missing, in the form iptables-save prints."""
-    note = _commented(comment)
-    have = _rules_of(save, chain)
-    lines = [] if f"\n:{chain} " in save else [f":{chain} - [0:0]"]
+def additions(have: Table, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines for iptables-restore that add what is missing."""
+    note = iptables.comment(comment)
+    present = have.get(chain, ())
+    lines = missing_chains(have, [chain])
     # Before the masquerade rule, which ends the chain: upstream appends here too, and a second subnet of one
     # attachment is never reached.
     local = dict.fromkeys(f"-d {address.network} {note} -j ACCEPT" for address in addresses)
-    lines += [f"-I {chain} 1 {rule}" for rule in local if rule not in have]
+    lines += [f"-I {chain} 1 {rule}" for rule in local if rule not in present]
     masquerade = f"! -d {_MULTICAST[addresses[0].version]} {note} -j MASQUERADE"
-    if masquerade not in have:
+    if masquerade not in present:
         lines.append(f"-A {chain} {masquerade}")
     jumps = [f"-s {_host(address)} {note} -j {chain}" for address in addresses]
-    present = _rules_of(save, "POSTROUTING")
+    present = leading(have, "POSTROUTING", chain)
     return lines + [f"-A POSTROUTING {jump}" for jump in jumps if jump not in present]
 
 
-def removals(save: str, chain: str, addresses: Sequence[Cidr]) -> list[str]:
+def removals(have: Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
     """Return the lines that remove the jumps of these addresses, and the chain once nobody jumps there.
 
     Another attachment of the same container and network shares the chain: upstream empties it under that one.
     """
-    jumps = [rule for rule in _rules_of(save, "POSTROUTING") if rule.endswith(f"-j {chain}")]
-    sources = {f"-s {form} " for address in addresses for form in (_host(address), address.network)}
-    ours = [rule for rule in jumps if not addresses or any(rule.startswith(source) for source in sources)]
-    lines = [f"-D POSTROUTING {rule}" for rule in ours]
-    if f"\n:{chain} " in save and len(ours) == len(jumps):
-        lines += [f"-F {chain}", f"-X {chain}"]
-    return lines
+    jumps = leading(have, "POSTROUTING", chain)
+    sources = tuple(f"-s {form} " for address in addresses for form in (_host(address), address.network))
+    ours = [rule for rule in jumps if rule.startswith(sources)] if addresses else jumps
+    if len(ours) == len(jumps):
+        return removal(have, chain, "POSTROUTING")
+    return [f"-D POSTROUTING {rule}" for rule in ours]
 
 
-def leftovers(save: str, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]) -> list[str]:
+def leftovers(have: Table, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]) -> list[str]:
     """Return the lines that remove what a network has left behind.
 
     Its chains are those whose rules, or the jumps to which, have its comment. Of a chain in `valid` only the jumps of
     the addresses that it has `lost` go.
     """
-    mark = _commented(comment_of(network, "")).removesuffix('\\""')
-    found = []
-    for line in save.splitlines():
-        if mark in line:
-            words = line.split()
-            found.append(words[-1] if words[1] == "POSTROUTING" else words[1])
+    mark = iptables.comment(comment_of(network, "")).removesuffix('\\""')
+    found = [
+        target(rule) if chain == "POSTROUTING" else chain
+        for chain, rules in have.items()
+        for rule in rules
+        if mark in rule
+    ]
     lines = []
     for chain in dict.fromkeys(name for name in found if name.startswith(_CHAIN_PREFIX)):
         if chain not in valid:
-            lines += removals(save, chain, ())
+            lines += removals(have, chain, ())
         elif lost.get(chain):
-            lines += removals(save, chain, lost[chain])
+            lines += removals(have, chain, lost[chain])
     return lines
 
 

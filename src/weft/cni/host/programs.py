@@ -5,10 +5,14 @@ Text that comes from a request reaches them by standard input or as one argument
 
 import shutil
 import subprocess
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
+from weft.wire import iptables
 from weft.wire.cni import CniError, failure
+from weft.wire.iptables import Table
+
+T = TypeVar("T")
 
 FAMILIES: Final = (4, 6)
 
@@ -17,18 +21,40 @@ _SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 # Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that this
 # is what its caller is told.
 _TIMEOUT_SECONDS: Final = 25
+_ATTEMPTS: Final = 5
 
 
-def iptables_save(family: int, table: str = "nat") -> str:
-    """Return the rules of a table, as `iptables-save` prints them."""
-    return run(f"{_IPTABLES[family]}-save", "-t", table)
+def iptables_table(family: int, name: str = "nat") -> Table:
+    """Return a table as it is now."""
+    return iptables.parse(run(f"{_IPTABLES[family]}-save", "-t", name))
 
 
-def iptables_restore(family: int, lines: Sequence[str], table: str = "nat") -> None:
-    """Apply lines of `iptables-restore` to a table in one commit, beside what is there; nothing for no lines."""
-    if lines:
-        text = "".join(f"{line}\n" for line in (f"*{table}", *lines, "COMMIT"))
-        run(f"{_IPTABLES[family]}-restore", "--wait", "--noflush", stdin=text)
+def change_iptables(family: int, look: Callable[[Table], Sequence[str]], name: str = "nat") -> None:
+    """Carry out the lines that `look` finds a table to need, beside what is there, as in `settle`."""
+
+    def commit(lines: Sequence[str]) -> None:
+        run(f"{_IPTABLES[family]}-restore", "--wait", "--noflush", stdin=iptables.payload(name, lines))
+
+    settle(lambda: look(iptables_table(family, name)), commit)
+
+
+def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None]) -> None:
+    """Commit what `look` finds to be needed, if it finds anything.
+
+    What somebody else changes between look and commit makes the commit fail: then it is done again. Raises `CniError`
+    if the same is refused again, which is not somebody else's doing.
+    """
+    for attempt in range(_ATTEMPTS):
+        needed = look()
+        if not needed:
+            return
+        try:
+            commit(needed)
+        except CniError:
+            if attempt == _ATTEMPTS - 1 or look() == needed:
+                raise
+        else:
+            return
 
 
 def works(program: str, *arguments: str) -> bool:

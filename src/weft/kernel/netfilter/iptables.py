@@ -15,16 +15,13 @@ from weft.kernel.tools import Tools
 from weft.model.errors import Problem
 from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import Value
+from weft.wire.iptables import Table, leading, parse, payload, target
 
 KIND: Final = "iptables"
 PROGRAMS: Final = {4: "iptables", 6: "ip6tables"}
 
-_TABLES: Final = ("nat", "filter")
+_ORIGINS: Final = {"nat": "POSTROUTING", "filter": "FORWARD"}
 _OURS: Final = (POSTRTG, FWD)
-_TARGET: Final = re.compile(rf"(?:^| )-[jg] ({'|'.join(_OURS)})(?: |$)")
-
-# Comments may hold any words, such as those of a jump.
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.(\d+)(?: \((\w+)\))?")
 _WAITS: Final = (1, 6, 2)  # iptables-restore --wait, and MASQUERADE --random-fully
@@ -48,13 +45,6 @@ class Version(Value):
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.numbers))} ({'legacy' if self.legacy else 'nf_tables'})"
-
-
-class Listing(Value):
-    """One table: the rules of our chains by name, and who jumps there, as (chain, rule) in order."""
-
-    chains: Mapping[str, tuple[str, ...]]
-    jumps: tuple[tuple[str, str], ...] = ()
 
 
 class Iptables:
@@ -84,28 +74,27 @@ class Iptables:
 
     async def read(self) -> RuleSet | None:
         """Return our chains as they are, None when there is no trace of them. Raises `ToolError`."""
-        return as_rule_set(await self._listings(), self._kind, self._family)
+        return as_rule_set(await self._look(), self._kind, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
         """Make our chains exactly those of `want`, or be gone; nothing is written when they already are so.
 
         Raises `ToolError`, also when someone removed a jump between the look and the change.
         """
-        payload = render(want.chains if want is not None else (), await self._listings())
-        if payload:
+        change = render(want.chains if want is not None else (), await self._look())
+        if change:
             wait = ("--wait",) if (await self.version()).waits else ()
-            await self._tools.run(f"{self._program}-restore", (*wait, "--noflush"), payload)
+            await self._tools.run(f"{self._program}-restore", (*wait, "--noflush"), change)
 
     async def _is_legacy(self) -> bool:
         return self._variant == "legacy" if self._variant else (await self.version()).legacy
 
-    async def _listings(self) -> dict[str, Listing]:
+    async def _look(self) -> dict[str, Table]:
         # Looking at a legacy table creates it, with its hooks; one that does not exist holds nothing of ours.
-        there = legacy_tables(self._family) if await self._is_legacy() else _TABLES
-        names = [table for table in _TABLES if table in there]
+        there = legacy_tables(self._family) if await self._is_legacy() else _ORIGINS
+        names = [table for table in _ORIGINS if table in there]
         texts = await asyncio.gather(*map(self._save, names))
-        nothing = {table: Listing(chains={}) for table in _TABLES}
-        return nothing | {table: parse(text) for table, text in zip(names, texts, strict=True)}
+        return {table: {} for table in _ORIGINS} | dict(zip(names, map(parse, texts), strict=True))
 
     async def _save(self, table: str) -> str:
         return await self._tools.run(f"{self._program}-save", ("-t", table))
@@ -142,25 +131,7 @@ def mixed_worlds(version: Version | None, family: int) -> Problem | None:
     )
 
 
-def parse(text: str) -> Listing:
-    """Read `iptables-save -t TABLE`."""
-    chains: dict[str, list[str]] = {}
-    jumps: list[tuple[str, str]] = []
-    for line in text.splitlines():
-        if line.startswith(":"):
-            name = line[1:].split(" ", 1)[0]
-            if name in _OURS:
-                chains[name] = []
-        elif line.startswith("-A "):
-            name, _, rule = line.removeprefix("-A ").partition(" ")
-            if name in _OURS:
-                chains[name].append(rule)
-            elif _target(rule):
-                jumps.append((name, rule))
-    return Listing(chains={name: tuple(rules) for name, rules in chains.items()}, jumps=tuple(jumps))
-
-
-def as_rule_set(listings: Mapping[str, Listing], kind: str, family: int) -> RuleSet | None:
+def as_rule_set(tables: Mapping[str, Table], kind: str, family: int) -> RuleSet | None:
     """Return what is there in terms of the model, so that it equals what is wanted when nothing is amiss.
 
     A chain's `jump` is the text of all jumps to it from where ours belongs, one a line.
@@ -169,69 +140,62 @@ def as_rule_set(listings: Mapping[str, Listing], kind: str, family: int) -> Rule
         Chain(
             name=name,
             table=table,
-            rules=listing.chains.get(name, ()),
-            jump_from=_origin(table),
-            jump="\n".join(rule for chain, rule in listing.jumps if chain == _origin(table) and _target(rule) == name),
+            rules=tuple(have[name]),
+            jump_from=_ORIGINS[table],
+            jump="\n".join(leading(have, _ORIGINS[table], name)),
         )
-        for table, listing in listings.items()
+        for table, have in tables.items()
         for name in _OURS
-        if name in listing.chains
+        if name in have
     )
     return RuleSet(kind=kind, family=family, chains=chains) if chains else None
 
 
-def render(want: Iterable[Chain], listings: Mapping[str, Listing]) -> str:
+def render(want: Iterable[Chain], tables: Mapping[str, Table]) -> str:
     """Write the payload of `iptables-restore --noflush` that makes our chains those of `want`; "" for no change.
 
     Naming a chain creates or empties it, within the table's one change. A right jump stays where it is, so
     rules that others put before or after it keep their place; one that is missing is appended, as upstream's.
     """
     wanted = tuple(want)
-    blocks = [_block([chain for chain in wanted if chain.table == name], name, listings[name]) for name in listings]
-    return "".join(blocks)
+    return "".join(
+        payload(table, _lines([chain for chain in wanted if chain.table == table], have))
+        for table, have in tables.items()
+    )
 
 
-def _block(want: list[Chain], table: str, have: Listing) -> str:
+def _lines(want: list[Chain], have: Table) -> list[str]:
     names = {chain.name for chain in want}
-    stale = [name for name in have.chains if name not in names]
-    changed = [chain for chain in want if have.chains.get(chain.name) != chain.rules]
-    declared = [*(chain.name for chain in changed), *stale]
+    stale = [name for name in _OURS if name in have and name not in names]
+    changed = [chain for chain in want if chain.name not in have or tuple(have[chain.name]) != chain.rules]
     added, removed = _jumps(want, stale, have)
-    lines = [
-        *(f":{name} - [0:0]" for name in declared),
-        *(f"-D {origin} {rule}" for origin, rule in removed),
+    return [
+        *(f":{name} - [0:0]" for name in (*(chain.name for chain in changed), *stale)),
+        *(f"-D {jump}" for jump in removed),
         *(f"-A {chain.name} {rule}" for chain in changed for rule in chain.rules),
-        *(f"-A {origin} {rule}" for origin, rule in added),
+        *(f"-A {jump}" for jump in added),
         *(f"-X {name}" for name in stale),
     ]
-    if not lines:
-        return ""
-    return "".join(f"{line}\n" for line in (f"*{table}", *lines, "COMMIT"))
 
 
-def _jumps(want: list[Chain], stale: list[str], have: Listing) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _jumps(want: list[Chain], stale: list[str], have: Table) -> tuple[list[str], list[str]]:
     """Say which jumps to add and which to remove, so that exactly one is left for each wanted chain.
 
     A jump from another chain than ours was put there by a person and stays, unless its target goes.
     """
-    added: list[tuple[str, str]] = []
-    removed = [jump for jump in have.jumps if _target(jump[1]) in stale]
+    removed = [
+        f"{origin} {rule}"
+        for origin, rules in have.items()
+        if origin not in _OURS
+        for rule in rules
+        if target(rule) in stale
+    ]
+    added: list[str] = []
     for chain in want:
-        ours = (chain.jump_from, chain.jump)
-        found = [jump for jump in have.jumps if jump[0] == chain.jump_from and _target(jump[1]) == chain.name]
-        if ours in found:
-            found.remove(ours)
+        found = leading(have, chain.jump_from, chain.name)
+        if chain.jump in found:
+            found.remove(chain.jump)
         else:
-            added.append(ours)
-        removed += found
+            added.append(f"{chain.jump_from} {chain.jump}")
+        removed += [f"{chain.jump_from} {rule}" for rule in found]
     return added, removed
-
-
-def _target(rule: str) -> str:
-    """Return which chain of ours a rule jumps to, "" for none."""
-    found = _TARGET.search(_QUOTED.sub("", rule))
-    return found.group(1) if found else ""
-
-
-def _origin(table: str) -> str:
-    return "POSTROUTING" if table == "nat" else "FORWARD"

@@ -1,13 +1,13 @@
 """firewall's rules in the form of iptables, upstream's to the letter (cni.md §6.3, C.4).
 
-Text in, text out: `save` is what `iptables-save -t filter` prints, the answer is lines for `iptables-restore`.
-`cni.firewalliptables` carries it out.
+Table in, lines for iptables-restore out. `iptables.py` beside it carries them out.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from weft.model.net import Ip
+from weft.wire.iptables import Table, comment, leading, missing_chains
 
 _FORWARD: Final = "CNI-FORWARD"
 _STAGE_1: Final = "CNI-ISOLATION-STAGE-1"
@@ -15,75 +15,75 @@ _STAGE_2: Final = "CNI-ISOLATION-STAGE-2"
 
 _RULES: Final = "CNI firewall plugin rules"
 _OVERRIDES: Final = "CNI firewall plugin admin overrides"
-_JUMP: Final = f'-m comment --comment "{_RULES}" -j {_FORWARD}'
+_JUMP: Final = f"{comment(_RULES)} -j {_FORWARD}"
+_COMMENTED: Final = "-m comment "
 _ANY_POLICY: Final = "same-bridge|isolated"
 
 
-def additions(save: str, addresses: Sequence[Ip], admin_chain: str) -> list[str]:
+def additions(have: Table, addresses: Sequence[Ip], admin_chain: str) -> list[str]:
     """Return the lines that let these addresses be forwarded to and from, as far as they are missing."""
-    lines = [f"-N {chain}" for chain in (_FORWARD, admin_chain) if not _has_chain(save, chain)]
-    if _JUMP not in _rules_of(save, "FORWARD"):
+    lines = missing_chains(have, (_FORWARD, admin_chain))
+    if _JUMP not in have.get("FORWARD", ()):
         lines.append(f"-I FORWARD 1 {_JUMP}")
-    have = _rules_of(save, _FORWARD)
-    if _overrides(admin_chain) not in have:
+    present = have.get(_FORWARD, ())
+    if _overrides(admin_chain) not in present:
         lines.append(f"-I {_FORWARD} 1 {_overrides(admin_chain)}")
     wanted = dict.fromkeys(rule for address in addresses for rule in _accepts(address))
-    return lines + [f"-A {_FORWARD} {rule}" for rule in wanted if rule not in have]
+    return lines + [f"-A {_FORWARD} {rule}" for rule in wanted if rule not in present]
 
 
-def removals(save: str, addresses: Sequence[Ip]) -> list[str]:
+def removals(have: Table, addresses: Sequence[Ip]) -> list[str]:
     """Return the lines that take back what was made for these addresses alone, as often as it is there."""
     unwanted = {rule for address in addresses for rule in _accepts(address)}
-    return [f"-D {_FORWARD} {rule}" for rule in _rules_of(save, _FORWARD) if rule in unwanted]
+    return [f"-D {_FORWARD} {rule}" for rule in have.get(_FORWARD, ()) if rule in unwanted]
 
 
-def missing(save: str, addresses: Sequence[Ip], admin_chain: str) -> str:
+def missing(have: Table, addresses: Sequence[Ip], admin_chain: str) -> str:
     """Return what of `additions` is not there, in upstream's words; empty if nothing."""
-    if _JUMP not in _rules_of(save, "FORWARD"):
+    if _JUMP not in have.get("FORWARD", ()):
         return f"expected FORWARD rule [{_plain(_JUMP)}] not found"
-    have = _rules_of(save, _FORWARD)
-    if _overrides(admin_chain) not in have:
+    present = have.get(_FORWARD, ())
+    if _overrides(admin_chain) not in present:
         return f"expected {_FORWARD} rule [{_plain(_overrides(admin_chain))}] not found"
     wanted = (rule for address in addresses for rule in _accepts(address))
-    return next((f"expected rule [{rule}] not found" for rule in wanted if rule not in have), "")
+    return next((f"expected rule [{rule}] not found" for rule in wanted if rule not in present), "")
 
 
-def isolation(save: str, bridge: str, policy: str) -> list[str]:
+def isolation(have: Table, bridge: str, policy: str) -> list[str]:
     """Return the lines that keep pods of other guarded bridges from this one's, as far as they are missing.
 
     With the policy `isolated`, pods of this bridge are kept from each other too, where bridged packets are filtered.
     """
     own, every = _comment(policy), _comment(_ANY_POLICY)
-    first, second = _rules_of(save, _STAGE_1), _rules_of(save, _STAGE_2)
-    lines = [f"-N {chain}" for chain in (_STAGE_1, _STAGE_2) if not _has_chain(save, chain)]
+    lines = missing_chains(have, (_STAGE_1, _STAGE_2))
     # Older versions of upstream's comment otherwise: a rule that does the same is the same.
-    if not _has(_rules_of(save, "FORWARD"), "", _STAGE_1):
+    if not _has(have, "FORWARD", _COMMENTED, _STAGE_1):
         lines.append(f"-I FORWARD 1 {every} -j {_STAGE_1}")
-    if not _has(first, f"-i {bridge} ! -o {bridge} ", _STAGE_2):
+    if not _has(have, _STAGE_1, f"-i {bridge} ! -o {bridge} ", _STAGE_2):
         lines.append(f"-I {_STAGE_1} 1 -i {bridge} ! -o {bridge} {own} -j {_STAGE_2}")
-    if policy == "isolated" and not _has(first, f"-i {bridge} -o {bridge} ", "DROP"):
+    if policy == "isolated" and not _has(have, _STAGE_1, f"-i {bridge} -o {bridge} ", "DROP"):
         lines.append(f"-I {_STAGE_1} 1 -i {bridge} -o {bridge} {own} -j DROP")
-    if not _has(first, "", "RETURN"):
+    if not _has(have, _STAGE_1, _COMMENTED, "RETURN"):
         lines.append(f"-A {_STAGE_1} {every} -j RETURN")
-    if not _has(second, f"-o {bridge} ", "DROP"):
+    if not _has(have, _STAGE_2, f"-o {bridge} ", "DROP"):
         lines.append(f"-I {_STAGE_2} 1 -o {bridge} {every} -j DROP")
-    if not _has(second, "", "RETURN"):
+    if not _has(have, _STAGE_2, _COMMENTED, "RETURN"):
         lines.append(f"-A {_STAGE_2} {every} -j RETURN")
     return lines
 
 
-def guarded(save: str) -> set[str]:
+def guarded(have: Table) -> set[str]:
     """Return the bridges that the rules of `isolation` name."""
-    named = (_bridge_of(rule) for chain in (_STAGE_1, _STAGE_2) for rule in _rules_of(save, chain))
+    named = (_bridge_of(rule) for chain in (_STAGE_1, _STAGE_2) for rule in have.get(chain, ()))
     return {bridge for bridge in named if bridge}
 
 
-def isolation_removals(save: str, bridges: Collection[str]) -> list[str]:
+def isolation_removals(have: Table, bridges: Collection[str]) -> list[str]:
     """Return the lines that take back what was made for these bridges. The chains stay, as upstream leaves them."""
     return [
         f"-D {chain} {rule}"
         for chain in (_STAGE_1, _STAGE_2)
-        for rule in _rules_of(save, chain)
+        for rule in have.get(chain, ())
         if _bridge_of(rule) in bridges
     ]
 
@@ -101,26 +101,16 @@ def _accepts(address: Ip) -> tuple[str, str]:
 
 
 def _overrides(admin_chain: str) -> str:
-    return f'-m comment --comment "{_OVERRIDES}" -j {admin_chain}'
+    return f"{comment(_OVERRIDES)} -j {admin_chain}"
 
 
 def _comment(policy: str) -> str:
-    return f'-m comment --comment "{_RULES} (ingressPolicy: {policy})"'
+    return comment(f"{_RULES} (ingressPolicy: {policy})")
 
 
 def _plain(rule: str) -> str:
     return rule.replace('"', "")
 
 
-def _has_chain(save: str, chain: str) -> bool:
-    return f"\n:{chain} " in f"\n{save}"
-
-
-def _rules_of(save: str, chain: str) -> list[str]:
-    """Return what follows `-A CHAIN ` in iptables-save's text."""
-    head = f"-A {chain} "
-    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
-
-
-def _has(rules: Sequence[str], start: str, target: str) -> bool:
-    return any(rule.startswith(start or "-m comment ") and rule.endswith(f" -j {target}") for rule in rules)
+def _has(have: Table, chain: str, start: str, goal: str) -> bool:
+    return any(rule.startswith(start) for rule in leading(have, chain, goal))

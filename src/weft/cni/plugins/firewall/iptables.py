@@ -11,12 +11,11 @@ from weft.cni.host import programs
 from weft.cni.plugins.firewall import chains
 from weft.cni.sdk.host import Host
 from weft.model.net import Ip
-from weft.wire.cni import CniError
+from weft.wire.iptables import Table
 
 _TABLE: Final = "filter"
+# Upstream's plugin does not know it: what that does between look and commit makes the commit fail.
 _LOCK: Final = "/firewall.lock"
-# Upstream's plugin does not know our lock: what it has done between look and commit makes the commit fail.
-_ATTEMPTS: Final = 3
 
 
 def add(host: Host, addresses: Sequence[Ip], *, admin_chain: str) -> None:
@@ -34,7 +33,7 @@ def remove(host: Host, addresses: Sequence[Ip]) -> None:
 def missing(addresses: Sequence[Ip], *, admin_chain: str) -> str:
     """Return the first thing that these addresses lack, in words; empty if nothing."""
     found = (
-        chains.missing(programs.iptables_save(family, _TABLE), own, admin_chain)
+        chains.missing(programs.iptables_table(family, _TABLE), own, admin_chain)
         for family, own in _by_family(addresses)
     )
     return next(filter(None, found), "")
@@ -49,7 +48,7 @@ def guard(host: Host, families: Sequence[int], bridge: str, policy: str) -> None
 def missing_guard(families: Sequence[int], bridge: str, policy: str) -> str:
     """Return the first rule of `guard` that is not there; empty if none."""
     for family in families:
-        lines = chains.isolation(programs.iptables_save(family, _TABLE), bridge, policy)
+        lines = chains.isolation(programs.iptables_table(family, _TABLE), bridge, policy)
         if lines:
             return lines[0]
     return ""
@@ -61,20 +60,13 @@ def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
         _change(host, family, partial(_of_gone, is_gone=is_gone))
 
 
-def _of_gone(save: str, is_gone: Callable[[str], bool]) -> list[str]:
-    return chains.isolation_removals(save, {bridge for bridge in chains.guarded(save) if is_gone(bridge)})
+def _of_gone(have: Table, is_gone: Callable[[str], bool]) -> list[str]:
+    return chains.isolation_removals(have, {bridge for bridge in chains.guarded(have) if is_gone(bridge)})
 
 
-def _change(host: Host, family: int, lines: Callable[[str], list[str]]) -> None:
+def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
     with host.state.lock(_LOCK):
-        for attempt in range(_ATTEMPTS):
-            try:
-                programs.iptables_restore(family, lines(programs.iptables_save(family, _TABLE)), _TABLE)
-            except CniError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        programs.change_iptables(family, look, _TABLE)
 
 
 def _by_family(addresses: Sequence[Ip]) -> list[tuple[int, list[Ip]]]:

@@ -1,7 +1,6 @@
 """portmap by iptables, with upstream's chains, rules and comments (cni.md §5.3): either can remove the other's.
 
-Rules are written as iptables-save lists them, so that what is there can be compared with what is wanted; functions
-that change something return lines for one iptables-restore.
+Functions that change something return lines for one iptables-restore.
 """
 
 import hashlib
@@ -12,6 +11,8 @@ from typing import Final
 from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf, target
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
+from weft.wire import iptables
+from weft.wire.iptables import Table
 
 ENTRY: Final = "CNI-HOSTPORT-DNAT"
 _OLD_ENTRY: Final = "CNI-HOSTPORT-SNAT"
@@ -68,46 +69,29 @@ def _chain_rules(conf: PortmapConf, mapping: Mapping, address: Cidr) -> list[str
 
 def entry_rules(wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
     """Return the rules that lead to the container's chain: all ports of a protocol, those it skips too."""
-    conditions = "".join(f"{_quoted(word)} " for word in wanted.conf.conditions(family))
+    note = iptables.comment(comment)
+    conditions = "".join(f"{iptables.quoted(word)} " for word in wanted.conf.conditions(family))
     ports: dict[str, list[str]] = {}
     for mapping in wanted.conf.mappings:
         ports.setdefault(mapping.protocol, []).append(str(mapping.host_port))
     return [
-        f"-p {protocol} -m comment --comment {_quoted(comment, always=True)} -m multiport"
-        f" --dports {','.join(of_protocol[start : start + _PORTS_IN_A_RULE])} {conditions}-j {chain}"
+        f"-p {protocol} {note} -m multiport --dports {','.join(some)} {conditions}-j {chain}"
         for protocol, of_protocol in sorted(ports.items())
         for start in range(0, len(of_protocol), _PORTS_IN_A_RULE)
+        for some in (of_protocol[start : start + _PORTS_IN_A_RULE],)
     ]
 
 
-def _quoted(word: str, *, always: bool = False) -> str:
-    if not always and word and not any(char in " \"'\\" for char in word):
-        return word
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def rules_of(save: str, chain: str) -> list[str]:
-    """Return what follows `-A CHAIN ` in iptables-save's text."""
-    head = f"-A {chain} "
-    return [line.removeprefix(head) for line in save.splitlines() if line.startswith(head)]
-
-
-def has_chain(save: str, chain: str) -> bool:
-    """Tell whether iptables-save's text has a chain."""
-    return f"\n:{chain} " in save
-
-
-def additions(save: str, wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
+def additions(have: Table, wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
     """Return the lines for iptables-restore that add what is missing, in upstream's order."""
     shared = _shared_rules(wanted.conf)
     entries = entry_rules(wanted, family, chain=chain, comment=comment)
     chains = dict.fromkeys([*(name for name, _, _ in shared if name.startswith("CNI-")), ENTRY, chain])
-    lines = [f":{name} - [0:0]" for name in chains if not has_chain(save, name)]
-    lines += [f"{action} {rule}" for name, action, rule in shared if rule not in rules_of(save, name)]
-    present = rules_of(save, chain)
+    lines = iptables.missing_chains(have, chains)
+    lines += [f"{action} {rule}" for name, action, rule in shared if rule not in have.get(name, ())]
+    present = have.get(chain, ())
     lines += [f"-A {chain} {rule}" for rule in chain_rules(wanted, family) if rule not in present]
-    led = [_ports_of(rule) for rule in rules_of(save, ENTRY) if rule.endswith(f" -j {chain}")]
+    led = [_ports_of(rule) for rule in iptables.leading(have, ENTRY, chain)]
     return lines + [f"-A {ENTRY} {rule}" for rule in entries if _ports_of(rule) not in led]
 
 
@@ -137,57 +121,51 @@ def _after(words: list[str], option: str) -> str:
     return words[words.index(option) + 1] if option in words[:-1] else ""
 
 
-def removals(save: str, chain: str, *, ours: Collection[Ip] = ()) -> list[str]:
+def removals(have: Table, chain: str, *, ours: Collection[Ip] = ()) -> list[str]:
     """Return the lines that remove a container's chains and the rules that lead there.
 
     With `ours`, the attachment's addresses: another attachment of the same container in this network shares the
     chain, and keeps it.
     """
-    others = [rule for rule in rules_of(save, chain) if _dnat_target(rule)]
+    others = [rule for rule in have.get(chain, ()) if _dnat_target(rule)]
     if ours:
         heads = tuple(f"{ip}:" if ip.version == 4 else f"[{ip}]:" for ip in ours)
         mine = [rule for rule in others if _dnat_target(rule).startswith(heads)]
         if len(mine) < len(others):
             return [f"-D {chain} {rule}" for rule in mine]
-    lines = []
-    for name, entry in ((chain, ENTRY), (old_chain_of(chain), _OLD_ENTRY)):
-        if has_chain(save, name):
-            leading = [rule for rule in rules_of(save, entry) if rule.endswith(f" -j {name}")]
-            lines += [f"-D {entry} {rule}" for rule in leading]
-            lines += [f"-F {name}", f"-X {name}"]
-    return lines
+    return iptables.removal(have, chain, ENTRY) + iptables.removal(have, old_chain_of(chain), _OLD_ENTRY)
 
 
 def _dnat_target(rule: str) -> str:
     return rule.partition(" -j DNAT --to-destination ")[2]
 
 
-def missing(save: str, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
+def missing(have: Table, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
     """Return the first thing without which the ports do not work, in words; empty if all is there.
 
     Upstream looks for the container's own rules alone.
     """
-    if not has_chain(save, chain):
+    if chain not in have:
         return f"chain {chain} not found in iptables table nat"
     needed = [(chain, rule) for rule in chain_rules(wanted, family)]
     needed += [(name, rule) for name, _, rule in _shared_rules(wanted.conf)]
     for name, rule in needed:
-        if rule not in rules_of(save, name):
+        if rule not in have.get(name, ()):
             return f"rule {rule} not found in chain {name} of iptables table nat"
-    led = [_ports_of(rule) for rule in rules_of(save, ENTRY) if rule.endswith(f" -j {chain}")]
+    led = [_ports_of(rule) for rule in iptables.leading(have, ENTRY, chain)]
     for rule in entry_rules(wanted, family, chain=chain, comment=comment):
         if _ports_of(rule) not in led:
             return f"rule {rule} not found in chain {ENTRY} of iptables table nat"
     return ""
 
 
-def gone(save: str, network: str, valid: Iterable[str]) -> list[str]:
+def gone(have: Table, network: str, valid: Iterable[str]) -> list[str]:
     """Return the chains of this network's containers that are not among the valid ids, by their entry rules."""
-    comments = {f"--comment {_quoted(comment_of(network, container), always=True)} " for container in valid}
-    head = f"--comment {_quoted(comment_of(network, ''), always=True)}".removesuffix('\\""')
+    comments = {f"{iptables.comment(comment_of(network, container))} " for container in valid}
+    head = iptables.comment(comment_of(network, "")).removesuffix('\\""')
     found = []
-    for rule in rules_of(save, ENTRY):
-        chain = rule.rpartition(" -j ")[2]
+    for rule in have.get(ENTRY, ()):
+        chain = iptables.target(rule)
         if head in rule and chain.startswith(_CHAIN) and not any(comment in rule for comment in comments):
             found.append(chain)
     return list(dict.fromkeys(found))

@@ -4,7 +4,7 @@ Locked against each other, so that two requests do not both make what all share.
 lock: what it changes between the look and the commit makes the commit fail, and it is tried again.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,22 +15,17 @@ from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.wire.cni import CniError
+from weft.wire.iptables import Table
 
 _LOCK: Final = "/portmap.lock"
-_ATTEMPTS: Final = 5
 
 
 def add_iptables(host: Host, attachment: Attachment, wanted: PortMap) -> None:
     """Make the attachment's rules by iptables. May be repeated."""
     chain, comment = _names(attachment)
     for family in _families(wanted):
-
-        def lines(family: int = family) -> list[str]:
-            save = programs.iptables_save(family)
-            return iptables.additions(save, wanted, family, chain=chain, comment=comment)
-
-        _commit(host, lines, partial(programs.iptables_restore, family))
+        of_family = partial(iptables.additions, wanted=wanted, family=family, chain=chain, comment=comment)
+        _change_iptables(host, family, of_family)
 
 
 def remove_iptables(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
@@ -42,31 +37,23 @@ def remove_iptables(host: Host, attachment: Attachment, wanted: PortMap | None) 
 def remove_container(host: Host, family: int, attachment: Attachment, *, ours: Collection[Ip] = ()) -> None:
     """Remove a container's chains in a network, upstream's historic second one too; with `ours` as `remove` there."""
     chain, _ = _names(attachment)
-
-    def lines() -> list[str]:
-        save = programs.iptables_save(family)
-        return iptables.removals(save, chain, ours=ours)
-
-    _commit(host, lines, partial(programs.iptables_restore, family))
+    _change_iptables(host, family, partial(iptables.removals, chain=chain, ours=ours))
 
 
 def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:
     """Remove the chains of this network's containers that are not among the valid ones."""
 
-    def lines() -> list[str]:
-        save = programs.iptables_save(family)
-        gone = iptables.gone(save, network, valid)
-        return [line for chain in gone for line in iptables.removals(save, chain)]
+    def lines(have: Table) -> list[str]:
+        return [line for chain in iptables.gone(have, network, valid) for line in iptables.removals(have, chain)]
 
-    _commit(host, lines, partial(programs.iptables_restore, family))
+    _change_iptables(host, family, lines)
 
 
 def missing_iptables(_: Host, attachment: Attachment, wanted: PortMap) -> str:
     """Return the first thing that an attachment's ports lack, in words; empty if they are whole."""
     chain, comment = _names(attachment)
     for family in _families(wanted):
-        save = programs.iptables_save(family)
-        found = iptables.missing(save, wanted, family, chain=chain, comment=comment)
+        found = iptables.missing(programs.iptables_table(family), wanted, family, chain=chain, comment=comment)
         if found:
             return f"could not check ipv{family} dnat: {found}"
     return ""
@@ -79,7 +66,7 @@ def add_nft(host: Host, attachment: Attachment, wanted: PortMap) -> None:
         def lines(family: int = family) -> list[str]:
             return nft.additions(_list_nft(family), wanted, family, attachment.container_id)
 
-        _commit(host, lines, _nft)
+        _change_nft(host, lines)
 
 
 def remove_nft(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
@@ -90,7 +77,7 @@ def remove_nft(host: Host, attachment: Attachment, wanted: PortMap | None) -> No
             found = _list_nft(family)
             return nft.removals(found, family, attachment.container_id, ours=_addresses(wanted))
 
-        _commit(host, lines, _nft)
+        _change_nft(host, lines)
 
 
 def missing_nft(_: Host, attachment: Attachment, wanted: PortMap) -> str:
@@ -115,23 +102,17 @@ def _addresses(wanted: PortMap | None) -> list[Ip]:
     return [] if wanted is None else [address.ip for address in wanted.addresses]
 
 
-def _commit(host: Host, look: Callable[[], list[str]], commit: Callable[[list[str]], None]) -> None:
+def _change_iptables(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
     with host.state.lock(_LOCK):
-        for attempt in range(_ATTEMPTS):
-            lines = look()
-            if not lines:
-                return
-            try:
-                commit(lines)
-            except CniError:
-                # Refused again for the same reason, it is not somebody else's change that was in the way.
-                if attempt == _ATTEMPTS - 1 or look() == lines:
-                    raise
-            else:
-                return
+        programs.change_iptables(family, look)
 
 
-def _nft(lines: list[str]) -> None:
+def _change_nft(host: Host, look: Callable[[], list[str]]) -> None:
+    with host.state.lock(_LOCK):
+        programs.settle(look, _nft)
+
+
+def _nft(lines: Sequence[str]) -> None:
     programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
 
 
