@@ -144,6 +144,12 @@ def test_elements_of_our_own_table(site):
     assert "ip saddr 10.0.0.2 counter" in site.host.run("nft list chain inet weft-firewall admin")
 
 
+@pytest.mark.parametrize("backend", ["iptables", "nft"])
+def test_a_pod_without_addresses_lacks_nothing(site, backend):
+    for command in ("ADD", "CHECK", "DEL"):
+        assert call(site, command, config((), backend=backend)).exit == 0
+
+
 def test_once_the_table_is_there_no_program_is_started(site, monkeypatch):
     assert call(site, "ADD", config(backend="nft", ingressPolicy="isolated")).exit == 0
     monkeypatch.setattr(programs, "run", None)

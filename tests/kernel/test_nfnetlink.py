@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.netfilter.nfnetlink import NfSocket, Table, add_element, delete_element
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.nftset import Element, field
+from weft.model.nftset import Add, Delete, Element, Table, field
 
 TABLE = Table("inet", "try")
 FRAME = """
@@ -33,14 +33,14 @@ def nf(netns: Netns) -> NfSocket:
 
 
 def test_nft_sees_what_we_add_and_we_see_it_too(netns, nf):
-    assert nf.transaction([add_element(TABLE, PORT), add_element(TABLE, POD)]) == {}
+    assert nf.transaction(TABLE, [Add(PORT), Add(POD)]) == {}
     text = netns.run("nft list table inet try")
     assert 'elements = { tcp . 8080 comment "of the first pod" : 10.1.1.2 . 80 }' in text
     assert "elements = { 10.1.1.2 }" in text
     assert nf.element(TABLE, "ports", TCP_8080) == PORT
     assert nf.element(TABLE, "pods", POD.key) == POD
     assert nf.elements(TABLE, "ports") == [PORT]
-    assert nf.transaction([delete_element(TABLE, PORT), delete_element(TABLE, POD)]) == {}
+    assert nf.transaction(TABLE, [Delete(PORT), Delete(POD)]) == {}
     assert nf.elements(TABLE, "ports") == nf.elements(TABLE, "pods") == []
     assert nf.element(TABLE, "ports", TCP_8080) is None
 
@@ -54,20 +54,20 @@ def test_we_see_what_nft_adds(netns, nf):
 
 
 def test_all_or_nothing_and_who_was_refused(nf):
-    assert nf.transaction([add_element(TABLE, PORT)]) == {}
+    assert nf.transaction(TABLE, [Add(PORT)]) == {}
     nowhere = Element(set="nowhere", key=b"\0\0\0\0")
-    refused = nf.transaction([add_element(TABLE, POD), add_element(TABLE, PORT), add_element(TABLE, nowhere)])
+    refused = nf.transaction(TABLE, [Add(POD), Add(PORT), Add(nowhere)])
     assert {position: error.errno for position, error in refused.items()} == {1: errno.EEXIST, 2: errno.ENOENT}
     assert nf.elements(TABLE, "pods") == []
     # The socket is in step afterwards.
-    assert nf.transaction([add_element(TABLE, POD)]) == {}
-    assert nf.transaction([]) == {}
+    assert nf.transaction(TABLE, [Add(POD)]) == {}
+    assert nf.transaction(TABLE, []) == {}
 
 
 def test_deleted_and_added_anew_in_one_go(nf):
-    nf.transaction([add_element(TABLE, PORT)])
+    nf.transaction(TABLE, [Add(PORT)])
     other = Element(set="ports", key=TCP_8080, data=bytes((10, 1, 1, 9)) + TO_POD[4:], comment="of the second")
-    assert nf.transaction([delete_element(TABLE, PORT), add_element(TABLE, other)]) == {}
+    assert nf.transaction(TABLE, [Delete(PORT), Add(other)]) == {}
     assert nf.elements(TABLE, "ports") == [other]
 
 
@@ -90,9 +90,9 @@ def test_a_long_transaction(nf):
         Element(set="ports", key=field(b"\x06") + field(port.to_bytes(2, "big")), data=TO_POD, comment="x" * 127)
         for port in range(1, 1001)
     ]
-    assert nf.transaction([add_element(TABLE, element) for element in many]) == {}
+    assert nf.transaction(TABLE, [Add(element) for element in many]) == {}
     assert len(nf.elements(TABLE, "ports")) == 1000
-    refused = nf.transaction([add_element(TABLE, element) for element in many])
+    refused = nf.transaction(TABLE, [Add(element) for element in many])
     assert set(refused) == set(range(1000))
 
 
@@ -103,7 +103,7 @@ def test_without_permission_the_whole_is_refused(netns):
         os.setresuid(65534, 65534, 65534)
         sock = NfSocket.open()
         with pytest.raises(NetlinkError) as refused:
-            sock.transaction([add_element(TABLE, PORT)])
+            sock.transaction(TABLE, [Add(PORT)])
         assert refused.value.errno == errno.EPERM
 
     assert netns.fork(inside) == 0

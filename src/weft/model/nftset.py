@@ -1,6 +1,16 @@
-"""An element of a set or map of nf_tables, as bytes, whatever it means."""
+"""Elements of sets and maps of nf_tables, as bytes, whatever they mean, and the changes that make up a transaction."""
 
 from weft.model.value import Value
+
+
+class Table(Value, kw_only=False):
+    """A table by family (`inet`, `ip`, `ip6`) and name."""
+
+    family: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}"
 
 
 class Element(Value):
@@ -13,6 +23,28 @@ class Element(Value):
     key: bytes
     data: bytes = b""
     comment: str = ""
+
+
+class Add(Value, kw_only=False):
+    """Add an element; refused with EEXIST if its key is there, with ENOENT without table or set."""
+
+    element: Element
+
+
+class Delete(Value, kw_only=False):
+    """Delete the element with this one's key; refused with ENOENT if there is none."""
+
+    element: Element
+
+
+Change = Add | Delete
+
+
+def replacing(wanted: Element, present: Element | None) -> tuple[Change, ...]:
+    """Return what puts an element in place of the one that its key has now."""
+    if present == wanted:
+        return ()
+    return (Add(wanted),) if present is None else (Delete(present), Add(wanted))
 
 
 def field(value: bytes) -> bytes:

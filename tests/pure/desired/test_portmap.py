@@ -6,10 +6,10 @@ import pytest
 
 from tests.support.portmaps import MAPPINGS, wanted
 from weft.cni.plugins.portmap import elements as portmap
-from weft.cni.plugins.portmap.elements import Change, Taken
+from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.ports import Mapping
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.nftset import Element
+from weft.model.nftset import Add, Delete, Element
 
 COMMENT = "0123456789abcdef-0123456789abcdef, net: n, if: eth0, id: c1"
 OWNER = "0123456789abcdef-0123456789abcdef"
@@ -103,20 +103,20 @@ FIRST, OTHER, FURTHER = (
 
 
 def test_a_free_key_is_added_and_a_held_one_left():
-    assert portmap.settle(FIRST, None, OWNER, ()) == Change(delete=False, add=True)
-    assert portmap.settle(FIRST, FIRST, OWNER, ()) == Change(delete=False, add=False)
+    assert portmap.settle(FIRST, None, OWNER, ()) == (Add(FIRST),)
+    assert portmap.settle(FIRST, FIRST, OWNER, ()) == ()
 
 
 def test_an_own_element_that_leads_elsewhere_is_replaced():
-    assert portmap.settle(FIRST, FURTHER, OWNER, ()) == Change(delete=True, add=True)
+    assert portmap.settle(FIRST, FURTHER, OWNER, ()) == (Delete(FURTHER), Add(FIRST))
 
 
 def test_an_element_that_leads_to_our_address_is_a_dead_ones():
-    assert portmap.settle(FURTHER, OTHER, OWNER, ()) == Change(delete=True, add=True)
+    assert portmap.settle(FURTHER, OTHER, OWNER, ()) == (Delete(OTHER), Add(FURTHER))
 
 
 def test_a_port_that_is_shared_is_left_to_who_has_it():
-    assert portmap.settle(FIRST, OTHER, OWNER, ("somebody", "of another")) == Change(delete=False, add=False)
+    assert portmap.settle(FIRST, OTHER, OWNER, ("somebody", "of another")) == ()
 
 
 def test_a_port_of_another_pod_is_taken():

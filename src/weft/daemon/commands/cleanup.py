@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from weft.cni.host.descriptors import open_node
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
-from weft.cni.plugins.firewall import nft
-from weft.cni.plugins.portmap import maps
+from weft.cni.plugins.firewall import sets
+from weft.cni.plugins.portmap import elements
 from weft.cni.sdk.host import Host
 from weft.daemon.commands import ours
 from weft.daemon.disk import instance
@@ -42,7 +42,7 @@ from weft.wire import subnetenv
 T = TypeVar("T")
 
 _MAX_SIZE: Final = 1 << 16
-_TABLES: Final = (maps.TABLE, nft.TABLE)
+_TABLES: Final = (elements.TABLE, sets.TABLE)
 
 
 class Site(Value):

@@ -12,8 +12,7 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
-from weft.model.nftset import Element
-from weft.model.value import Value
+from weft.model.nftset import Change, Delete, Element, Table
 
 NETLINK_NETFILTER: Final = 12
 NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}
@@ -59,16 +58,6 @@ _BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
 _END: Final = Message(_BATCH_END, 0, _FRAME)
 
 
-class Table(Value, kw_only=False):
-    """A table by family (`inet`, `ip`, `ip6`) and name."""
-
-    family: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.family} {self.name}"
-
-
 class NfSocket:
     """nf_tables and conntrack of the namespace in which it was opened. One thread at a time.
 
@@ -99,14 +88,14 @@ class NfSocket:
         """Close the socket."""
         self._socket.close()
 
-    def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
-        """Carry all out or, if anything is refused, nothing. Returns the refusals by position.
+    def transaction(self, table: Table, changes: Sequence[Change]) -> dict[int, NetlinkError]:
+        """Change elements of a table: all or, if anything is refused, nothing. Returns the refusals by position.
 
         A refusal of the whole (no nf_tables, no permission) is raised.
         """
-        if not messages:
+        if not changes:
             return {}
-        refused = self._socket.transaction((_BEGIN, *messages, _END))
+        refused = self._socket.transaction((_BEGIN, *(_message(table, change) for change in changes), _END))
         if 0 in refused:
             raise refused[0]
         return {position - 1: error for position, error in refused.items()}
@@ -164,15 +153,12 @@ class NfSocket:
             raise
 
 
-def add_element(table: Table, element: Element) -> Message:
-    """Return the message that adds an element; EEXIST if its key is there, ENOENT without table or set."""
-    body = _of_set(table, element.set, _element(key=element.key, data=element.data, comment=element.comment))
-    return Message(_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, body)
-
-
-def delete_element(table: Table, element: Element) -> Message:
-    """Return the message that deletes the element with this one's key; ENOENT if it is not there."""
-    return Message(_DELSETELEM, 0, _of_set(table, element.set, _element(key=element.key)))
+def _message(table: Table, change: Change) -> Message:
+    element = change.element
+    if isinstance(change, Delete):
+        return Message(_DELSETELEM, 0, _of_set(table, element.set, _element(key=element.key)))
+    whole = _element(key=element.key, data=element.data, comment=element.comment)
+    return Message(_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, _of_set(table, element.set, whole))
 
 
 def _head(table: Table) -> bytes:

@@ -7,13 +7,13 @@ In nf_tables an accept ends only the table that it stands in: what another table
 touches nothing: `cni.firewallnft` carries it out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from weft.model.net import Ip
-from weft.model.nftset import Element
+from weft.model.nftset import Element, Table
 
-TABLE: Final = ("inet", "weft-firewall")
+TABLE: Final = Table("inet", "weft-firewall")
 BRIDGES: Final = "bridges"
 WITHIN: Final = "within"
 
@@ -37,15 +37,19 @@ _RULES: Final = (
 )
 
 
-def frame() -> list[str]:
-    """Return nft's lines that make the table; they fail as a whole when somebody else has made it meanwhile."""
-    table = " ".join(TABLE)
+def frame(present: Collection[str]) -> list[str]:
+    """Return nft's lines that make the table, none if there are sets of it.
+
+    They fail as a whole when somebody else has made it meanwhile.
+    """
+    if present:
+        return []
     return [
-        f'create table {table} {{ comment "weft: what pods may forward"; }}',
-        *(f"create set {table} {name} {{ type {kind}; }}" for name, kind in _SETS.items()),
-        f"create chain {table} admin",
-        f"create chain {table} forward {{ type filter hook forward priority 0; policy accept; }}",
-        *(f'add rule {table} forward {rule} comment "{comment}"' for rule, comment in _RULES),
+        f'create table {TABLE} {{ comment "weft: what pods may forward"; }}',
+        *(f"create set {TABLE} {name} {{ type {kind}; }}" for name, kind in _SETS.items()),
+        f"create chain {TABLE} admin",
+        f"create chain {TABLE} forward {{ type filter hook forward priority 0; policy accept; }}",
+        *(f'add rule {TABLE} forward {rule} comment "{comment}"' for rule, comment in _RULES),
     ]
 
 

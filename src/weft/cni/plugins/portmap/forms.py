@@ -142,7 +142,7 @@ def _complete(host: Host, attachment: Attachment) -> bool:
             return False
         maps.add(host, attachment, kept.wanted)
         return not maps.missing(host, attachment, kept.wanted)
-    except (OSError, CniError, Taken, maps.Unusable):
+    except (OSError, CniError, Taken):
         return False  # CHECK says what is wrong
 
 

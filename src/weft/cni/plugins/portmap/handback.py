@@ -3,6 +3,7 @@
 from weft.cni.attachment import masq
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import forms, maps
+from weft.cni.plugins.portmap.elements import TABLE
 from weft.cni.plugins.portmap.forms import FORMS, MAPS
 from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
@@ -36,6 +37,6 @@ def _remove_table(host: Host) -> None:
     if left:
         whose = ", ".join(sorted({element.comment for element in left}))
         hint = "the runtime's GC removes those of pods that are gone"
-        raise failure(f"table {maps.TABLE} has ports of which nothing else is known: {whose}", hint)
-    if nf.sets(maps.TABLE):
-        programs.run("nft", "delete", "table", *str(maps.TABLE).split())
+        raise failure(f"table {TABLE} has ports of which nothing else is known: {whose}", hint)
+    if nf.sets(TABLE):
+        programs.run("nft", "delete", "table", *str(TABLE).split())

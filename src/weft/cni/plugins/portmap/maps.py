@@ -1,33 +1,22 @@
-"""Port maps as elements of our own nf_tables maps: one transaction for an attachment, and no program (settled.md §8).
+"""Port maps as elements of our own nf_tables maps (settled.md §8). What elements and frame are, `elements` decides.
 
-`nft` is started once on a node, when the frame is missing. What the elements and the frame are, `elements` decides; a
-comment says whose an element is, in the way of upstream's masquerading table.
+A comment says whose an element is, in the way of upstream's masquerading table.
 """
 
-import errno
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
 
 from weft.cni.attachment import masq
-from weft.cni.host import programs
+from weft.cni.host import nftsets
+from weft.cni.host.nftsets import Unusable
 from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap import shared
+from weft.cni.plugins.portmap.elements import TABLE
 from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
-from weft.kernel.netfilter.nfnetlink import NfSocket, Table, add_element, delete_element
-from weft.kernel.rtnetlink.netlink import Message, NetlinkError
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.attachment import Attachment
-from weft.model.nftset import Element
-from weft.wire.cni import CniError, failure
-
-TABLE: Final = Table(*portmap.TABLE)
-
-# Each failed one was overtaken by somebody else's change.
-_ATTEMPTS: Final = 8
-
-
-class Unusable(Exception):
-    """This host cannot have our maps: no nf_tables in the kernel, or no nft that can make them."""
+from weft.model.nftset import Change, Element
 
 
 def owner_of(attachment: Attachment) -> str:
@@ -40,34 +29,31 @@ def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
 
     Those that an attachment of the same container has, with which this one shares them, are left to it.
     """
-    owner = owner_of(attachment)
     elements = _elements(attachment, wanted)
-    nf = _socket(host)
 
-    def look() -> list[Message]:
-        _complete_frame(nf, elements)
-        return _settle(nf, elements, owner, _siblings(host, attachment))
+    def settle(element: Element, present: Element | None) -> Sequence[Change]:
+        return portmap.settle(element, present, owner_of(attachment), _siblings(host, attachment))
 
-    # At first without a look, which is right for every ADD but the odd one.
-    _apply(nf, [add_element(TABLE, element) for element in elements], look)
+    frame = partial(portmap.frame, needed={element.set for element in elements})
+    nftsets.put(nftsets.opened(host), TABLE, elements, settle, frame)
 
 
 def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
     """Unmap the ports; those of an attachment of which nothing else is known (None) are looked for in all maps."""
     owner = owner_of(attachment)
     try:
-        nf = _socket(host)
+        nf = nftsets.opened(host)
     except Unusable:
         return
     if wanted is None:
         remove_all(nf, lambda comment: comment.startswith(owner))
     else:
-        _remove(nf, lambda: _present(nf, _elements(attachment, wanted), owner))
+        nftsets.remove(nf, TABLE, lambda: _present(nf, _elements(attachment, wanted), owner))
 
 
 def remove_all(nf: NfSocket, unwanted: Callable[[str], bool]) -> int:
     """Remove the elements whose comments are unwanted. Returns how many there were."""
-    return _remove(nf, lambda: [element for element in listed(nf) if unwanted(element.comment)])
+    return nftsets.remove(nf, TABLE, lambda: [element for element in listed(nf) if unwanted(element.comment)])
 
 
 def listed(nf: NfSocket) -> list[Element]:
@@ -78,7 +64,7 @@ def listed(nf: NfSocket) -> list[Element]:
 def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
     """Return the first thing that an attachment's ports lack, in words; empty if they are whole."""
     try:
-        nf = _socket(host)
+        nf = nftsets.opened(host)
     except Unusable as error:
         return str(error)
     elements = _elements(attachment, wanted)
@@ -99,30 +85,6 @@ def _elements(attachment: Attachment, wanted: PortMap) -> tuple[Element, ...]:
     return portmap.elements(wanted, comment)
 
 
-def _socket(host: Host) -> NfSocket:
-    try:
-        return host.netfilter
-    except OSError as error:
-        raise Unusable(f"the kernel has no nf_tables: {error}") from error
-
-
-def _apply(nf: NfSocket, first: list[Message], look: Callable[[], list[Message]]) -> None:
-    """Carry out `first`, or what `look` finds to be right instead, until it holds."""
-    messages = first
-    refused: dict[int, NetlinkError] = {}
-    for _ in range(_ATTEMPTS):
-        try:
-            refused = nf.transaction(messages)
-        except NetlinkError as error:
-            if error.errno == errno.EOPNOTSUPP:
-                raise Unusable(f"the kernel has no nf_tables: {error}") from error
-            raise
-        if not refused:
-            return
-        messages = look()
-    raise failure(f"table {TABLE} keeps changing: {next(iter(refused.values()))}")
-
-
 def _is_shared(host: Host, attachment: Attachment, present: Element) -> bool:
     return any(portmap.is_of(present, sibling) for sibling in _siblings(host, attachment))
 
@@ -131,41 +93,6 @@ def _siblings(host: Host, attachment: Attachment) -> tuple[str, ...]:
     return tuple(owner_of(sibling) for sibling in shared.siblings(host, attachment))
 
 
-def _settle(nf: NfSocket, elements: Sequence[Element], owner: str, siblings: Sequence[str]) -> list[Message]:
-    messages = []
-    for element in elements:
-        present = nf.element(TABLE, element.set, element.key)
-        change = portmap.settle(element, present, owner, siblings)
-        if change.delete:
-            messages.append(delete_element(TABLE, element))
-        if change.add:
-            messages.append(add_element(TABLE, element))
-    return messages
-
-
-def _complete_frame(nf: NfSocket, elements: Sequence[Element]) -> None:
-    needed = {element.set for element in elements}
-    lines = portmap.frame(nf.sets(TABLE), needed)
-    if not lines:
-        return
-    try:
-        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
-    except CniError as error:
-        # If now something else is missing, somebody was quicker with a part of it: then it is tried again.
-        if portmap.frame(nf.sets(TABLE), needed) == lines:
-            raise Unusable(f"table {TABLE} cannot be made: {error}") from error
-
-
 def _present(nf: NfSocket, elements: Sequence[Element], owner: str) -> list[Element]:
     found = [nf.element(TABLE, element.set, element.key) for element in elements]
     return [element for element in found if element is not None and portmap.is_of(element, owner)]
-
-
-def _remove(nf: NfSocket, look: Callable[[], list[Element]]) -> int:
-    found = look()
-    _apply(nf, _deletions(found), lambda: _deletions(look()))
-    return len(found)
-
-
-def _deletions(elements: Sequence[Element]) -> list[Message]:
-    return [delete_element(TABLE, element) for element in elements]

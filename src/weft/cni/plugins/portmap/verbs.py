@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment import masq
+from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import elements as portmap
@@ -17,13 +18,13 @@ from weft.cni.plugins.portmap import rules as portmaprules
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
 from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
-from weft.cni.plugins.portmap.maps import Unusable
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.netfilter.nfnetlink import NfSocket, Table
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
 from weft.model.net import Ip
+from weft.model.nftset import Table
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 
