@@ -30,7 +30,8 @@ def test_parsers_read_by_keys_alone(page):
     """No key of a configuration is read that the page does not have; what plugins keep themselves is `kept`."""
     if not page.conf:
         return
-    for node in ast.walk(ast.parse((PLUGINS / page.conf / "conf.py").read_text())):
+    folder = PLUGINS / page.conf.__module__.split(".")[-2]
+    for node in ast.walk(ast.parse((folder / "conf.py").read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="cnijson"), attr=attr), args=[source, key, *_]):
                 if attr in READERS and ast.unparse(source) != "kept" and isinstance(key, ast.Constant):

@@ -1,4 +1,4 @@
-"""docs/reference/plugins/*.md, made from the plugins and from the keys that their parsers read.
+"""docs/reference/plugins/*.md, made from the plugins and from the keys that their values are read by.
 
 `python -m tests.support.pluginsdoc` writes them. What a page says beyond that, a lead and an example, stands here.
 """
@@ -6,29 +6,43 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple, get_args
 
+from weft.cni.plugins.bandwidth.conf import BandwidthConf
+from weft.cni.plugins.bridge.conf import BridgeConf
+from weft.cni.plugins.firewall.conf import FirewallConf
+from weft.cni.plugins.flannel import conf as flannelconf
+from weft.cni.plugins.hostlocal.conf import HostLocalKeys
+from weft.cni.plugins.portmap.ports import PortmapConf
+from weft.cni.plugins.ptp.conf import PtpConf
+from weft.cni.plugins.sbr.conf import SbrKeys
+from weft.cni.plugins.static.conf import StaticKeys
+from weft.cni.plugins.tuning.conf import TuningKeys
 from weft.cni.sdk import plugins
 from weft.cni.sdk.startup import Plugin
-from weft.wire.confkey import Key
+from weft.model import keyed
+from weft.model.attachment import Cidr
+from weft.model.keyed import Arg
+from weft.model.net import Ip
+from weft.model.value import Value
 
 DIRECTORY = Path(__file__).parents[2] / "docs" / "reference" / "plugins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page has beside its keys. `conf` is the folder of the parser, empty where nothing is to configure.
+    """What a page has beside its keys, which are those of `conf` and of `inner`, by the path to its object.
 
     `example` is the plugin's object in a list; `first` goes before it, for a plugin that needs a predecessor.
     """
 
     lead: str
-    conf: str
+    conf: type[Value] | None
     example: dict[str, Any]
     first: dict[str, Any] | None = None
+    inner: tuple[tuple[str, type[Value]], ...] = ()
 
 
 _ADDRESSES = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}
@@ -40,22 +54,23 @@ PAGES = {
             "Attaches pods to the node's subnet of the flannel network. "
             "It reads the subnet from the daemon's file and has another plugin do the work, `bridge` unless told."
         ),
-        conf="flannel",
+        conf=flannelconf.FlannelConf,
+        inner=(("ipam", flannelconf.Ipam),),
         example={"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
     ),
     "bridge": Page(
         lead="Joins the container to a bridge of the node by a pair of interfaces. An IPAM plugin gives its addresses.",
-        conf="bridge",
+        conf=BridgeConf,
         example={**_BRIDGE, "hairpinMode": True, "ipMasq": True},
     ),
     "ptp": Page(
         lead="Joins the container to the node by a pair of interfaces, without a bridge. The node routes to it.",
-        conf="ptp",
+        conf=PtpConf,
         example={"type": "ptp", "ipMasq": True, "ipam": _ADDRESSES},
     ),
     "loopback": Page(
         lead="Sets `lo` up in the container. Runtimes call it by themselves, before a network's own plugins.",
-        conf="",
+        conf=None,
         example={"type": "loopback"},
     ),
     "host-local": Page(
@@ -63,7 +78,7 @@ PAGES = {
             "Gives addresses from ranges, and remembers each as a file that upstream's host-local reads too. "
             "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
-        conf="hostlocal",
+        conf=HostLocalKeys,
         example={
             "type": "bridge",
             "ipam": {
@@ -77,7 +92,7 @@ PAGES = {
         lead=(
             "Gives the addresses that it is told. It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
-        conf="static",
+        conf=StaticKeys,
         example={
             "type": "bridge",
             "ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}]},
@@ -85,25 +100,25 @@ PAGES = {
     ),
     "portmap": Page(
         lead="Makes ports of the node lead to the container. It comes behind a plugin that has made the interface.",
-        conf="portmap",
+        conf=PortmapConf,
         example={"type": "portmap", "capabilities": {"portMappings": True}},
         first=_BRIDGE,
     ),
     "bandwidth": Page(
         lead="Limits the container's traffic. It comes behind a plugin that has made the interface.",
-        conf="bandwidth",
+        conf=BandwidthConf,
         example={"type": "bandwidth", "ingressRate": 100000000, "ingressBurst": 10000000},
         first=_BRIDGE,
     ),
     "firewall": Page(
         lead="Lets the container's traffic through the node's firewall. It comes behind a plugin that gives addresses.",
-        conf="firewall",
+        conf=FirewallConf,
         example={"type": "firewall", "ingressPolicy": "same-bridge"},
         first=_BRIDGE,
     ),
     "tuning": Page(
         lead="Changes settings of the container's network and of its interface. It comes behind the one that makes it.",
-        conf="tuning",
+        conf=TuningKeys,
         example={"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}, "mtu": 1400},
         first=_BRIDGE,
     ),
@@ -112,7 +127,7 @@ PAGES = {
             "Routes what a container with several interfaces sends by its source address. "
             "It comes behind the plugin that has made the further interface."
         ),
-        conf="sbr",
+        conf=SbrKeys,
         example={"type": "sbr"},
         first=_BRIDGE,
     ),
@@ -125,14 +140,68 @@ _VERBS = (
 )
 
 
-def keys_of(page: Page) -> tuple[Key[Any], ...]:
-    """The keys that the plugin's parser reads."""
-    return import_module(f"weft.cni.plugins.{page.conf}.conf").KEYS if page.conf else ()
+class Row(NamedTuple):
+    """A key in words."""
+
+    place: str
+    name: str
+    kind: str
+    default: str
+    about: str
+
+
+_WORDS = {bool: "boolean", int: "integer", str: "string", dict[str, str]: "object of strings"}
+_WORDS |= dict.fromkeys((*get_args(Ip), *get_args(Cidr)), "string")
+
+
+def keys_of(page: Page) -> tuple[Row, ...]:
+    """The keys that the plugin reads, by the object that they stand in."""
+    if page.conf is None:
+        return ()
+    rows = [*_rows(page.conf, ""), *(row for place, kind in page.inner for row in _rows(kind, place))]
+    places = list(dict.fromkeys(row.place for row in rows))
+    return tuple(sorted(dict.fromkeys(rows), key=lambda row: places.index(row.place)))
 
 
 def args_of(page: Page) -> dict[str, str]:
     """The arguments in CNI_ARGS that the plugin's parser reads."""
-    return getattr(import_module(f"weft.cni.plugins.{page.conf}.conf"), "ARGS", {}) if page.conf else {}
+    sources = [source for field in keyed.fields(page.conf) for source in field.sources] if page.conf else []
+    return {source.name: source.about for source in sources if isinstance(source, Arg)}
+
+
+def _rows(kind: type[Value], place: str) -> Iterator[Row]:
+    """Yield the keys of a value that stands at `place`, and of those in it. A key that says nothing is no user's."""
+    inner: dict[str, type[Value]] = {}
+    for field in keyed.fields(kind):
+        for source in field.sources:
+            if isinstance(source, Arg) or not source.about:
+                continue
+            at = ".".join(filter(None, (place, source.at)))
+            what, depth = _bare(field.type)
+            said = source.default or ("" if len(field.sources) > 1 else _said(field.default))
+            yield Row(f"`{at}`" if at else "", source.name, _kind(what, depth), said, source.about)
+            if isinstance(what, type) and issubclass(what, Value):
+                inner[".".join(filter(None, (at, source.name))) + "[]" * depth] = what
+    for path, value in inner.items():
+        yield from _rows(value, path)
+
+
+def _bare(kind: Any) -> tuple[Any, int]:
+    """Return the type within unions with None and lists, and how deep in lists it is."""
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if getattr(kind, "__origin__", None) is tuple:
+        what, depth = _bare(options[0])
+        return what, depth + 1
+    return _bare(options[0]) if options and getattr(kind, "__origin__", None) is not dict else (kind, 0)
+
+
+def _kind(what: Any, depth: int) -> str:
+    word = _WORDS.get(what, "object")
+    return f"{'list of ' + 'lists of ' * (depth - 1)}{word}s" if depth else word
+
+
+def _said(default: Any) -> str:
+    return str(default).lower() if isinstance(default, bool) else default if isinstance(default, str) else ""
 
 
 def conflist(page: Page) -> dict[str, Any]:
@@ -145,7 +214,7 @@ def render(name: str) -> str:
     """Return a plugin's page."""
     page, plugin = PAGES[name], plugins.find(name)
     assert plugin is not None
-    source = f"src/weft/cni/plugins/{page.conf}/conf.py and " if page.conf else ""
+    source = f"src/{page.conf.__module__.replace('.', '/')}.py and " if page.conf else ""
     parts = [
         f"# {name}\n",
         f"<!-- Made by `make docs` from {source}tests/support/pluginsdoc.py: change that. -->\n",
@@ -176,16 +245,19 @@ def _tables(page: Page) -> Iterator[str]:
     keys, args = keys_of(page), args_of(page)
     if not keys and not args:
         yield "None of its own.\n"
-    for place, group in groupby(keys, key=lambda key: key.place):
-        if place:
-            yield f"In {place}:\n"
-        yield "| Key | Type | Default | Meaning |\n|---|---|---|---|\n" + "".join(map(_row, group))
+    tables: dict[str, list[str]] = {}
+    for place in dict.fromkeys(row.place for row in keys):
+        tables.setdefault("".join(_row(row) for row in keys if row.place == place), []).append(place)
+    for rows, places in tables.items():
+        if places != [""]:
+            yield f"In {' and '.join(places)}:\n"
+        yield f"| Key | Type | Default | Meaning |\n|---|---|---|---|\n{rows}"
     if args:
         yield "In `CNI_ARGS`:\n"
         yield "| Name | Meaning |\n|---|---|\n" + "".join(f"| `{name}` | {about} |\n" for name, about in args.items())
 
 
-def _row(key: Key[Any]) -> str:
+def _row(key: Row) -> str:
     cells = (f"`{key.name}`", key.kind, key.default, key.about)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

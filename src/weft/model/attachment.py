@@ -1,18 +1,17 @@
 """One pod's attachment to a network: what was asked for and what came of it, whatever JSON says it (cni.md §1.14).
 
-Values alone. JSON of every version is read and written in `wire`, what to make of them is decided in `desired`.
+Values alone: `wire.cniresult` reads and writes them in each version's shape.
 """
 
 from ipaddress import IPv4Interface, IPv6Interface
-from typing import Final
+from typing import Annotated, Final
 
+from weft.model.keyed import Key
 from weft.model.net import Ip, Net
 from weft.model.value import Value, field
 
 # An address with the length of its network's prefix; the host bits stay.
 Cidr = IPv4Interface | IPv6Interface
-
-DEFAULT_BRIDGE: Final = "cni0"
 
 
 class Attachment(Value):
@@ -26,54 +25,57 @@ class Attachment(Value):
 class Interface(Value):
     """An interface that the attachment consists of; `sandbox` is CNI_NETNS, empty on the host's side."""
 
-    name: str
-    mac: str = ""
-    mtu: int = 0
-    sandbox: str = ""
-    socket_path: str = ""
-    pci_id: str = ""
+    name: Annotated[str, Key("name")]
+    mac: Annotated[str, Key("mac")] = ""
+    mtu: Annotated[int, Key("mtu")] = 0
+    sandbox: Annotated[str, Key("sandbox")] = ""
+    socket_path: Annotated[str, Key("socketPath")] = ""
+    pci_id: Annotated[str, Key("pciID")] = ""
 
 
 class IpConfig(Value):
     """An address; `interface` is an index into the result's interfaces and may be missing or wrong."""
 
-    address: Cidr
-    gateway: Ip | None = None
-    interface: int | None = None
+    interface: Annotated[int | None, Key("interface")] = None
+    address: Annotated[Cidr, Key("address")]
+    gateway: Annotated[Ip | None, Key("gateway")] = None
+
+
+# What the kernel has room for: __u32, and rtm_scope, a byte (rtnetlink.h).
+_MAX_NUMBER: Final = (1 << 32) - 1
+_MAX_SCOPE: Final = 255
 
 
 class RouteConfig(Value):
     """A route in the container. `table` and `scope` have a meaning as 0, `mtu`, `advmss` and `priority` have not."""
 
-    dst: Cidr
-    gw: Ip | None = None
-    mtu: int = 0
-    advmss: int = 0
-    priority: int = 0
-    table: int | None = None
-    scope: int | None = None
+    dst: Annotated[Cidr, Key("dst", "Where it leads to, as `0.0.0.0/0`.")]
+    gw: Annotated[Ip | None, Key("gw", "Its gateway.", default="the address' gateway")] = None
+    mtu: Annotated[int, Key("mtu", "The path's MTU.", default="the interface's", least=0, most=_MAX_NUMBER)] = 0
+    advmss: Annotated[
+        int, Key("advmss", "The MSS that is announced to TCP peers.", default="by the MTU", least=0, most=_MAX_NUMBER)
+    ] = 0
+    priority: Annotated[int, Key("priority", "Its metric.", default="the kernel's", least=0, most=_MAX_NUMBER)] = 0
+    table: Annotated[int | None, Key("table", "Its table.", default="main", least=0, most=_MAX_NUMBER)] = None
+    scope: Annotated[int | None, Key("scope", "Its scope.", default="the kernel's", least=0, most=_MAX_SCOPE)] = None
 
 
 class Dns(Value):
     """The container's resolver settings."""
 
-    nameservers: tuple[str, ...] = ()
-    domain: str = ""
-    search: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-
-    @property
-    def is_set(self) -> bool:
-        return bool(self.nameservers or self.domain or self.search or self.options)
+    nameservers: Annotated[tuple[str, ...], Key("nameservers", "Addresses of name servers.")] = ()
+    domain: Annotated[str, Key("domain", "The local domain.")] = ""
+    search: Annotated[tuple[str, ...], Key("search", "Domains in which short names are looked up.")] = ()
+    options: Annotated[tuple[str, ...], Key("options", "Options, as in resolv.conf.")] = ()
 
 
 class Result(Value):
     """What an ADD has made."""
 
-    interfaces: tuple[Interface, ...] = ()
-    ips: tuple[IpConfig, ...] = ()
-    routes: tuple[RouteConfig, ...] = ()
-    dns: Dns = field(default_factory=Dns)
+    interfaces: Annotated[tuple[Interface, ...], Key("interfaces")] = ()
+    ips: Annotated[tuple[IpConfig, ...], Key("ips")] = ()
+    routes: Annotated[tuple[RouteConfig, ...], Key("routes")] = ()
+    dns: Annotated[Dns, Key("dns")] = field(default_factory=Dns)
 
 
 class Range(Value):
@@ -106,43 +108,3 @@ class IpamConf(Value):
     data_dir: str
     resolv_conf: str
     requested: tuple[Ip, ...]
-
-
-class BridgeConf(Value):
-    """What bridge is asked. `mtu` 0 is the kernel's default; `mac` and `ipam_type` may be empty.
-
-    `masq_kind` is `iptables`, `nftables` or empty: whichever works. `vlan` is the port's own VLAN (0: none), `trunk`
-    those that it carries tagged; `vlan_filtering` is set when either was asked for. `container_down` leaves the
-    container's end down.
-    """
-
-    bridge: str = DEFAULT_BRIDGE
-    is_gateway: bool = False
-    is_default_gateway: bool = False
-    force_address: bool = False
-    ip_masq: bool = False
-    masq_kind: str = ""
-    mtu: int = 0
-    hairpin: bool = False
-    promisc: bool = False
-    vlan: int = 0
-    trunk: tuple[int, ...] = ()
-    vlan_filtering: bool = False
-    keep_default_vlan: bool = False
-    spoof_check: bool = False
-    detect_duplicates: bool = False
-    container_down: bool = False
-    isolated: bool = False
-    ipam_type: str = ""
-    mac: str = ""
-    dns: Dns = field(default_factory=Dns)
-
-
-class PtpConf(Value):
-    """What ptp is asked: a subset of bridge's keys, with the same meaning."""
-
-    ip_masq: bool = False
-    masq_kind: str = ""
-    mtu: int = 0
-    ipam_type: str = ""
-    dns: Dns = field(default_factory=Dns)

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any, Final, TypeVar
 
 from weft.model.attachment import Cidr
+from weft.model.keyed import LEAST, MOST
 from weft.model.net import Ip
 from weft.wire.jsonnumbers import finite, no_constant
 
@@ -20,8 +21,6 @@ T = TypeVar("T")
 
 # A node's pods have few networks, gateways and shapes of configuration, and a chain names an address over and over.
 _REMEMBERED: Final = 256
-LEAST: Final = -(1 << 63)  # the reference's integers have 64 bits, with a sign or without
-MOST: Final = (1 << 64) - 1
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer", float: "a number"}
 
 
@@ -51,10 +50,11 @@ def load(data: bytes) -> Object:
         raise JsonError("nested too deeply") from error
     except ValueError as error:
         raise JsonError(str(error)) from error
-    return {} if value is None else _is(value, dict, "the configuration")
+    return {} if value is None else as_kind(dict, value, "the configuration")
 
 
-def _is(value: Any, kind: type[T], where: str) -> T:
+def as_kind(kind: type[T], value: Any, where: str) -> T:
+    """Return a value that must be of this kind."""
     if type(value) is not kind:
         raise JsonError(f"cannot use {_KINDS.get(type(value), 'null')} as {where} (expected {_KINDS[kind]})")
     return value
@@ -81,7 +81,7 @@ def _spellings(keys: tuple[str, ...]) -> dict[str, list[str]]:
 
 def _get(obj: Object, key: str, kind: type[T], default: T) -> T:
     value = value_of(obj, key)
-    return default if value is None else _is(value, kind, key)
+    return default if value is None else as_kind(kind, value, key)
 
 
 def text(obj: Object, key: str) -> str:
@@ -94,17 +94,17 @@ def flag(obj: Object, key: str) -> bool:
     return _get(obj, key, bool, default=False)
 
 
-def integer(obj: Object, key: str, *, least: int = LEAST, most: int = MOST) -> int:
-    """Return an integer within limits, of 64 bits by default; 0 by default, whatever the limits."""
-    value = _get(obj, key, int, 0)
-    if value and not least <= value <= most:
-        raise JsonError(f"cannot use {str(value)[:24]} as {key} (expected an integer from {least} to {most})")
-    return value
+def integer(obj: Object, key: str) -> int:
+    """Return an integer, 0 by default."""
+    return as_integer(_get(obj, key, int, 0), key)
 
 
-def maybe_integer(obj: Object, key: str, *, least: int = LEAST, most: int = MOST) -> int | None:
-    """Return an integer as `integer` does, None if absent: for keys whose 0 means something."""
-    return None if value_of(obj, key) is None else integer(obj, key, least=least, most=most)
+def as_integer(value: Any, where: str, *, least: int = LEAST, most: int = MOST) -> int:
+    """Return a value that must be an integer within limits, of 64 bits by default; 0 is, whatever they are."""
+    found = as_kind(int, value, where)
+    if found and not least <= found <= most:
+        raise JsonError(f"cannot use {str(found)[:24]} as {where} (expected an integer from {least} to {most})")
+    return found
 
 
 def member(obj: Object, key: str) -> Object:
@@ -120,17 +120,17 @@ def items(obj: Object, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]
 
 def as_text(value: Any, where: str) -> str:
     """Return an item that must be a string."""
-    return _is(value, str, where)
+    return as_kind(str, value, where)
 
 
 def as_object(value: Any, where: str) -> Object:
     """Return an item that must be an object; null is an empty one."""
-    return {} if value is None else _is(value, dict, where)
+    return {} if value is None else as_kind(dict, value, where)
 
 
 def as_list(value: Any, where: str) -> list[Any]:
     """Return an item that must be a list; null is an empty one."""
-    return [] if value is None else _is(value, list, where)
+    return [] if value is None else as_kind(list, value, where)
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -3,23 +3,37 @@
 Three shapes exist. They are read by what the request's version says, and written in the request's version.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Final
 
-from weft.model.attachment import Dns, Interface, IpConfig, Result, RouteConfig
+from weft.model.attachment import Cidr, Dns, IpConfig, Result, RouteConfig
+from weft.model.keyed import Key
 from weft.model.net import Ip
-from weft.wire import cnijson
-from weft.wire.cni import CniError, encode, failure
-from weft.wire.cnijson import JsonError, Object, parse_cidr, parse_ip
+from weft.model.value import Value, field, replace
+from weft.wire import cni, cnijson
+from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import JsonError, Object
+from weft.wire.cnivalue import decode, encode
 
 # The versions of one shape; "" is what a result of the first shape may say for 0.1.0.
 _BLOCKS: Final = ("", "0.1.0", "0.2.0")
 _VERSIONED: Final = ("0.3.0", "0.3.1", "0.4.0")
 _PLAIN: Final = ("1.0.0", "1.1.0")
 
-# What the kernel has room for: __u32, and rtm_scope, a byte (rtnetlink.h).
-_MAX_NUMBER: Final = (1 << 32) - 1
-_MAX_SCOPE: Final = 255
+
+class _Block(Value):
+    """The addresses of one family, of which there is one."""
+
+    ip: Annotated[Cidr, Key("ip")]
+    gateway: Annotated[Ip | None, Key("gateway")] = None
+    routes: Annotated[tuple[RouteConfig, ...], Key("routes")] = ()
+
+
+class _Blocks(Value):
+    """A result of the first shape. A block that is empty is none."""
+
+    ip4: Annotated[Object, Key("ip4")] = field(default_factory=dict)
+    ip6: Annotated[Object, Key("ip6")] = field(default_factory=dict)
+    dns: Annotated[Dns, Key("dns")] = field(default_factory=Dns)
 
 
 def read(obj: Object, version: str) -> Result:
@@ -32,7 +46,7 @@ def read(obj: Object, version: str) -> Result:
         if own not in family:
             listed = " ".join(family)
             raise failure(f'result type supports [{listed}] but unmarshalled CNIVersion is "{own}"')
-        return _read_blocks(obj) if family is _BLOCKS else _read_lists(obj)
+        return _read_blocks(obj) if family is _BLOCKS else decode(Result, obj)
     except JsonError as error:
         raise failure(str(error)) from error
 
@@ -50,80 +64,19 @@ def read_previous(config: Object, version: str) -> Result | None:
         raise failure(f"could not parse prevResult: {error.msg}") from error
 
 
-def _read_lists(obj: Object) -> Result:
-    return Result(
-        interfaces=cnijson.items(obj, "interfaces", _read_interface),
-        ips=cnijson.items(obj, "ips", _read_ip),
-        routes=cnijson.items(obj, "routes", read_route),
-        dns=read_dns(cnijson.member(obj, "dns")),
-    )
-
-
 def _read_blocks(obj: Object) -> Result:
-    ips: list[IpConfig] = []
-    routes: list[RouteConfig] = []
-    for key in ("ip4", "ip6"):
-        block = cnijson.member(obj, key)
-        if not block:
-            continue
-        ips.append(IpConfig(address=parse_cidr(cnijson.text(block, "ip")), gateway=_maybe_ip(block, "gateway")))
-        routes += cnijson.items(block, "routes", read_route)
-    return Result(ips=tuple(ips), routes=tuple(routes), dns=read_dns(cnijson.member(obj, "dns")))
-
-
-def _read_interface(value: Any, where: str) -> Interface:
-    obj = cnijson.as_object(value, where)
-    return Interface(
-        name=cnijson.text(obj, "name"),
-        mac=cnijson.text(obj, "mac"),
-        mtu=cnijson.integer(obj, "mtu"),
-        sandbox=cnijson.text(obj, "sandbox"),
-        socket_path=cnijson.text(obj, "socketPath"),
-        pci_id=cnijson.text(obj, "pciID"),
+    blocks = decode(_Blocks, obj)
+    found = [decode(_Block, block) for block in (blocks.ip4, blocks.ip6) if block]
+    return Result(
+        ips=tuple(IpConfig(address=block.ip, gateway=block.gateway) for block in found),
+        routes=tuple(route for block in found for route in block.routes),
+        dns=blocks.dns,
     )
-
-
-def _read_ip(value: Any, where: str) -> IpConfig:
-    obj = cnijson.as_object(value, where)
-    return IpConfig(
-        address=parse_cidr(cnijson.text(obj, "address")),
-        gateway=_maybe_ip(obj, "gateway"),
-        interface=cnijson.maybe_integer(obj, "interface"),
-    )
-
-
-def read_route(value: Any, where: str) -> RouteConfig:
-    """Read one route of a result or of an IPAM configuration."""
-    obj = cnijson.as_object(value, where)
-    return RouteConfig(
-        dst=parse_cidr(cnijson.text(obj, "dst")),
-        gw=_maybe_ip(obj, "gw"),
-        mtu=cnijson.integer(obj, "mtu", least=0, most=_MAX_NUMBER),
-        advmss=cnijson.integer(obj, "advmss", least=0, most=_MAX_NUMBER),
-        priority=cnijson.integer(obj, "priority", least=0, most=_MAX_NUMBER),
-        table=cnijson.maybe_integer(obj, "table", least=0, most=_MAX_NUMBER),
-        scope=cnijson.maybe_integer(obj, "scope", least=0, most=_MAX_SCOPE),
-    )
-
-
-def read_dns(obj: Object) -> Dns:
-    """Read resolver settings of a result or of a plugin's configuration."""
-    return Dns(
-        nameservers=cnijson.items(obj, "nameservers", cnijson.as_text),
-        domain=cnijson.text(obj, "domain"),
-        search=cnijson.items(obj, "search", cnijson.as_text),
-        options=cnijson.items(obj, "options", cnijson.as_text),
-    )
-
-
-def _maybe_ip(obj: Object, key: str) -> Ip | None:
-    value = cnijson.text(obj, key)
-    return parse_ip(value) if value else None
 
 
 def render(result: Result, version: str) -> bytes:
     """Return the result as a plugin prints it for a request of `version`."""
-    return encode(to_json(result, version))
+    return cni.encode(to_json(result, version))
 
 
 def to_json(result: Result, version: str) -> Object:
@@ -138,15 +91,15 @@ def to_json(result: Result, version: str) -> Object:
 
 def _write_lists(result: Result, version: str) -> Object:
     plain = version in _PLAIN
-    obj: Object = {"cniVersion": version}
-    if result.interfaces:
-        obj["interfaces"] = [_write_interface(interface, plain=plain) for interface in result.interfaces]
-    if result.ips:
-        obj["ips"] = [_write_ip(ip, plain=plain) for ip in result.ips]
-    if result.routes:
-        obj["routes"] = [write_route(route) for route in result.routes]
-    if result.dns.is_set or not plain:
-        obj["dns"] = write_dns(result.dns)
+    if not plain:
+        old = (replace(one, mtu=0, socket_path="", pci_id="") for one in result.interfaces)
+        result = replace(result, interfaces=tuple(old))
+    obj: Object = {"cniVersion": version, **encode(result)}
+    if not plain:
+        if result.ips:
+            families = (str(ip.address.version) for ip in result.ips)
+            obj["ips"] = [{"version": family, **ip} for family, ip in zip(families, obj["ips"], strict=True)]
+        obj.setdefault("dns", {})
     return obj
 
 
@@ -156,63 +109,9 @@ def _write_blocks(result: Result, version: str) -> Object:
         first = next((ip for ip in result.ips if ip.address.version == family), None)
         if first is None:
             continue
-        block: Object = {"ip": str(first.address)}
-        if first.gateway is not None:
-            block["gateway"] = str(first.gateway)
-        routes = [route for route in result.routes if route.dst.version == family]
-        if routes:
-            block["routes"] = [write_route(RouteConfig(dst=route.dst, gw=route.gw)) for route in routes]
-        obj[key] = block
+        routes = tuple(RouteConfig(dst=each.dst, gw=each.gw) for each in result.routes if each.dst.version == family)
+        obj[key] = encode(_Block(ip=first.address, gateway=first.gateway, routes=routes))
     if "ip4" not in obj and "ip6" not in obj:
         raise failure("cannot convert: no valid IP addresses")
-    obj["dns"] = write_dns(result.dns)
-    return obj
-
-
-def _write_interface(interface: Interface, *, plain: bool) -> Object:
-    obj: Object = {"name": interface.name}
-    extras: Iterable[tuple[str, Any]] = (
-        ("mac", interface.mac),
-        ("mtu", interface.mtu if plain else 0),
-        ("sandbox", interface.sandbox),
-        ("socketPath", interface.socket_path if plain else ""),
-        ("pciID", interface.pci_id if plain else ""),
-    )
-    obj.update((key, value) for key, value in extras if value)
-    return obj
-
-
-def _write_ip(ip: IpConfig, *, plain: bool) -> Object:
-    obj: Object = {} if plain else {"version": str(ip.address.version)}
-    if ip.interface is not None:
-        obj["interface"] = ip.interface
-    obj["address"] = str(ip.address)
-    if ip.gateway is not None:
-        obj["gateway"] = str(ip.gateway)
-    return obj
-
-
-def write_route(route: RouteConfig) -> Object:
-    """Return a route as JSON: empty fields are left out, `table` and `scope` only when absent."""
-    obj: Object = {"dst": str(route.dst)}
-    if route.gw is not None:
-        obj["gw"] = str(route.gw)
-    counts = (("mtu", route.mtu), ("advmss", route.advmss), ("priority", route.priority))
-    obj.update((key, value) for key, value in counts if value)
-    options = (("table", route.table), ("scope", route.scope))
-    obj.update((key, value) for key, value in options if value is not None)
-    return obj
-
-
-def write_dns(dns: Dns) -> Object:
-    """Return resolver settings as JSON, empty ones left out."""
-    obj: Object = {}
-    if dns.nameservers:
-        obj["nameservers"] = list(dns.nameservers)
-    if dns.domain:
-        obj["domain"] = dns.domain
-    if dns.search:
-        obj["search"] = list(dns.search)
-    if dns.options:
-        obj["options"] = list(dns.options)
+    obj["dns"] = encode(result.dns)
     return obj

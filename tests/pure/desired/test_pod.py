@@ -5,7 +5,8 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from weft.cni.attachment import pod
-from weft.model.attachment import BridgeConf, Interface, IpConfig, Result, RouteConfig
+from weft.cni.plugins.bridge.conf import BridgeConf
+from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
 from weft.model.value import replace
 
 INTERFACES = (Interface(name="cni0"), Interface(name="veth0"), Interface(name="eth0", sandbox="/x"))

@@ -3,7 +3,9 @@
 import pytest
 
 from weft.cni.plugins.bridge import conf as bridgeconf
-from weft.model.attachment import BridgeConf, Dns
+from weft.cni.plugins.bridge.conf import BridgeConf
+from weft.model.attachment import Dns
+from weft.model.value import replace
 from weft.wire.cni import CniError
 
 
@@ -30,7 +32,8 @@ def test_every_key():
         "portIsolation": True,
         "unknown": {"x": 1},
     }
-    assert bridgeconf.parse(config, "MAC=c2:11:22:33:44:55") == BridgeConf(
+    conf = bridgeconf.parse(config, "MAC=c2:11:22:33:44:55")
+    assert conf == BridgeConf(
         bridge="br7",
         is_gateway=True,
         is_default_gateway=True,
@@ -40,7 +43,6 @@ def test_every_key():
         mtu=1400,
         hairpin=True,
         vlan=100,
-        vlan_filtering=True,
         keep_default_vlan=True,
         spoof_check=True,
         detect_duplicates=True,
@@ -49,6 +51,8 @@ def test_every_key():
         mac="c2:11:22:33:44:55",
         dns=Dns(nameservers=("8.8.8.8",), search=("a",)),
     )
+    assert (conf.trunk, conf.vlan_filtering) == ((), True)
+    assert not BridgeConf().vlan_filtering
     assert bridgeconf.parse({"promiscMode": True, "isGateway": True}, "").promisc
     assert bridgeconf.parse({"disableContainerInterface": True}, "").container_down
 
@@ -105,7 +109,8 @@ def test_a_masquerade_backend_only_matters_with_masquerading():
 )
 def test_the_vlans_of_a_trunk(items, ids):
     conf = bridgeconf.parse({"vlanTrunk": items}, "")
-    assert conf == BridgeConf(trunk=ids, vlan_filtering=True)
+    assert (conf.trunk, conf.vlan_filtering) == (ids, True)
+    assert replace(conf, trunks=None) == BridgeConf()
 
 
 @pytest.mark.spec("cni.md B9")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.bent import bent_bytes, bent_json, mostly
 from tests.support.reach import reached, reaches
 from weft.cni.plugins.bridge import conf as bridgeconf
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.hostlocal import conf as ipamconf
-from weft.model.attachment import BridgeConf
 from weft.wire import cni, cnijson, cniresult, subnetenv
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError

@@ -190,6 +190,14 @@ def test_no_ipam():
     assert (caught.value.code, caught.value.msg) == (999, "IPAM config missing 'ipam' key")
 
 
+def test_what_del_and_status_read():
+    assert ipamconf.data_dir({"ipam": {"dataDir": "/d", "ranges": 5}}) == "/d"
+    assert ipamconf.data_dir({"ipam": {}}) == ipamconf.DATA_DIR
+    [[one]] = ipamconf.parse_sets({"ipam": {"ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": 5}}, "1.0.0")
+    assert str(one.subnet) == "10.1.0.0/24"
+    assert ipamconf.parse_sets({"ipam": {}}, "1.0.0") == ()
+
+
 @pytest.mark.spec("cni.md 4.2/no-ranges", "cni.md 4.2/empty-set")
 def test_no_ranges():
     refused({}, "no IP ranges specified")

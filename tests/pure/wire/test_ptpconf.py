@@ -3,7 +3,8 @@
 import pytest
 
 from weft.cni.plugins.ptp import conf as ptpconf
-from weft.model.attachment import Dns, PtpConf
+from weft.cni.plugins.ptp.conf import PtpConf
+from weft.model.attachment import Dns
 from weft.wire.cni import CniError
 
 IPAM = {"ipam": {"type": "host-local"}}

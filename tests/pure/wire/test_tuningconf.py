@@ -39,6 +39,10 @@ def test_every_key():
     assert (by_args.link, by_args.sysctls) == (expected, own.sysctls)
 
 
+def test_del_reads_the_directory_alone():
+    assert tuningconf.data_dir({"dataDir": "/x", "mtu": "no number"}) == "/x"
+
+
 def test_whose_mac_counts():
     config = {"mac": MACS[0]}
     assert parse(config).mac == MACS[0]

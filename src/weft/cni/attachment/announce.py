@@ -2,11 +2,12 @@
 
 from weft.cni.attachment import pod
 from weft.cni.attachment.interface import set_quietly
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.neigh import learn_fdb
-from weft.model.attachment import BridgeConf, Result
+from weft.model.attachment import Result
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo
 

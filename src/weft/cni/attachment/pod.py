@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from ipaddress import ip_interface, ip_network
 from typing import Final
 
-from weft.model.attachment import BridgeConf, Cidr, IpConfig, Result, RouteConfig
+from weft.cni.plugins.bridge.conf import BridgeConf
+from weft.model.attachment import Cidr, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.value import Value, replace
 

@@ -12,11 +12,12 @@ from weft.cni.attachment.compare import Wrong
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck, vlan
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import delegate
 from weft.cni.sdk.startup import Call
-from weft.model.attachment import BridgeConf, Result
+from weft.model.attachment import Result
 from weft.model.reported import LinkInfo
 from weft.wire import cni
 from weft.wire.cni import CniError

@@ -1,103 +1,117 @@
 """bridge's configuration (cni.md §3.1): its keys as values, and upstream's words for those that are wrong."""
 
-from typing import Final
+from typing import Annotated, Final
 
-from weft.model.attachment import DEFAULT_BRIDGE, BridgeConf
-from weft.model.value import replace
-from weft.wire import cnijson, confkey
-from weft.wire.cni import check_ifname, failure, parse_args
-from weft.wire.cnijson import JsonError, Object
-from weft.wire.cniresult import read_dns
+from weft.model.attachment import Dns
+from weft.model.keyed import Arg, Key
+from weft.model.value import Value, field, replace
+from weft.wire.cni import check_ifname, failure
+from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode_or_fail
 
 MASQ_KINDS: Final = ("iptables", "nftables")
 
 # Of ptp too.
-IP_MASQ: Final = confkey.flag("ipMasq", "Masquerade what the container sends out of its network.")
-IP_MASQ_BACKEND: Final = confkey.text(
-    "ipMasqBackend", "With which rules: `iptables` or `nftables`.", meaning="`iptables`, unless only nft works"
-)
-MTU: Final = confkey.integer("mtu", "The MTU of the pair of interfaces.", default="the kernel's")
-IPAM_TYPE: Final = confkey.text(
-    "type", "The plugin that gives addresses.", place="`ipam`", meaning="none: no addresses"
-)
-DNS: Final = confkey.member(
-    "dns",
-    "Resolver settings for the result, instead of the IPAM plugin's: `nameservers`, `domain`, `search`, `options`.",
-)
-
-_BRIDGE: Final = confkey.text("bridge", "The bridge; it is made if it is missing.", default=DEFAULT_BRIDGE)
-_IS_GATEWAY: Final = confkey.flag("isGateway", "Give the bridge the gateway's address, and let the node forward.")
-_IS_DEFAULT_GATEWAY: Final = confkey.flag("isDefaultGateway", "The same, and make it the container's default route.")
-_FORCE_ADDRESS: Final = confkey.flag(
-    "forceAddress", "Replace another address of the bridge in the gateway's family instead of failing."
-)
-_HAIRPIN: Final = confkey.flag("hairpinMode", "Let a container reach itself through a Service or a published port.")
-_PROMISC: Final = confkey.flag("promiscMode", "Make the bridge promiscuous; not together with `hairpinMode`.")
-_VLAN: Final = confkey.integer("vlan", "The port's VLAN, 1 to 4094, untagged for the container.", default="none")
-_TRUNK: Final = confkey.items(
-    "vlanTrunk",
-    "Tagged VLANs of the port, each an object.",
-    cnijson.as_object,
-    kind="list of objects",
-)
-_KEEP_DEFAULT_VLAN: Final = confkey.flag("preserveDefaultVlan", "Leave the port in VLAN 1 as well.")
-_SPOOF_CHECK: Final = confkey.flag("macspoofchk", "Drop what the container sends with another MAC than its own.")
-_DETECT_DUPLICATES: Final = confkey.flag(
-    "enabledad", "Wait until it is known that no other host has the container's IPv6 addresses."
-)
-_CONTAINER_DOWN: Final = confkey.flag(
-    "disableContainerInterface", "Leave the container's interface down; not together with `ipam`."
-)
-_ISOLATED: Final = confkey.flag("portIsolation", "Let the port reach the bridge, and no other isolated port.")
-_RUNTIME_MAC: Final = confkey.text(
-    "mac",
-    "The interface's MAC (capability `mac`).",
-    place="`runtimeConfig`",
-    meaning="made of `host-local`'s IPv4 address on a gateway, without `macspoofchk`; else the kernel's choice",
-)
-_ARGS_MAC: Final = confkey.text("mac", "The same, where the runtime says nothing.", place="`args.cni`")
-_ITEM: Final = "`vlanTrunk[]`"
-_ID: Final = confkey.maybe_integer("id", "A single VLAN, 1 to 4094.", place=_ITEM)
-_MIN_ID: Final = confkey.maybe_integer("minID", "The first of several.", place=_ITEM)
-_MAX_ID: Final = confkey.maybe_integer("maxID", "The last of them.", place=_ITEM)
-KEYS: Final = (
-    _BRIDGE,
-    _IS_GATEWAY,
-    _IS_DEFAULT_GATEWAY,
-    _FORCE_ADDRESS,
-    IP_MASQ,
-    IP_MASQ_BACKEND,
-    MTU,
-    _HAIRPIN,
-    _PROMISC,
-    _VLAN,
-    _TRUNK,
-    _KEEP_DEFAULT_VLAN,
-    _SPOOF_CHECK,
-    _DETECT_DUPLICATES,
-    _CONTAINER_DOWN,
-    _ISOLATED,
-    DNS,
-    _ID,
-    _MIN_ID,
-    _MAX_ID,
-    IPAM_TYPE,
-    _RUNTIME_MAC,
-    _ARGS_MAC,
-)
-ARGS: Final = {"MAC": "The same, where neither of them says anything."}
+IpMasq = Annotated[bool, Key("ipMasq", "Masquerade what the container sends out of its network.")]
+MasqKind = Annotated[
+    str,
+    Key("ipMasqBackend", "With which rules: `iptables` or `nftables`.", default="`iptables`, unless only nft works"),
+]
+Mtu = Annotated[int, Key("mtu", "The MTU of the pair of interfaces.", default="the kernel's")]
+IpamType = Annotated[str, Key("type", "The plugin that gives addresses.", at="ipam", default="none: no addresses")]
+OwnDns = Annotated[Dns, Key("dns", "Resolver settings for the result, instead of the IPAM plugin's.")]
 
 _MAX_MTU: Final = 65535
 # VLAN ids have 12 bits; 4095 is reserved (IEEE 802.1Q).
 _MAX_VLAN: Final = 4094
 
 
+class Trunk(Value):
+    """Tagged VLANs: `{"id": 7}`, `{"minID": 3, "maxID": 5}`, or both in one."""
+
+    single: Annotated[int | None, Key("id", "A single VLAN, 1 to 4094.")] = None
+    first: Annotated[int | None, Key("minID", "The first of several.")] = None
+    last: Annotated[int | None, Key("maxID", "The last of them.")] = None
+
+    @property
+    def ids(self) -> set[int]:
+        """The VLANs of a trunk that is as it should be."""
+        single = set() if self.single is None else {self.single}
+        return single if self.first is None or self.last is None else {*single, *range(self.first, self.last + 1)}
+
+
+class BridgeConf(Value):
+    """What bridge is asked. `mtu` 0 is the kernel's default, `vlan` 0 none; `mac` and `ipam_type` may be empty.
+
+    `masq_kind` is empty for whichever works. `container_down` leaves the container's end down.
+    """
+
+    bridge: Annotated[str, Key("bridge", "The bridge; it is made if it is missing.")] = "cni0"
+    is_gateway: Annotated[
+        bool, Key("isGateway", "Give the bridge the gateway's address, and let the node forward.")
+    ] = False
+    is_default_gateway: Annotated[
+        bool, Key("isDefaultGateway", "The same, and make it the container's default route.")
+    ] = False
+    force_address: Annotated[
+        bool,
+        Key("forceAddress", "Replace another address of the bridge in the gateway's family instead of failing."),
+    ] = False
+    ip_masq: IpMasq = False
+    masq_kind: MasqKind = ""
+    mtu: Mtu = 0
+    hairpin: Annotated[
+        bool, Key("hairpinMode", "Let a container reach itself through a Service or a published port.")
+    ] = False
+    promisc: Annotated[bool, Key("promiscMode", "Make the bridge promiscuous; not together with `hairpinMode`.")] = (
+        False
+    )
+    vlan: Annotated[int, Key("vlan", "The port's VLAN, 1 to 4094, untagged for the container.", default="none")] = 0
+    trunks: Annotated[tuple[Trunk, ...] | None, Key("vlanTrunk", "Tagged VLANs of the port.")] = None
+    keep_default_vlan: Annotated[bool, Key("preserveDefaultVlan", "Leave the port in VLAN 1 as well.")] = False
+    spoof_check: Annotated[bool, Key("macspoofchk", "Drop what the container sends with another MAC than its own.")] = (
+        False
+    )
+    detect_duplicates: Annotated[
+        bool, Key("enabledad", "Wait until it is known that no other host has the container's IPv6 addresses.")
+    ] = False
+    container_down: Annotated[
+        bool,
+        Key("disableContainerInterface", "Leave the container's interface down; not together with `ipam`."),
+    ] = False
+    isolated: Annotated[bool, Key("portIsolation", "Let the port reach the bridge, and no other isolated port.")] = (
+        False
+    )
+    ipam_type: IpamType = ""
+    mac: Annotated[
+        str,
+        Key(
+            "mac",
+            "The interface's MAC (capability `mac`).",
+            at="runtimeConfig",
+            default="made of `host-local`'s IPv4 address on a gateway, without `macspoofchk`; else the kernel's choice",
+        ),
+        Key("mac", "The same, where the runtime says nothing.", at="args.cni"),
+        Arg("MAC", "The same, where neither of them says anything."),
+    ] = ""
+    dns: OwnDns = field(default_factory=Dns)
+
+    @property
+    def trunk(self) -> tuple[int, ...]:
+        """The VLANs that the port carries tagged, sorted."""
+        return tuple(sorted(set[int]().union(*(trunk.ids for trunk in self.trunks or ()))))
+
+    @property
+    def vlan_filtering(self) -> bool:
+        """Tell whether a VLAN or a trunk was asked for, be it an empty one."""
+        return bool(self.vlan) or self.trunks is not None
+
+
 def parse(config: Object, args: str) -> BridgeConf:
     """Read a request for ADD, CHECK or STATUS; `args` is CNI_ARGS. Raises `CniError`."""
-    try:
-        conf = replace(_parse(config, args), trunk=_trunk(config))
-    except JsonError as error:
-        raise failure(f"failed to load netconf: {error}") from error
+    conf = parse_for_delete(config, args)
+    for trunk in conf.trunks or ():
+        _check_trunk(trunk)
     if not 0 <= conf.vlan <= _MAX_VLAN:
         raise failure(f"invalid VLAN ID {conf.vlan} (must be between 0 and {_MAX_VLAN})")
     if conf.container_down and conf.ipam_type:
@@ -107,15 +121,12 @@ def parse(config: Object, args: str) -> BridgeConf:
     check_masq(ip_masq=conf.ip_masq, kind=conf.masq_kind)
     check_mtu(conf.mtu)
     check_ifname(conf.bridge)
-    return conf
+    return replace(conf, is_gateway=conf.is_gateway or conf.is_default_gateway)
 
 
-def parse_for_delete(config: Object) -> BridgeConf:
-    """Read a request for DEL or GC, which must work whatever else the configuration says."""
-    try:
-        return _parse(config, "")
-    except JsonError as error:
-        raise failure(f"failed to load netconf: {error}") from error
+def parse_for_delete(config: Object, args: str = "") -> BridgeConf:
+    """Read a request for DEL or GC, which must work whatever the values are."""
+    return decode_or_fail(BridgeConf, config, args, failed="failed to load netconf")
 
 
 def check_masq(*, ip_masq: bool, kind: str) -> None:
@@ -130,62 +141,13 @@ def check_mtu(mtu: int) -> None:
         raise failure(f"invalid MTU {mtu} (must be between 0 and {_MAX_MTU})")
 
 
-def _parse(config: Object, args: str) -> BridgeConf:
-    is_default_gateway = _IS_DEFAULT_GATEWAY(config)
-    vlan = _VLAN(config)
-    return BridgeConf(
-        bridge=_BRIDGE(config),
-        is_gateway=_IS_GATEWAY(config) or is_default_gateway,
-        is_default_gateway=is_default_gateway,
-        force_address=_FORCE_ADDRESS(config),
-        ip_masq=IP_MASQ(config),
-        masq_kind=IP_MASQ_BACKEND(config),
-        mtu=MTU(config),
-        hairpin=_HAIRPIN(config),
-        promisc=_PROMISC(config),
-        vlan=vlan,
-        vlan_filtering=bool(vlan) or _TRUNK.given(config),
-        keep_default_vlan=_KEEP_DEFAULT_VLAN(config),
-        spoof_check=_SPOOF_CHECK(config),
-        detect_duplicates=_DETECT_DUPLICATES(config),
-        container_down=_CONTAINER_DOWN(config),
-        isolated=_ISOLATED(config),
-        ipam_type=IPAM_TYPE(cnijson.member(config, "ipam")),
-        mac=_mac(config, args),
-        dns=read_dns(DNS(config)),
-    )
-
-
-def _trunk(config: Object) -> tuple[int, ...]:
-    """Return the ids of all items of `vlanTrunk`, sorted, each once."""
-    ids: set[int] = set()
-    for item in _TRUNK(config):
-        ids.update(_ids(item))
-    return tuple(sorted(ids))
-
-
-def _ids(item: Object) -> set[int]:
-    """Return the ids of one item: `{"id": 7}`, `{"minID": 3, "maxID": 5}`, or both in one."""
-    first, last, single = (key(item) for key in (_MIN_ID, _MAX_ID, _ID))
+def _check_trunk(trunk: Trunk) -> None:
+    first, last = trunk.first, trunk.last
     if (first is None) != (last is None):
         missing = "minID" if first is None else "maxID"
         raise failure(f"minID and maxID should be configured simultaneously, {missing} is missing")
-    for name, vlan in (("minID", first), ("maxID", last), ("id", single)):
+    for name, vlan in (("minID", first), ("maxID", last), ("id", trunk.single)):
         if vlan is not None and not 0 < vlan <= _MAX_VLAN:
             raise failure(f"incorrect trunk {name} parameter")
-    ids = set() if single is None else {single}
-    if first is not None and last is not None:
-        if first > last:
-            raise failure("minID is greater than maxID in trunk parameter")
-        ids.update(range(first, last + 1))
-    return ids
-
-
-def _mac(config: Object, args: str) -> str:
-    """Return the MAC that was asked for: the runtime's word counts most, CNI_ARGS' least (cni.md §1.13)."""
-    of_cni = cnijson.member(cnijson.member(config, "args"), "cni")
-    return (
-        _RUNTIME_MAC(cnijson.member(config, "runtimeConfig"))
-        or _ARGS_MAC(of_cni)
-        or parse_args(args, ARGS).get("MAC", "")
-    )
+    if first is not None and last is not None and first > last:
+        raise failure("minID is greater than maxID in trunk parameter")

@@ -6,11 +6,12 @@ from typing import Final
 from weft.cni.attachment import forwarding, interface, pod
 from weft.cni.attachment.interface import Step, reason, set_quietly
 from weft.cni.plugins.bridge import vlan
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.attachment import BridgeConf, Cidr
+from weft.model.attachment import Cidr
 from weft.model.marks import ALIAS, BRIDGE_ALIAS
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo

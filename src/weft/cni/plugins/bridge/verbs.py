@@ -15,10 +15,11 @@ from weft.cni.plugins.bridge import check as bridgecheck
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
-from weft.model.attachment import BridgeConf, Interface, Result
+from weft.model.attachment import Dns, Interface, Result
 from weft.model.marks import ALIAS
 from weft.model.reported import LinkInfo
 from weft.model.value import replace
@@ -52,7 +53,7 @@ def _add(call: Call) -> bytes:
                 Interface(name=pair.name),
                 veth.container_interface(call, link),
             ),
-            dns=conf.dns if conf.dns.is_set else result.dns,
+            dns=conf.dns if conf.dns != Dns() else result.dns,
         )
         end = _bring_up(call, conf, container, bridge=bridge, link=link, result=result)
         if conf.is_gateway and result.ips:

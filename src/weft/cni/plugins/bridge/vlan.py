@@ -5,11 +5,11 @@ from typing import Final
 
 from weft.cni.attachment import interface, veth
 from weft.cni.attachment.interface import reason
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink import bridgevlan
 from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.attachment import BridgeConf
 from weft.model.marks import GATEWAY_ALIAS
 from weft.model.reported import LinkInfo, PortVlans
 from weft.wire.cni import failure

@@ -1,32 +1,19 @@
 """The flannel plugin's configuration, and the delegate's that it makes of subnet.env (flannel.md §10.2, §10.4)."""
 
 import json
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from weft.model.value import Value
-from weft.wire import cnijson, confkey
+from weft.model.attachment import RouteConfig
+from weft.model.keyed import Key
+from weft.model.value import Value, field
+from weft.wire import cnijson
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
-from weft.wire.cniresult import read_route, write_route
+from weft.wire.cnivalue import decode, encode
 from weft.wire.subnetenv import PluginEnv
 
 SUBNET_FILE: Final = "/run/flannel/subnet.env"
 DATA_DIR: Final = "/var/lib/cni/flannel"
-
-_SUBNET_FILE: Final = confkey.text("subnetFile", "The daemon's file with the node's subnet.", default=SUBNET_FILE)
-_DATA_DIR: Final = confkey.text(
-    "dataDir", "Where a file for each container says what its delegate was told.", default=DATA_DIR
-)
-_DELEGATE: Final = confkey.member(
-    "delegate",
-    "The plugin that does the work, `bridge` if it has no `type`, with any keys of its own. `name` and `ipam` are set "
-    "here; `mtu`, `ipMasq` and, for bridge, `isGateway` too unless given.",
-)
-_IPAM: Final = confkey.member("ipam", "Goes to the delegate, with the subnet's ranges and the network's routes.")
-_ROUTES: Final = confkey.items(
-    "routes", "More routes for the container.", read_route, place="`ipam`", kind="list of routes"
-)
-KEYS: Final = (_SUBNET_FILE, _DATA_DIR, _DELEGATE, _IPAM, _ROUTES)
 
 _SET_BY_FLANNEL: Final = ("name", "ipam")
 
@@ -34,32 +21,41 @@ _SET_BY_FLANNEL: Final = ("name", "ipam")
 class FlannelConf(Value):
     """What the plugin is asked. `runtime` is None when the runtime sent none."""
 
-    name: str
-    version: str
-    subnet_file: str
-    data_dir: str
-    delegate: Object
-    ipam: Object
-    runtime: Any
+    name: Annotated[str, Key("name")] = ""
+    version: Annotated[str, Key("cniVersion")] = ""
+    subnet_file: Annotated[str, Key("subnetFile", "The daemon's file with the node's subnet.")] = SUBNET_FILE
+    data_dir: Annotated[str, Key("dataDir", "Where a file for each container says what its delegate was told.")] = (
+        DATA_DIR
+    )
+    delegate: Annotated[
+        Object,
+        Key(
+            "delegate",
+            "The plugin that does the work, `bridge` if it has no `type`, with any keys of its own. `name` and `ipam` "
+            "are set here; `mtu`, `ipMasq` and, for bridge, `isGateway` too unless given.",
+        ),
+    ] = field(default_factory=dict)
+    ipam: Annotated[Object, Key("ipam", "Goes to the delegate, with the subnet's ranges and the network's routes.")] = (
+        field(default_factory=dict)
+    )
+    runtime: Annotated[Any, Key("runtimeConfig")] = None
+
+
+class Ipam(Value):
+    """What is read of `ipam` when the delegate is told, and not before: to detach, it need not be right."""
+
+    routes: Annotated[tuple[RouteConfig, ...], Key("routes", "More routes for the container.")] = ()
 
 
 def parse(config: Object) -> FlannelConf:
     """Read a request. What flannel itself sets must not be in it. Raises `CniError` or `JsonError`."""
-    delegate = _DELEGATE(config)
-    if not isinstance(delegate.get("type", ""), str):
+    conf = decode(FlannelConf, config)
+    if not isinstance(conf.delegate.get("type", ""), str):
         raise failure("'delegate' must have a string as 'type', if it has one")
     for key in _SET_BY_FLANNEL:
-        if cnijson.value_of(delegate, key) is not None:
+        if cnijson.value_of(conf.delegate, key) is not None:
             raise failure(f"'delegate' must not have '{key}': flannel sets it")
-    return FlannelConf(
-        name=cnijson.text(config, "name"),
-        version=cnijson.text(config, "cniVersion"),
-        subnet_file=_SUBNET_FILE(config),
-        data_dir=_DATA_DIR(config),
-        delegate=delegate,
-        ipam=_IPAM(config),
-        runtime=cnijson.value_of(config, "runtimeConfig"),
-    )
+    return conf
 
 
 def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
@@ -74,7 +70,7 @@ def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
         made["cniVersion"] = conf.version
     if conf.runtime is not None:
         made["runtimeConfig"] = conf.runtime
-    routes = [write_route(route) for route in _ROUTES(conf.ipam)]
+    routes = [encode(route) for route in decode(Ipam, conf.ipam).routes]
     made["ipam"] = {
         "type": "host-local",
         **conf.ipam,

@@ -1,8 +1,9 @@
 """Ports of the host that lead to a container: what an attachment wants, whatever rules make it so (cni.md §5)."""
 
-from typing import Final
+from typing import Annotated, Final
 
 from weft.model.attachment import Cidr
+from weft.model.keyed import Key
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -16,10 +17,10 @@ class Mapping(Value):
     `host_ip` 0.0.0.0 and :: stand for all addresses of their family alone.
     """
 
-    host_port: int
-    container_port: int
-    protocol: str
-    host_ip: Ip | None = None
+    host_port: Annotated[int, Key("hostPort", "The host's port.")] = 0
+    container_port: Annotated[int, Key("containerPort", "The container's port.")] = 0
+    protocol: Annotated[str, Key("protocol", "`tcp`, `udp` or `sctp`, in any letter case.")] = ""
+    host_ip: Annotated[Ip | None, Key("hostIP", "The host's address.", default="all of them")] = None
 
     def __str__(self) -> str:
         if self.host_ip is None:
@@ -34,14 +35,39 @@ class PortmapConf(Value):
     default; `mark_chain` is empty unless another program's chain sets the mark.
     """
 
-    mappings: tuple[Mapping, ...] = ()
-    backend: str = ""
-    snat: bool = True
-    masq_all: bool = False
-    conditions_v4: tuple[str, ...] = ()
-    conditions_v6: tuple[str, ...] = ()
-    mark_bit: int | None = None
-    mark_chain: str = ""
+    backend: Annotated[
+        str,
+        Key(
+            "backend",
+            "Upstream's rules in `iptables` or `nftables` form.",
+            default="what the keys below imply, else weft's own maps in nf_tables",
+        ),
+    ] = ""
+    snat: Annotated[
+        bool,
+        Key("snat", "Masquerade what would otherwise not come back: from the container itself, from localhost."),
+    ] = True
+    masq_all: Annotated[bool, Key("masqAll", "Masquerade everything that comes through a mapping.")] = False
+    conditions_v4: Annotated[
+        tuple[str, ...], Key("conditionsV4", "More words for the rules of IPv4, in the backend's language.")
+    ] = ()
+    conditions_v6: Annotated[tuple[str, ...], Key("conditionsV6", "The same for IPv6.")] = ()
+    mark_bit: Annotated[
+        int | None,
+        Key("markMasqBit", "The bit of the packet mark that asks for masquerading, 0 to 31 (iptables).", default="13"),
+    ] = None
+    mark_chain: Annotated[
+        str,
+        Key(
+            "externalSetMarkChain",
+            "A chain of others that sets such a mark, instead (iptables).",
+            default="one of its own",
+        ),
+    ] = ""
+    mappings: Annotated[
+        tuple[Mapping, ...],
+        Key("portMappings", "The published ports (capability `portMappings`).", at="runtimeConfig"),
+    ] = ()
 
     def conditions(self, family: int) -> tuple[str, ...]:
         return self.conditions_v4 if family == 4 else self.conditions_v6

@@ -1,15 +1,21 @@
 """ptp's configuration: those of bridge's keys that make sense without a bridge, with the same words for wrong ones."""
 
-from typing import Final
-
-from weft.cni.plugins.bridge.conf import DNS, IP_MASQ, IP_MASQ_BACKEND, IPAM_TYPE, MTU, check_masq, check_mtu
-from weft.model.attachment import PtpConf
-from weft.wire import cnijson
+from weft.cni.plugins.bridge.conf import IpamType, IpMasq, MasqKind, Mtu, OwnDns, check_masq, check_mtu
+from weft.model.attachment import Dns
+from weft.model.value import Value, field
 from weft.wire.cni import failure
-from weft.wire.cnijson import JsonError, Object
-from weft.wire.cniresult import read_dns
+from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode_or_fail
 
-KEYS: Final = (IP_MASQ, IP_MASQ_BACKEND, MTU, DNS, IPAM_TYPE)
+
+class PtpConf(Value):
+    """What ptp is asked: a subset of bridge's keys, with the same meaning."""
+
+    ip_masq: IpMasq = False
+    masq_kind: MasqKind = ""
+    mtu: Mtu = 0
+    ipam_type: IpamType = ""
+    dns: OwnDns = field(default_factory=Dns)
 
 
 def parse(config: Object) -> PtpConf:
@@ -23,14 +29,5 @@ def parse(config: Object) -> PtpConf:
 
 
 def parse_for_delete(config: Object) -> PtpConf:
-    """Read a request for DEL or GC, which must work whatever else the configuration says."""
-    try:
-        return PtpConf(
-            ip_masq=IP_MASQ(config),
-            masq_kind=IP_MASQ_BACKEND(config),
-            mtu=MTU(config),
-            ipam_type=IPAM_TYPE(cnijson.member(config, "ipam")),
-            dns=read_dns(DNS(config)),
-        )
-    except JsonError as error:
-        raise failure(f"failed to load netconf: {error}") from error
+    """Read a request for DEL or GC, which must work whatever the values are."""
+    return decode_or_fail(PtpConf, config, failed="failed to load netconf")

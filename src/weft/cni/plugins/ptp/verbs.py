@@ -20,7 +20,7 @@ from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link
 from weft.kernel.rtnetlink.route import add_route, delete_route
-from weft.model.attachment import Cidr, Interface, Result
+from weft.model.attachment import Cidr, Dns, Interface, Result
 from weft.model.marks import MAIN_TABLE
 from weft.model.net import Ip, Net
 from weft.model.reported import LinkInfo
@@ -51,7 +51,7 @@ def _add(call: Call) -> bytes:
         result = replace(
             result,
             interfaces=(Interface(name=pair.name), veth.container_interface(call, pair.link)),
-            dns=conf.dns if conf.dns.is_set else result.dns,
+            dns=conf.dns if conf.dns != Dns() else result.dns,
         )
         _set_up_host_end(call, pair, result)
         interface.configure(

@@ -1,48 +1,53 @@
 """sbr's configuration (cni.md §6.5)."""
 
-from typing import Final
+from typing import Annotated, Final
 
 from weft.cni.plugins.sbr.values import SbrConf
+from weft.model.keyed import Key
 from weft.model.net import Ip
-from weft.wire import cnijson, confkey
+from weft.model.value import Value
 from weft.wire.cni import failure
-from weft.wire.cnijson import JsonError, Object
-
-_TABLE: Final = confkey.maybe_integer(
-    "table",
-    "The table for all addresses. Only rules that lead to it are made: its routes are yours.",
-    default="a free one from 100 on for each address, with the interface's routes",
-)
-_GATEWAYS: Final = confkey.items(
-    "gateways",
-    "Gateways of the tables' default routes instead of the addresses', at most one per family.",
-    cnijson.as_text,
-)
-_HINTS: Final = confkey.flag(
-    "addSourceHints", "Keep the routes to the interface's subnets in the main table, with the address as source."
-)
-KEYS: Final = (_TABLE, _GATEWAYS, _HINTS)
+from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode_or_fail
 
 _LARGEST_TABLE: Final = 0xFFFFFFFF
 
 
+class SbrKeys(Value):
+    """What the configuration says."""
+
+    table: Annotated[
+        int | None,
+        Key(
+            "table",
+            "The table for all addresses. Only rules that lead to it are made: its routes are yours.",
+            default="a free one from 100 on for each address, with the interface's routes",
+        ),
+    ] = None
+    gateways: Annotated[
+        tuple[Ip, ...],
+        Key(
+            "gateways",
+            "Gateways of the tables' default routes instead of the addresses', at most one per family.",
+        ),
+    ] = ()
+    source_hints: Annotated[
+        bool,
+        Key(
+            "addSourceHints",
+            "Keep the routes to the interface's subnets in the main table, with the address as source.",
+        ),
+    ] = False
+
+
 def parse(config: Object) -> SbrConf:
     """Read a request. Raises `CniError`."""
-    try:
-        table = _TABLE(config)
-        gateways = [cnijson.parse_ip(text) for text in _GATEWAYS(config)]
-        hints = _HINTS(config)
-    except JsonError as error:
-        raise failure(f"failed to parse network configuration: {error}") from error
-    if table is not None and not 0 < table <= _LARGEST_TABLE:
-        raise failure(f"invalid table {table} (must be between 1 and {_LARGEST_TABLE})")
-    return SbrConf(table=table, gateways=_by_family(gateways), source_hints=hints)
-
-
-def _by_family(gateways: list[Ip]) -> dict[int, Ip]:
+    keys = decode_or_fail(SbrKeys, config, failed="failed to parse network configuration")
+    if keys.table is not None and not 0 < keys.table <= _LARGEST_TABLE:
+        raise failure(f"invalid table {keys.table} (must be between 1 and {_LARGEST_TABLE})")
     found: dict[int, Ip] = {}
-    for gateway in gateways:
+    for gateway in keys.gateways:
         other = found.setdefault(gateway.version, gateway)
         if other != gateway:
             raise failure(f"more than one IPv{gateway.version} gateway: {other} and {gateway}")
-    return found
+    return SbrConf(table=keys.table, gateways=found, source_hints=keys.source_hints)

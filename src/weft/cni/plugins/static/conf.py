@@ -6,40 +6,47 @@ the configuration's addresses, to which those of CNI_ARGS are added.
 """
 
 from collections import Counter
-from typing import Final
+from typing import Annotated, Final
 
 from weft.model.attachment import Dns, IpConfig, RouteConfig
+from weft.model.keyed import Arg, Key
 from weft.model.net import Ip
-from weft.model.value import Value, replace
-from weft.wire import cnijson, confkey
-from weft.wire.cni import at_least, failure, parse_args
+from weft.model.value import Value, field, replace
+from weft.wire import cnijson
+from weft.wire.cni import at_least, failure
 from weft.wire.cnijson import JsonError, Object
-from weft.wire.cniresult import read_dns, read_route
-
-_IPAM: Final = "`ipam`"
-_ITEM: Final = "`ipam.addresses[]`"
-_ADDRESSES: Final = confkey.items(
-    "addresses", "The addresses, each an object.", cnijson.as_object, place=_IPAM, kind="list of objects"
-)
-_ROUTES: Final = confkey.items(
-    "routes", 'Routes for the container, as `{"dst": …, "gw": …}`.', read_route, place=_IPAM, kind="list of routes"
-)
-_DNS: Final = confkey.member("dns", "The container's resolver settings.", place=_IPAM)
-_ADDRESS: Final = confkey.text("address", "The address with its prefix length, as `10.1.0.2/24`.", place=_ITEM)
-_GATEWAY: Final = confkey.text("gateway", "Its gateway.", place=_ITEM, meaning="none")
-_RUNTIME_IPS: Final = confkey.items(
-    "ips", "Addresses instead of all others (capability `ips`).", cnijson.as_text, place="`runtimeConfig`"
-)
-_ARGS_IPS: Final = confkey.items(
-    "ips", "Addresses instead of those of `ipam` and CNI_ARGS.", cnijson.as_text, place="`args.cni`"
-)
-KEYS: Final = (_ADDRESSES, _ROUTES, _DNS, _ADDRESS, _GATEWAY, _RUNTIME_IPS, _ARGS_IPS)
-ARGS: Final = {
-    "IP": "More addresses, with commas between them.",
-    "GATEWAY": "Gateways with commas between them, each for the addresses of `IP` in whose network it lies.",
-}
+from weft.wire.cnivalue import decode
 
 _LISTS_SINCE: Final = "0.3.0"
+
+
+class Address(Value):
+    """An address as it is written."""
+
+    address: Annotated[str, Key("address", "The address with its prefix length, as `10.1.0.2/24`.")] = ""
+    gateway: Annotated[Ip | None, Key("gateway", "Its gateway.", default="none")] = None
+
+
+class StaticKeys(Value):
+    """What the configuration says; `from_args` and `gateways` are lists with commas."""
+
+    addresses: Annotated[tuple[Address, ...], Key("addresses", "The addresses.", at="ipam")] = ()
+    routes: Annotated[tuple[RouteConfig, ...], Key("routes", "Routes for the container.", at="ipam")] = ()
+    dns: Annotated[Dns, Key("dns", "The container's resolver settings.", at="ipam")] = field(default_factory=Dns)
+    runtime_ips: Annotated[
+        tuple[str, ...], Key("ips", "Addresses instead of all others (capability `ips`).", at="runtimeConfig")
+    ] = ()
+    args_ips: Annotated[
+        tuple[str, ...], Key("ips", "Addresses instead of those of `ipam` and CNI_ARGS.", at="args.cni")
+    ] = ()
+    from_args: Annotated[str, Arg("IP", "More addresses, with commas between them.")] = ""
+    gateways: Annotated[
+        str,
+        Arg(
+            "GATEWAY",
+            "Gateways with commas between them, each for the addresses of `IP` in whose network it lies.",
+        ),
+    ] = ""
 
 
 class StaticConf(Value):
@@ -54,29 +61,18 @@ def parse(config: Object, version: str, args: str) -> StaticConf:
     """Read a request; `version` is its dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
     if cnijson.value_of(config, "ipam") is None:
         raise failure("IPAM config missing 'ipam' key")
-    ipam = cnijson.member(config, "ipam")
-    items = _ADDRESSES(ipam)
-    from_args = _of_environment(args)
-    of_cni = _requested(_ARGS_IPS(cnijson.member(cnijson.member(config, "args"), "cni")))
-    of_runtime = _requested(_RUNTIME_IPS(cnijson.member(config, "runtimeConfig")))
-    addresses = of_runtime or of_cni or (*map(_configured, items), *from_args)
+    keys = decode(StaticKeys, config, args)
+    from_args = _of_environment(keys)
+    of_cni = _requested(keys.args_ips)
+    addresses = _requested(keys.runtime_ips) or of_cni or (*map(_configured, keys.addresses), *from_args)
     families = Counter(one.address.version for one in addresses)
     if not at_least(version, _LISTS_SINCE) and any(count > 1 for count in families.values()):
         raise failure(f"CNI version {version} does not support more than 1 address per family")
-    return StaticConf(
-        addresses=addresses,
-        routes=_ROUTES(ipam),
-        dns=read_dns(_DNS(ipam)),
-    )
+    return StaticConf(addresses=addresses, routes=keys.routes, dns=keys.dns)
 
 
-def _configured(obj: Object) -> IpConfig:
-    gateway = _GATEWAY(obj)
-    return _address(
-        _ADDRESS(obj),
-        "the 'address' field is expected to be in CIDR notation",
-        gateway=cnijson.parse_ip(gateway) if gateway else None,
-    )
+def _configured(one: Address) -> IpConfig:
+    return _address(one.address, "the 'address' field is expected to be in CIDR notation", gateway=one.gateway)
 
 
 def _requested(ips: tuple[str, ...]) -> tuple[IpConfig, ...]:
@@ -84,12 +80,11 @@ def _requested(ips: tuple[str, ...]) -> tuple[IpConfig, ...]:
     return tuple(_address(text, wrong) for text in ips)
 
 
-def _of_environment(args: str) -> tuple[IpConfig, ...]:
+def _of_environment(keys: StaticKeys) -> tuple[IpConfig, ...]:
     """Read `IP` and `GATEWAY` of CNI_ARGS: a gateway is that of every address in whose network it lies."""
-    known = parse_args(args, ARGS)
     wrong = "the 'ip' field is expected to be in CIDR notation"
-    found = [_address(text, wrong) for text in _listed(known.get("IP", ""))]
-    for text in _listed(known.get("GATEWAY", "")):
+    found = [_address(text, wrong) for text in _listed(keys.from_args)]
+    for text in _listed(keys.gateways):
         try:
             gateway = cnijson.parse_ip(text)
         except JsonError as error:

@@ -5,73 +5,35 @@ Texts of errors are upstream's. A name of a setting becomes a path here, and non
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from weft.config.re2 import Pattern
+from weft.model.keyed import Arg, Key
 from weft.model.net import Mac
-from weft.model.value import Value, fields_of, replace
-from weft.wire import cnijson, confkey
-from weft.wire.cni import failure, parse_args
-from weft.wire.cnijson import JsonError, Object
-from weft.wire.confkey import Key
-
-T = TypeVar("T")
+from weft.model.value import Value, field, fields_of
+from weft.wire.cni import failure
+from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode, decode_or_fail
 
 DATA_DIR: Final = "/run/cni/tuning"
 ALLOW_LIST: Final = "/etc/cni/tuning/allowlist.conf"
 
 _LARGEST: Final = 0xFFFFFFFF
-_ARGS: Final = "`args.cni`"
-_SYSCTL: Final = confkey.member(
-    "sysctl",
-    "Settings by name, as `net.ipv4.conf.IFNAME.arp_notify`: `IFNAME` is the interface. Only below `net`.",
-    kind="object of strings",
-)
-_MAC: Final = confkey.text("mac", "The interface's MAC.", meaning="as it is")
-_PROMISC: Final = confkey.maybe_flag("promisc", "Make the interface promiscuous; `false` does nothing.")
-_MTU: Final = confkey.maybe_integer("mtu", "The interface's MTU.", default="as it is", least=0, most=_LARGEST)
-_ALLMULTI: Final = confkey.maybe_flag("allmulti", "Receive all multicast packets.", default="as it is")
-_QUEUE_LENGTH: Final = confkey.maybe_integer(
-    "txQLen", "The interface's queue length.", default="as it is", least=0, most=_LARGEST
-)
-_DATA_DIR: Final = confkey.text(
-    "dataDir", "Where a file for each attachment says what its interface was like.", default=DATA_DIR
-)
-_RUNTIME_MAC: Final = confkey.text(
-    "mac", "The MAC, instead of the configuration's (capability `mac`).", place="`runtimeConfig`"
-)
-_OVERRIDES: Final = tuple(
-    replace(key, about="Instead of the same above.", default="", place=_ARGS)
-    for key in (_MAC, _PROMISC, _MTU, _ALLMULTI, _QUEUE_LENGTH)
-)
-_MORE_SYSCTLS: Final = replace(_SYSCTL, about="More settings; of the same name these count.", place=_ARGS)
-KEYS: Final = (
-    _SYSCTL,
-    _MAC,
-    _PROMISC,
-    _MTU,
-    _ALLMULTI,
-    _QUEUE_LENGTH,
-    _DATA_DIR,
-    _RUNTIME_MAC,
-    _MORE_SYSCTLS,
-    *_OVERRIDES,
-)
-ARGS: Final = {"MAC": "The MAC, instead of the configuration's."}
-
+_FAILED: Final = "failed to load netconf"
+_INSTEAD: Final = "Instead of the same above."
 _NET: Final = "net"
 _SWAPPED: Final = str.maketrans("./", "/.")
 _REPEATED: Final = "duplicated sysctl keys are not allowed"
 
 
 class LinkTuning(Value):
-    """Settings of a link; None: left alone, or not known."""
+    """Settings of a link; None: left alone, or not known. The keys are those of the backup file."""
 
-    mac: Mac | None = None
-    promisc: bool | None = None
-    mtu: int | None = None
-    allmulti: bool | None = None
-    queue_length: int | None = None
+    mac: Annotated[Mac | None, Key("mac")] = None
+    promisc: Annotated[bool | None, Key("promisc")] = None
+    mtu: Annotated[int | None, Key("mtu")] = None
+    allmulti: Annotated[bool | None, Key("allmulti")] = None
+    queue_length: Annotated[int | None, Key("txQLen")] = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -89,12 +51,79 @@ class TuningConf(Value):
     data_dir: str = DATA_DIR
 
 
+DataDir = Annotated[str, Key("dataDir", "Where a file for each attachment says what its interface was like.")]
+
+
+class Kept(Value):
+    """All that DEL needs."""
+
+    data_dir: DataDir = DATA_DIR
+
+
+class Sysctls(Value):
+    """The settings as JSON has them."""
+
+    own: Annotated[
+        dict[str, str],
+        Key(
+            "sysctl",
+            "Settings by name, as `net.ipv4.conf.IFNAME.arp_notify`: `IFNAME` is the interface. Only below `net`.",
+        ),
+    ] = field(default_factory=dict)
+    of_cni: Annotated[dict[str, str], Key("sysctl", "More settings, which count more.", at="args.cni")] = field(
+        default_factory=dict
+    )
+
+
+class TuningKeys(Sysctls):
+    """What the configuration says."""
+
+    mac: Annotated[
+        str,
+        Key("mac", _INSTEAD, at="args.cni"),
+        Key("mac", "The MAC, instead of the configuration's (capability `mac`).", at="runtimeConfig"),
+        Arg("MAC", "The MAC, instead of the configuration's."),
+        Key("mac", "The interface's MAC.", default="as it is"),
+    ] = ""
+    promisc: Annotated[
+        bool | None,
+        Key("promisc", _INSTEAD, at="args.cni"),
+        Key("promisc", "Make the interface promiscuous; `false` does nothing."),
+    ] = None
+    mtu: Annotated[
+        int | None,
+        Key("mtu", _INSTEAD, at="args.cni", least=0, most=_LARGEST),
+        Key("mtu", "The interface's MTU.", default="as it is", least=0, most=_LARGEST),
+    ] = None
+    allmulti: Annotated[
+        bool | None,
+        Key("allmulti", _INSTEAD, at="args.cni"),
+        Key("allmulti", "Receive all multicast packets.", default="as it is"),
+    ] = None
+    queue_length: Annotated[
+        int | None,
+        Key("txQLen", _INSTEAD, at="args.cni", least=0, most=_LARGEST),
+        Key("txQLen", "The interface's queue length.", default="as it is", least=0, most=_LARGEST),
+    ] = None
+    data_dir: DataDir = DATA_DIR
+
+
 def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
     """Read a request: decoded, as it came (only there a repeated key can be seen), and CNI_ARGS. Raises `CniError`."""
-    try:
-        conf = _parse(config, args)
-    except JsonError as error:
-        raise failure(f"failed to load netconf: {error}") from error
+    keys = decode_or_fail(TuningKeys, config, args, failed=_FAILED)
+    conf = TuningConf(
+        link=LinkTuning(
+            mac=_mac(keys.mac),
+            # False does nothing: a link that something else has made promiscuous stays so.
+            promisc=keys.promisc or None,
+            mtu=keys.mtu or None,
+            allmulti=keys.allmulti,
+            queue_length=keys.queue_length,
+        ),
+        sysctls=tuple((name, _encodable(value)) for name, value in (keys.own | keys.of_cni).items()),
+        mac=keys.mac,
+        data_dir=keys.data_dir,
+    )
     if _repeats(stdin):
         raise failure(_REPEATED)
     return conf
@@ -102,40 +131,7 @@ def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
 
 def data_dir(config: Object) -> str:
     """Return where the backup is: all that DEL needs. Raises `JsonError`."""
-    return _DATA_DIR(config)
-
-
-def _parse(config: Object, args: str) -> TuningConf:
-    of_cni = _of_cni(config)
-    sysctls: dict[str, str] = {}
-    for source in (config, of_cni):
-        values = _SYSCTL(source).items()
-        sysctls |= {name: _encodable(cnijson.as_text(value, f"sysctl {name!r}")) for name, value in values}
-    mac = (
-        _MAC(of_cni)
-        or _RUNTIME_MAC(cnijson.member(config, "runtimeConfig"))
-        or parse_args(args, ARGS).get("MAC", "")
-        or _MAC(config)
-    )
-    link = LinkTuning(
-        mac=_mac(mac),
-        # False does nothing: a link that something else has made promiscuous stays so.
-        promisc=_last(_PROMISC, config, of_cni) or None,
-        mtu=_last(_MTU, config, of_cni) or None,
-        allmulti=_last(_ALLMULTI, config, of_cni),
-        queue_length=_last(_QUEUE_LENGTH, config, of_cni),
-    )
-    return TuningConf(link=link, sysctls=tuple(sysctls.items()), mac=mac, data_dir=data_dir(config))
-
-
-def _of_cni(config: Object) -> Object:
-    return cnijson.member(cnijson.member(config, "args"), "cni")
-
-
-def _last(key: Key[T | None], config: Object, of_cni: Object) -> T | None:
-    """Return a key of `args.cni`, else of the configuration."""
-    overriding = key(of_cni)
-    return key(config) if overriding is None else overriding
+    return decode(Kept, config).data_dir
 
 
 def _mac(text: str) -> Mac | None:
@@ -152,7 +148,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonError(f"sysctl: {text!r} is no Unicode") from error
+        raise failure(f"{_FAILED}: sysctl: {text!r} is no Unicode") from error
     return text
 
 
@@ -166,8 +162,8 @@ def _repeats(stdin: bytes) -> bool:
             repeating.append(found)
         return found
 
-    config = json.loads(stdin, object_pairs_hook=read)
-    return any(_SYSCTL(source) is one for source in (config, _of_cni(config)) for one in repeating)
+    sysctls = decode(Sysctls, json.loads(stdin, object_pairs_hook=read))
+    return any(source is one for source in (sysctls.own, sysctls.of_cni) for one in repeating)
 
 
 def paths(sysctls: Iterable[tuple[str, str]], ifname: str) -> dict[str, str]:
