@@ -4,7 +4,7 @@ A subnet outside the cluster's network or on top of what this node needs; a publ
 ours or nobody's. Thousands of leases are judged at a start, so ranges are compared as numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from ipaddress import ip_network
 from typing import Any, Final
 
@@ -70,12 +70,12 @@ class Judge:
             net.broadcast_address for net in ours.prefixes if net.version == 4 and net.prefixlen < _NO_BROADCAST
         )
 
-    def harm(self, lease: Lease, macs: tuple[Mac, ...]) -> Problem | None:
+    def harm(self, lease: Lease, macs: Collection[Mac]) -> Problem | None:
         """Name the first harm `lease`, whose data hold `macs`, would do; None if it would do none."""
         seen = next(self._harms(lease, macs), None)
         return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen)
 
-    def _harms(self, lease: Lease, macs: tuple[Mac, ...]) -> Iterator[str]:
+    def _harms(self, lease: Lease, macs: Collection[Mac]) -> Iterator[str]:
         subnets = [_range(net, net) for net in lease.subnets]
         for subnet in subnets:
             yield from self._subnet_harms(subnet)

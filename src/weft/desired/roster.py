@@ -33,15 +33,18 @@ _Age = tuple[int, str]  # the store's revision at which the lease came, and its 
 _UNPROVEN: Final = 1 << 63  # is added to the revisions of leases that the store does not know: later than its own
 
 
-class _Entry(Value, kw_only=False, frozen=False):
+class _Entry(Value, kw_only=False, frozen=False, gc=False):
     """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
 
     lease: Lease
     age: _Age
-    macs: tuple[Mac, ...] = ()
-    bases: tuple[_Base, ...] = ()  # of its subnets, and of addresses that no other's subnet may cover
     keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, public addresses, and the bases
     waits: _Key | None = None  # the key for which it stands in line
+
+    @property
+    def bases(self) -> list[_Base]:
+        """Those of its subnets, and of addresses that no other's subnet may cover."""
+        return [key for key in self.keys if isinstance(key, tuple)]
 
 
 class Roster:
@@ -206,7 +209,7 @@ class Roster:
         if not entry.keys:
             self._examine(entry)
         lease = entry.lease
-        problem = self._judge.harm(lease, entry.macs)
+        problem = self._judge.harm(lease, [key for key in entry.keys if isinstance(key, Mac)])
         why = problem or self._older_claim(entry)
         if why is not None:
             self._refuse(entry, why)
@@ -308,8 +311,7 @@ class Roster:
         bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
         bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
-        entry.macs, entry.bases = macs_in(lease), bases
-        entry.keys = (*entry.macs, *(ip.packed for ip in public), *bases)
+        entry.keys = (*macs_in(lease), *(ip.packed for ip in public), *bases)
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""

@@ -10,7 +10,7 @@ from weft.model.value import Value
 LEASE_TTL: Final = 86400
 
 
-class LeaseAttrs(Value):
+class LeaseAttrs(Value, gc=False):
     """What a node publishes with its lease (flannel.md §4.2).
 
     `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
@@ -26,7 +26,7 @@ class LeaseAttrs(Value):
         return hash((self.public_ip, self.public_ipv6, self.backend))  # what is JSON has no hash
 
 
-class Lease(Value):
+class Lease(Value, gc=False):
     """One node's lease as the store holds it.
 
     `id` names it for good in its store, and nothing else is read from it: the last part of the etcd key

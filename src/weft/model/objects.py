@@ -21,7 +21,7 @@ from weft.model.value import Value, put_in
 Key = tuple[str | int | bytes, ...]
 
 
-class Object(Value):
+class Object(Value, gc=False):
     """One thing in the kernel. `str` gives it in one line, without line breaks whatever a peer sent.
 
     `rank` says when its kind is put: the lowest first, and removed in the reverse order. `unwanted` is why one may

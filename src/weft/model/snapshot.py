@@ -1,7 +1,5 @@
 """What this machine's network looked like at one moment: links, addresses, routes, and what is ours."""
 
-from collections.abc import Mapping
-
 from weft.model.net import Ip
 from weft.model.objects import Key, Object
 from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
@@ -14,7 +12,7 @@ class Snapshot(Value):
     links: tuple[LinkInfo, ...] = ()
     addresses: tuple[AddressInfo, ...] = ()
     routes: tuple[RouteInfo, ...] = ()
-    ours: Mapping[Key, Object] = field(default_factory=dict)
+    ours: dict[Key, Object] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:
         """Find a link by name or index."""

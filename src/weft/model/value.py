@@ -18,9 +18,16 @@ class _ValueType(msgspec.StructMeta):
     """Has fields be given by name, and not be changed, unless the class says otherwise."""
 
     def __new__(  # noqa: PYI034 - mypy has none in a metaclass
-        cls, name: str, bases: tuple[type, ...], space: dict[str, Any], *, kw_only: bool = True, frozen: bool = True
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        space: dict[str, Any],
+        *,
+        kw_only: bool = True,
+        frozen: bool = True,
+        gc: bool | None = None,
     ) -> "_ValueType":
-        return super().__new__(cls, name, bases, space, kw_only=kw_only, frozen=frozen)
+        return super().__new__(cls, name, bases, space, kw_only=kw_only, frozen=frozen, gc=gc)  # type: ignore[arg-type] # None: as the bases
 
 
 if TYPE_CHECKING:  # a type checker takes a struct for one whose fields may change, and so all that are made of it
@@ -34,7 +41,8 @@ else:
         """A class of named fields: `class Lease(Value): id: str`.
 
         `kw_only=False` after the bases lets fields be given by place; `frozen=False` says that they may change, so that
-        the value cannot be hashed. `__post_init__` is called as dataclasses call it.
+        the value cannot be hashed. `gc=False` is for what there may be thousands of and what is in no cycle of
+        references: the garbage collector does not look at it. `__post_init__` is called as dataclasses call it.
         """
 
 

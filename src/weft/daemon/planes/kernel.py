@@ -18,7 +18,7 @@ from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
 from weft.model.marks import FORWARDING
 from weft.model.net import Ip
-from weft.model.objects import Key, Objects
+from weft.model.objects import Key, Object, Objects
 from weft.model.reported import RouteInfo
 from weft.model.snapshot import Snapshot
 from weft.plan.diff import Step
@@ -69,7 +69,7 @@ class NodeKernel:
         """Whether anybody answers for `ip`."""
         return await answers(self.rtnl, ip, within=within)
 
-    async def look(self, known: Objects, _only: Collection[Key] | None = None, /) -> Objects:
+    async def look(self, known: Objects, _only: Collection[Key] | None = None, /) -> dict[Key, Object]:
         """See everything that is ours, whatever is asked for: rtnetlink lists all anyway."""
         async with self._its_turn():
             look = looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, known=known)

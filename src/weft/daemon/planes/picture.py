@@ -4,7 +4,7 @@ Knows no kernel and decides nothing. What comes in while somebody else looks or 
 `meanwhile` collects it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
@@ -51,15 +51,14 @@ class Picture:
         else:
             self._objects.pop(step.object.key, None)
 
-    def replace(self, seen: Iterable[tuple[Key, Object]], *, but: AbstractSet[Key]) -> Objects:
-        """Take a full look, `but` for the keys that are known better. Returns the picture before."""
+    def replace(self, seen: dict[Key, Object], *, but: AbstractSet[Key]) -> Objects:
+        """Become what a full look has `seen`, `but` for the keys that are known better. Returns the picture before."""
         before = self._objects
-        self._objects = {key: before[key] for key in but & before.keys()}
-        for key, thing in seen:
-            if key not in but:
-                wanted = self._wanted.get(key)
-                kept = wanted if wanted is not None and wanted == thing else thing
-                self._objects[kept.key] = kept
+        for key in but:
+            seen.pop(key, None)
+            if key in before:
+                seen[key] = before[key]
+        self._objects = seen
         return before
 
 

@@ -41,7 +41,7 @@ class Plane(Protocol):
     announces: bool
     blind: bool
 
-    async def look(self, known: Objects, only: Collection[Key] | None, /) -> Objects:
+    async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all that is there, or `only` these; of what is as in `known` no second copy is made."""
         ...
 
@@ -204,7 +204,8 @@ class Keeper:
         wanted = self._decider.wanted
         keys = marks.decided | marks.changed | marks.unseen
         if marks.look or marks.all:
-            keys |= {key for key in wanted if key[0] in self.plane.kinds} | self._picture.objects.keys()
+            keys.update(key for key in wanted if key[0] in self.plane.kinds)
+            keys.update(self._picture.objects)
         steps = diff(wanted, self._picture.objects, keys=keys, prune=self._may_remove())
         self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
         mended: list[repairs.Repair] = []
@@ -223,9 +224,10 @@ class Keeper:
     async def _look(self, marks: Marks) -> None:
         """See everything; in a sweep, count what differs from the kept picture and was not announced."""
         with self._picture.meanwhile() as newer:
-            seen = await self.plane.look(self._picture.objects, None)
-        held = ((key, thing) for key, thing in seen.items() if thing.is_within(self._decider.realm))
-        before = self._picture.replace(held, but=newer)
+            seen = await self.plane.look(self._decider.wanted, None)
+        for key in [key for key, thing in seen.items() if not thing.is_within(self._decider.realm)]:
+            del seen[key]
+        before = self._picture.replace(seen, but=newer)
         if not (marks.sweep and self.plane.announces):
             return
         changed = differences(self._picture.objects, before)
@@ -236,7 +238,7 @@ class Keeper:
 
     async def _look_at(self, keys: Collection[Key]) -> None:
         with self._picture.meanwhile() as newer:
-            seen = await self.plane.look(self._picture.objects, keys)
+            seen = await self.plane.look(self._decider.wanted, keys)
         for key in keys:
             if key not in newer:
                 self._picture.notice(key, seen.get(key))

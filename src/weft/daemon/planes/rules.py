@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from weft.kernel.netfilter.firewall import Firewall
 from weft.model.errors import Failure
-from weft.model.objects import Key, Objects
+from weft.model.objects import Key, Object, Objects
 from weft.plan.diff import Step
 
 
@@ -19,7 +19,7 @@ class RulesPlane:
         self.announces = announces
         self._firewall = firewall
 
-    async def look(self, _: Objects, only: Collection[Key] | None, /) -> Objects:
+    async def look(self, _: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See every rule set under our names, or `only` these."""
         return dict(await self._firewall.present(only))
 
