@@ -7,6 +7,7 @@ import pytest
 
 from weft.cni.attachment import masq
 from weft.cni.host import programs
+from weft.cni.plugins.bridge import spoofcheck
 from weft.model.attachment import Attachment
 
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
@@ -139,6 +140,28 @@ def test_only_the_program_of_the_pods_family_is_started(site, pod, monkeypatch):
         assert rules(site, "iptables") == []
     assert [program for program in asked if program.startswith("ip6")] == []
     assert "iptables-restore" in asked
+
+
+@pytest.mark.parametrize("kind", ["iptables", "nftables"])
+def test_del_succeeds_when_the_sweep_removes_the_same_rules_meanwhile(site, pod, kind, monkeypatch):
+    conf = config(site, kind, macspoofchk=True)
+    assert site.call("bridge", "ADD", conf, container=pod).exit == 0
+    run, meanwhile = programs.run, []
+    mine = Attachment(network="dbnet", container_id="c1", ifname="eth0")
+
+    def overtaken(program, *arguments, **more):
+        text = run(program, *arguments, **more)
+        looked = " ".join((program, *arguments))
+        if ("-save" in looked or "list table " in looked or "list ruleset" in looked) and looked not in meanwhile:
+            meanwhile.append(looked)
+            spoofcheck.remove([mine])
+            masq.remove(mine, kind, ())
+        return text
+
+    monkeypatch.setattr(programs, "run", overtaken)
+    assert site.call("bridge", "DEL", conf, container=pod).msg == ""
+    assert len(meanwhile) > 1
+    assert rules(site, kind) == []
 
 
 def test_a_second_interface_keeps_its_rules_when_the_first_goes(site, pod):

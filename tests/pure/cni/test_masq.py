@@ -7,6 +7,7 @@ import pytest
 from tests.support.iptablesfake import restore
 from weft.cni.attachment import masq
 from weft.wire.iptables import parse
+from weft.wire.nft import Listed
 
 CHAIN = "CNI-1383eeb27000e215038bb823"
 COMMENT = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'
@@ -115,11 +116,12 @@ def test_a_container_that_has_lost_one_of_its_interfaces():
 def test_nft_rules_of_attachments_that_are_gone():
     one, two = (masq.nft_comment_of("unit-test", "eth0", name) for name in ("one", "two"))
     other, _ = masq.nft_comment_of("alternate", "eth0", "one")
-    rules = [
-        f'\t\tip saddr 10.0.0.{n} masquerade comment "{text}" # handle {n}'
+    rules = tuple(
+        (f'ip saddr 10.0.0.{n} masquerade comment "{text}"', f"{n}")
         for n, text in enumerate((one[0], two[0], other), 7)
-    ]
-    text = "\n".join(rules)
-    assert masq.nft_leftovers(text, "unit-test", {one[1]}) == ["8"]
-    assert masq.nft_leftovers(text, "unit-test", set()) == ["7", "8"]
-    assert masq.nft_leftovers(text, "unit", set()) == []
+    )
+    have = {"masq_checks": Listed(rules=rules)}
+    seven, eight = (f"delete rule inet cni_plugins_masquerade masq_checks handle {n}" for n in (7, 8))
+    assert masq.nft_leftovers(have, "unit-test", {one[1]}) == [eight]
+    assert masq.nft_leftovers(have, "unit-test", set()) == [seven, eight]
+    assert masq.nft_leftovers(have, "unit", set()) == []

@@ -7,6 +7,7 @@ import pytest
 from tests.support.portmaps import wanted
 from weft.cni.plugins.portmap import nft as rules
 from weft.cni.plugins.portmap.ports import Mapping
+from weft.wire.nft import parse
 
 ID = "icee6giejonei6so"
 V4, V6 = "10.0.0.2/24", "2001:db8::2/64"
@@ -103,14 +104,6 @@ def test_ipv6_masquerades_the_containers_own_address():
     assert found == [f'ip6 saddr 2001:db8::2 ip6 daddr 2001:db8::2 masquerade comment "{ID}"']
 
 
-def test_a_listing():
-    listed = rules.listing(LISTED)
-    assert listed["hostip_hostports"] == []
-    assert listed["hostports_all"] == [("jump hostip_hostports", "11"), ("jump hostports", "12")]
-    assert listed["prerouting"] == [("fib daddr type local jump hostports_all", "13")]
-    assert rules.listing("") == {}
-
-
 def test_all_of_it():
     assert rules.additions({}, MINE, 4, "c1") == [
         'add table ip cni_hostport { comment "CNI portmap plugin"; }',
@@ -134,14 +127,14 @@ def test_all_of_it():
 
 
 def test_what_is_there_is_neither_added_nor_emptied():
-    listed = rules.listing(LISTED)
+    listed = parse(LISTED)
     assert not any(line.startswith(("flush", "add rule")) for line in rules.additions(listed, MINE, 4, "c1"))
     assert rules.missing(listed, MINE, 4, "c1") == ""
 
 
 @pytest.mark.parametrize("container,chain", [("c2", "hostports"), ("c1", "masquerading"), ("c3", "hostports")], ids=str)
 def test_a_chain_that_lacks_rules_is_named(container, chain):
-    listed = rules.listing(LISTED.replace("127.0.0.1 ip", "127.0.0.9 ip"))
+    listed = parse(LISTED.replace("127.0.0.1 ip", "127.0.0.9 ip"))
     assert rules.missing(listed, MINE, 4, container) == chain
     assert rules.missing({}, MINE, 4, container) == "hostports"
 
@@ -151,11 +144,11 @@ def test_a_chain_that_lacks_rules_is_named(container, chain):
     [("jump hostip_hostports #", "hostports_all"), ("fib daddr type local jump hostports_all # handle 14", "output")],
 )
 def test_shared_rules_are_needed_too(lost, chain):
-    assert rules.missing(rules.listing(LISTED.replace(lost, "counter #")), MINE, 4, "c1") == chain
+    assert rules.missing(parse(LISTED.replace(lost, "counter #")), MINE, 4, "c1") == chain
 
 
 def test_shared_rules_may_have_another_ones_conditions():
-    listed = rules.listing(LISTED.replace("fib daddr", "ip saddr 10.0.0.0/8 fib daddr"))
+    listed = parse(LISTED.replace("fib daddr", "ip saddr 10.0.0.0/8 fib daddr"))
     assert rules.missing(listed, MINE, 4, "c1") == ""
 
 
@@ -164,7 +157,7 @@ def test_shared_rules_may_have_another_ones_conditions():
     [([], ["8", "9", "15", "16"]), (["10.88.0.2"], ["8", "15", "16"]), (["10.88.0.3"], ["9"])],
 )
 def test_deleting_by_comment_and_address(ours, handles):
-    lines = rules.removals(rules.listing(LISTED), 4, "c1", ours=[ip_address(ip) for ip in ours])
+    lines = rules.removals(parse(LISTED), 4, "c1", ours=[ip_address(ip) for ip in ours])
     assert [line.split(" handle ")[1] for line in lines] == handles
     assert all(line.startswith("delete rule ip cni_hostport ") for line in lines)
     assert rules.removals({}, 6, "c1") == []

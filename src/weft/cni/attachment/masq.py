@@ -13,7 +13,7 @@ from weft.cni.host import programs
 from weft.cni.host.programs import FAMILIES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
-from weft.wire import cni, iptables
+from weft.wire import cni, iptables, nft
 from weft.wire.iptables import Table, leading, missing_chains, removal, target
 
 IPTABLES: Final = "iptables"
@@ -49,7 +49,7 @@ def works(kind: str) -> bool:
 def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
     """Masquerade these addresses of the attachment. May be repeated."""
     if kind == NFTABLES:
-        _change_nft(attachment, addresses)
+        programs.change_nft(_TABLE, partial(nft_change, attachment=attachment, addresses=addresses))
         return
     chain = chain_of(attachment.network, attachment.container_id)
     comment = comment_of(attachment.network, attachment.container_id)
@@ -64,7 +64,7 @@ def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None
     container) go.
     """
     if kind == NFTABLES:
-        _change_nft(attachment, ())
+        programs.change_nft(_TABLE, partial(nft_change, attachment=attachment, addresses=()))
         return
     chain = chain_of(attachment.network, attachment.container_id)
     for family in FAMILIES:
@@ -82,7 +82,7 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
     valid = cni.valid_attachments(call.config)
     if kind == NFTABLES:
         keys = {nft_comment_of(call.network, ifname, container_id)[1] for container_id, ifname in valid}
-        _delete_nft(nft_leftovers(_list_nft(), call.network, keys))
+        programs.change_nft(_TABLE, partial(nft_leftovers, network=call.network, valid=keys))
         return
     chains = {chain_of(call.network, container_id) for container_id, _ in valid}
     for family in FAMILIES:
@@ -98,7 +98,8 @@ def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
     if kind == NFTABLES:
         _, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
         match = f"{_nft_match(address)} masquerade "
-        return any(match in line and f'comment "{key}' in line for line in _list_nft().splitlines())
+        rules = nft.rules_of(programs.nft_table(_TABLE), _CHECKS)
+        return any(match in rule and f'comment "{key}' in rule for rule in rules)
     chain = chain_of(attachment.network, attachment.container_id)
     jumps = leading(programs.iptables_table(address.version), "POSTROUTING", chain)
     return any(rule.startswith(f"-s {_host(address)} ") for rule in jumps)
@@ -191,65 +192,37 @@ def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
 
-def _change_nft(attachment: Attachment, addresses: Sequence[Cidr]) -> None:
-    """Make the attachment's nft rules exactly those of `addresses`, in one transaction."""
+def nft_change(have: nft.Table, attachment: Attachment, addresses: Sequence[Cidr]) -> list[str]:
+    """Return the lines that make the attachment's nft rules exactly those of `addresses`."""
     comment, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
-    text = _list_nft()
-    stale = [f"delete rule {_TABLE} {_CHECKS} handle {handle}" for handle in nft_handles(text, key)]
+    stale = nft.deletions(have, _TABLE, _CHECKS, lambda rule: f' comment "{key}' in rule)
     fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
-    if stale or fresh:
-        lines = (*(_nft_frame(text) if fresh else ()), *stale, *fresh)
-        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
+    return [*(_nft_frame(have) if fresh else ()), *stale, *fresh]
 
 
-def nft_handles(text: str, key: str) -> list[str]:
-    """Return the handles of the rules whose comment starts with `key`, from `nft -a list table`."""
-    return [line.rpartition(" ")[2] for line in text.splitlines() if f' comment "{key}' in line]
-
-
-def nft_leftovers(text: str, network: str, valid: Collection[str]) -> list[str]:
-    """Return the handles of a network's rules, from `nft -a list table`, but for those with a valid key."""
+def nft_leftovers(have: nft.Table, network: str, valid: Collection[str]) -> list[str]:
+    """Return the lines that delete a network's rules, but for those with a valid key."""
     mark = f' comment "{nft_hash(network)}-'
     length = 2 * _HASH_HEX + 1
-    return [
-        line.rpartition(" ")[2]
-        for line in text.splitlines()
-        if mark in line and line.partition(' comment "')[2][:length] not in valid
-    ]
+
+    def is_left(rule: str) -> bool:
+        return mark in rule and rule.partition(' comment "')[2][:length] not in valid
+
+    return nft.deletions(have, _TABLE, _CHECKS, is_left)
 
 
-def _delete_nft(handles: Sequence[str]) -> None:
-    if handles:
-        lines = (f"delete rule {_TABLE} {_CHECKS} handle {handle}\n" for handle in handles)
-        programs.run("nft", "-f", "-", stdin="".join(lines))
-
-
-def _nft_frame(text: str) -> list[str]:
-    """Return what makes table and chains. The base chain is only filled anew if it is not as it should be.
-
-    Emptying it costs a grace period of 10 ms and more.
-    """
+def _nft_frame(have: nft.Table) -> list[str]:
+    """Return what makes table and chains. The base chain is only filled anew if it is not as it should be."""
     frame = [
         f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',
         f'add chain {_TABLE} {_CHECKS} {{ comment "{_CHECKS_COMMENT}"; }}',
         f"add chain {_TABLE} postrouting {{ type nat hook postrouting priority 100; policy accept; }}",
     ]
-    _, _, rest = text.partition("chain postrouting {")
-    body = [line.partition(" # handle")[0].strip() for line in rest.partition("}")[0].splitlines()[2:]]
-    if [line for line in body if line] != list(_BASE_RULES):
-        frame.append(f"flush chain {_TABLE} postrouting")
-        frame += [f"add rule {_TABLE} postrouting {rule}" for rule in _BASE_RULES]
+    if nft.rules_of(have, "postrouting") != list(_BASE_RULES):
+        frame += nft.refill(_TABLE, "postrouting", _BASE_RULES)
     return frame
 
 
 def _nft_match(address: Cidr) -> str:
     family = "ip" if address.version == 4 else "ip6"
     return f"{family} saddr {address.ip} {family} daddr != {address.network}"
-
-
-def _list_nft() -> str:
-    """Return our table as text, empty if it is not there."""
-    tables = programs.run("nft", "list", "tables")
-    if f"table {_TABLE}" not in tables.splitlines():
-        return ""
-    return programs.run("nft", "-a", "list", "table", *_TABLE.split())

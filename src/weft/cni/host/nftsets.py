@@ -89,7 +89,7 @@ def _complete(nf: NfSocket, table: Table, frame: Frame) -> None:
     if not lines:
         return
     try:
-        programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
+        programs.run_nft(lines)
     except CniError as error:
         # If now something else is missing, somebody was quicker with a part of it: then it is tried again.
         if frame(nf.sets(table)) == lines:

@@ -5,12 +5,11 @@ Text that comes from a request reaches them by standard input or as one argument
 
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from weft.wire import iptables
+from weft.wire import iptables, nft
 from weft.wire.cni import CniError, failure
-from weft.wire.iptables import Table
 
 T = TypeVar("T")
 
@@ -24,18 +23,35 @@ _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
 
 
-def iptables_table(family: int, name: str = "nat") -> Table:
+def iptables_table(family: int, name: str = "nat") -> iptables.Table:
     """Return a table as it is now."""
     return iptables.parse(run(f"{_IPTABLES[family]}-save", "-t", name))
 
 
-def change_iptables(family: int, look: Callable[[Table], Sequence[str]], name: str = "nat") -> None:
+def change_iptables(family: int, look: Callable[[iptables.Table], Sequence[str]], name: str = "nat") -> None:
     """Carry out the lines that `look` finds a table to need, beside what is there, as in `settle`."""
 
     def commit(lines: Sequence[str]) -> None:
         run(f"{_IPTABLES[family]}-restore", "--wait", "--noflush", stdin=iptables.payload(name, lines))
 
     settle(lambda: look(iptables_table(family, name)), commit)
+
+
+def nft_table(name: str) -> nft.Table:
+    """Return a table with its handles as it is now, empty if it is not there."""
+    if f"table {name}" not in run("nft", "list", "tables").splitlines():
+        return {}
+    return nft.parse(run("nft", "-a", "list", "table", *name.split()))
+
+
+def change_nft(name: str, look: Callable[[nft.Table], Sequence[str]]) -> None:
+    """Carry out the lines that `look` finds a table to need, as in `settle`."""
+    settle(lambda: look(nft_table(name)), run_nft)
+
+
+def run_nft(lines: Iterable[str]) -> None:
+    """Carry out lines of nft in one transaction."""
+    run("nft", "-f", "-", stdin=nft.payload(lines))
 
 
 def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None]) -> None:

@@ -5,11 +5,11 @@ the rules mean.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from weft.kernel.tools import ToolError, Tools
 from weft.model.rulesets import Chain, RuleSet
+from weft.wire import nft as wire
 
 KIND: Final = "nft"
 TABLES: Final = {4: "ip flannel-ipv4", 6: "ip6 flannel-ipv6"}
@@ -18,8 +18,6 @@ _OLDEST: Final = (1, 0, 1)  # flannel.md §8.5
 _VERSION: Final = re.compile(r"nftables v(\d+)\.(\d+)(?:\.(\d+))?")
 # The same for all: nft prints names for numbers that /etc/iproute2/rt_marks and the like know, unless told not to.
 _LIST: Final = ("-n", "list")
-# A chain of what is no chain of ours (a set, a map, a counter): no wanted chain is ever called so.
-_FOREIGN: Final = "\0"
 
 
 class Nft:
@@ -108,8 +106,8 @@ def make(want: RuleSet, *, anew: bool) -> str:
     for chain in want.chains:
         comment = f' comment "{chain.comment}";' if chain.comment else ""
         lines.append(f"add chain {table} {chain.name} {{ {chain.hook}{comment} }}")
-        lines += _rules(table, chain)
-    return _text(lines)
+        lines += [f"add rule {table} {chain.name} {rule}" for rule in chain.rules]
+    return wire.payload(lines)
 
 
 def refill(want: RuleSet, have: RuleSet) -> str:
@@ -121,46 +119,27 @@ def refill(want: RuleSet, have: RuleSet) -> str:
     lines: list[str] = []
     for chain in want.chains:
         if chain not in have.chains:
-            lines.append(f"flush chain {table} {chain.name}")
-            lines += _rules(table, chain)
-    return _text(lines)
+            lines += wire.refill(table, chain.name, chain.rules)
+    return wire.payload(lines)
 
 
 def remove(family: int) -> str:
     """Write the transaction after which our table is gone, whether or not it was there."""
-    return _text(_removal(TABLES[family]))
+    return wire.payload(_removal(TABLES[family]))
 
 
 def parse(text: str, family: int) -> RuleSet:
-    """Read `nft -n list table`: line by line, which is all its form needs.
+    """Read `nft -n list table`.
 
-    Whatever is not a chain of ours comes back as a chain that nobody wants, so that it does not go unnoticed.
+    Whatever is not a chain comes back as a chain that nobody wants, so that it does not go unnoticed. Chains are in
+    the order of `desired.firewall`, masquerading first: nft lists them by age.
     """
-    chains: list[Chain] = []
-    name = hook = comment = ""
-    rules: list[str] = []
-    for line in map(str.strip, text.splitlines()):
-        if not name:
-            # "chain postrtg {" opens; "table …", its comment and its closing brace stand outside of all chains.
-            words = line.split()
-            if words[-1:] == ["{"] and words[0] != "table":
-                name = words[1] if words[0] == "chain" else _FOREIGN
-                hook, comment, rules = "", "", []
-        elif line == "}":
-            chains.append(Chain(name=name, hook=hook, comment=comment, rules=tuple(rules)))
-            name = ""
-        elif line.startswith('comment "'):
-            comment = line.removeprefix('comment "').removesuffix('"')
-        elif line.startswith("type ") and not rules:
-            hook = line
-        elif line:
-            rules.append(line)
-    return RuleSet(kind=KIND, family=family, chains=_in_order(chains))
-
-
-def _in_order(chains: Iterable[Chain]) -> tuple[Chain, ...]:
-    """Chains in the order of `desired.firewall`, masquerading first: nft lists them by age."""
-    return tuple(sorted(chains, key=lambda chain: (chain.name != "postrtg", chain.name)))
+    listed = sorted(wire.parse(text).items(), key=lambda item: (item[0] != "postrtg", item[0]))
+    chains = (
+        Chain(name=name, hook=chain.hook, comment=chain.comment, rules=tuple(rule for rule, _ in chain.rules))
+        for name, chain in listed
+    )
+    return RuleSet(kind=KIND, family=family, chains=tuple(chains))
 
 
 def _shape(ruleset: RuleSet) -> list[tuple[str, str, str]]:
@@ -172,14 +151,6 @@ def _mark(family: int) -> str:
     return f"weft: rules for {TABLES[family].split()[1]}"
 
 
-def _rules(table: str, chain: Chain) -> list[str]:
-    return [f"add rule {table} {chain.name} {rule}" for rule in chain.rules]
-
-
 def _removal(table: str) -> list[str]:
     # `destroy table` needs nft 1.0.7 and Linux 6.3; adding first makes deleting succeed on anything.
     return [f"add table {table}", f"delete table {table}"]
-
-
-def _text(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

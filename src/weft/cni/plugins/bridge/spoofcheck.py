@@ -5,7 +5,7 @@ and read as JSON, which quotes whatever an interface may be called.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from weft.cni.host import programs
@@ -48,8 +48,11 @@ def add(attachment: Attachment, veth: str, mac: str) -> None:
 
 def remove(attachments: Iterable[Attachment]) -> None:
     """Remove the rules of these attachments, whatever of them is there."""
-    listed = _list()
     chains = {f"{chain}{suffix}" for chain in map(_chain_of, attachments) for suffix in ("", "-mac")}
+    programs.settle(lambda: _removals(_list(), chains), _commit)
+
+
+def _removals(listed: list[_Command], chains: set[str]) -> list[_Command]:
     rules = [
         {"delete": {"rule": {**_TABLE, "chain": _BASE, "handle": rule["handle"]}}}
         for rule in _of_kind(listed, "rule")
@@ -57,10 +60,7 @@ def remove(attachments: Iterable[Attachment]) -> None:
     ]
     present = [chain["name"] for chain in _of_kind(listed, "chain") if chain.get("name") in chains]
     # A chain that another one jumps to cannot go before it: the one with the jump has the shorter name.
-    names = sorted(present, key=len)
-    commands: list[_Command] = [*rules, *({"delete": {"chain": {**_TABLE, "name": name}}} for name in names)]
-    if commands:
-        _commit(commands)
+    return [*rules, *({"delete": {"chain": {**_TABLE, "name": name}}} for name in sorted(present, key=len))]
 
 
 def is_there(attachment: Attachment) -> bool:
@@ -103,5 +103,5 @@ def _list() -> list[_Command]:
     return listed
 
 
-def _commit(commands: list[_Command]) -> None:
+def _commit(commands: Sequence[_Command]) -> None:
     programs.run("nft", "-j", "-f", "-", stdin=json.dumps({"nftables": commands}))

@@ -1,8 +1,7 @@
 """portmap by nft, with upstream's tables, rules and comments (cni.md §5.4): either can remove the other's.
 
-Rules are written as nft lists them, so that what is there can be compared with what is wanted; functions that change
-something return lines for one transaction. A comment is the container's id and nothing else, as upstream looks for
-it.
+Functions that change something return lines for one transaction. A comment is the container's id and nothing else, as
+upstream looks for it.
 """
 
 from collections.abc import Collection
@@ -10,6 +9,8 @@ from typing import Final
 
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf, target
 from weft.model.net import Ip
+from weft.wire import nft as text
+from weft.wire.nft import Table
 
 _PREFIX: Final = {4: "ip", 6: "ip6"}
 _TABLE_COMMENT: Final = "CNI portmap plugin"
@@ -24,27 +25,10 @@ _HOOKS: Final = {
 }
 _LOCALHOST: Final = "127.0.0.1"
 
-# A table by chain: each rule with its handle.
-Listing = dict[str, list[tuple[str, str]]]
-
 
 def table_of(family: int) -> str:
     """Return family and name of upstream's nft table."""
     return f"{_PREFIX[family]} cni_hostport"
-
-
-def listing(text: str) -> Listing:
-    """Read `nft -a list table`: the rules of each chain with their handles."""
-    found: Listing = {}
-    chain = ""
-    for line in map(str.strip, text.splitlines()):
-        rule, marked, handle = line.rpartition(" # handle ")
-        if line.startswith("chain "):
-            chain = line.split()[1]
-            found[chain] = []
-        elif marked and chain:
-            found[chain].append((rule, handle))
-    return found
 
 
 def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
@@ -80,7 +64,7 @@ def base_rules(conf: PortmapConf, family: int) -> dict[str, list[str]]:
     return {_LEGACY: [], _ALL: [f"jump {_LEGACY}", f"jump {_PORTS}"], "prerouting": [local], "output": [local]}
 
 
-def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list[str]:
+def additions(have: Table, wanted: PortMap, family: int, comment: str) -> list[str]:
     """Return the lines for nft that add what is missing.
 
     A shared chain is emptied and filled anew only if it differs: that makes the kernel wait, 10 ms and more.
@@ -92,39 +76,39 @@ def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list
         hook = f" {{ {_HOOKS[chain]} }}" if chain in _HOOKS else ""
         lines.append(f"add chain {table} {chain}{hook}")
     for chain, rules in base.items():
-        present = [rule for rule, _ in have.get(chain, [])]
-        if rules and rules != present:
-            lines.append(f"flush chain {table} {chain}")
-            lines += [f"add rule {table} {chain} {rule}" for rule in rules]
+        if rules and rules != text.rules_of(have, chain):
+            lines += text.refill(table, chain, rules)
     for chain, rules in own.items():
-        present = [rule for rule, _ in have.get(chain, [])]
+        present = text.rules_of(have, chain)
         lines += [f"add rule {table} {chain} {rule}" for rule in rules if rule not in present]
     return lines
 
 
-def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
+def removals(have: Table, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
     """Return the lines that delete the rules with this comment; with `ours` only those of these addresses."""
-    table = table_of(family)
     marks = [mark for ip in ours for mark in (f" dnat to {ip}:", f" dnat to [{ip}]:", f" daddr {ip} masquerade")]
+
+    def is_unwanted(rule: str) -> bool:
+        return rule.endswith(f' comment "{comment}"') and (not marks or any(mark in rule for mark in marks))
+
     return [
-        f"delete rule {table} {chain} handle {handle}"
+        line
         for chain in (_PORTS, _LEGACY, _MASQUERADING)
-        for rule, handle in have.get(chain, [])
-        if rule.endswith(f' comment "{comment}"') and (not marks or any(mark in rule for mark in marks))
+        for line in text.deletions(have, table_of(family), chain, is_unwanted)
     ]
 
 
-def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
+def missing(have: Table, wanted: PortMap, family: int, comment: str) -> str:
     """Return the name of a chain that lacks rules without which the ports do not work, empty if none does.
 
     Upstream looks for the container's own rules alone. The conditions of the shared ones are those of the last ADD.
     """
     for chain, rules in rules_of(wanted, family, comment).items():
-        present = [rule for rule, _ in have.get(chain, [])]
+        present = text.rules_of(have, chain)
         if any(rule not in present for rule in rules):
             return chain
     for chain, rules in base_rules(PortmapConf(), family).items():
-        present = [rule for rule, _ in have.get(chain, [])]
+        present = text.rules_of(have, chain)
         if not all(any(each.endswith(rule) for each in present) for rule in rules):
             return chain
     return ""

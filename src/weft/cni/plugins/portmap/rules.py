@@ -4,7 +4,7 @@ Locked against each other, so that two requests do not both make what all share.
 lock: what it changes between the look and the commit makes the commit fail, and it is tried again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,8 @@ from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.wire.iptables import Table
+from weft.wire.iptables import Table as IptablesTable
+from weft.wire.nft import Table as NftTable
 
 _LOCK: Final = "/portmap.lock"
 
@@ -43,7 +44,7 @@ def remove_container(host: Host, family: int, attachment: Attachment, *, ours: C
 def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:
     """Remove the chains of this network's containers that are not among the valid ones."""
 
-    def lines(have: Table) -> list[str]:
+    def lines(have: IptablesTable) -> list[str]:
         return [line for chain in iptables.gone(have, network, valid) for line in iptables.removals(have, chain)]
 
     _change_iptables(host, family, lines)
@@ -62,28 +63,21 @@ def missing_iptables(_: Host, attachment: Attachment, wanted: PortMap) -> str:
 def add_nft(host: Host, attachment: Attachment, wanted: PortMap) -> None:
     """Make the attachment's rules by nft. May be repeated."""
     for family in _families(wanted):
-
-        def lines(family: int = family) -> list[str]:
-            return nft.additions(_list_nft(family), wanted, family, attachment.container_id)
-
-        _change_nft(host, lines)
+        of_family = partial(nft.additions, wanted=wanted, family=family, comment=attachment.container_id)
+        _change_nft(host, family, of_family)
 
 
 def remove_nft(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
     """Remove its nft rules; with None those of all attachments of the container, in whatever network."""
     for family in FAMILIES if wanted is None else _families(wanted):
-
-        def lines(family: int = family) -> list[str]:
-            found = _list_nft(family)
-            return nft.removals(found, family, attachment.container_id, ours=_addresses(wanted))
-
-        _change_nft(host, lines)
+        of_family = partial(nft.removals, family=family, comment=attachment.container_id, ours=_addresses(wanted))
+        _change_nft(host, family, of_family)
 
 
 def missing_nft(_: Host, attachment: Attachment, wanted: PortMap) -> str:
     """Return the first thing that an attachment's ports lack, in words; empty if they are whole."""
     for family in _families(wanted):
-        chain = nft.missing(_list_nft(family), wanted, family, attachment.container_id)
+        chain = nft.missing(programs.nft_table(nft.table_of(family)), wanted, family, attachment.container_id)
         if chain:
             return f'missing hostport rules in "{chain}" chain'
     return ""
@@ -102,23 +96,11 @@ def _addresses(wanted: PortMap | None) -> list[Ip]:
     return [] if wanted is None else [address.ip for address in wanted.addresses]
 
 
-def _change_iptables(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
+def _change_iptables(host: Host, family: int, look: Callable[[IptablesTable], list[str]]) -> None:
     with host.state.lock(_LOCK):
         programs.change_iptables(family, look)
 
 
-def _change_nft(host: Host, look: Callable[[], list[str]]) -> None:
+def _change_nft(host: Host, family: int, look: Callable[[NftTable], list[str]]) -> None:
     with host.state.lock(_LOCK):
-        programs.settle(look, _nft)
-
-
-def _nft(lines: Sequence[str]) -> None:
-    programs.run("nft", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
-
-
-def _list_nft(family: int) -> nft.Listing:
-    """Return upstream's table, empty if it is not there."""
-    table = nft.table_of(family)
-    if f"table {table}" not in programs.run("nft", "list", "tables").splitlines():
-        return {}
-    return nft.listing(programs.run("nft", "-a", "list", "table", *table.split()))
+        programs.change_nft(nft.table_of(family), look)

@@ -1,0 +1,70 @@
+"""The text of nft: what `nft list table` prints, and lines for `nft -f -`, which takes all of them or none.
+
+A rule is text as nft lists it, so that what is there and what is wanted compare as text.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from weft.model.value import Value
+
+_HANDLE: Final = re.compile(r" # handle (\d+)$")
+
+
+class Listed(Value):
+    """A chain as it is listed: each rule with its handle, which is "" unless nft was asked for handles (`-a`)."""
+
+    hook: str = ""
+    comment: str = ""
+    rules: tuple[tuple[str, str], ...] = ()
+
+
+# The chains of a table by name. What is no chain (a set, a map) has its kind before its name, and its lines as rules.
+Table = Mapping[str, Listed]
+
+
+def parse(text: str) -> dict[str, Listed]:
+    """Read `nft list table`: line by line, which is all its form needs."""
+    table: dict[str, Listed] = {}
+    name = hook = comment = ""
+    rules: list[tuple[str, str]] = []
+    for whole in text.split("\n"):
+        line, handle, *_ = [*_HANDLE.split(whole.strip()), ""]
+        if not name:
+            # "chain postrtg {" opens; "table …", its comment and its closing brace stand outside of all chains.
+            match line.split():
+                case [kind, called, *_, "{"] if kind != "table":
+                    name = called if kind == "chain" else f"{kind} {called}"
+                    hook, comment, rules = "", "", []
+        elif line == "}":
+            table[name] = Listed(hook=hook, comment=comment, rules=tuple(rules))
+            name = ""
+        elif line.startswith('comment "'):
+            comment = line.removeprefix('comment "').removesuffix('"')
+        elif line.startswith("type ") and not rules:
+            hook = line
+        elif line:
+            rules.append((line, handle))
+    return table
+
+
+def rules_of(have: Table, chain: str) -> list[str]:
+    """Return the rules of a chain, none if it is not there."""
+    return [rule for rule, _ in have[chain].rules] if chain in have else []
+
+
+def refill(table: str, chain: str, rules: Iterable[str]) -> list[str]:
+    """Return the lines that give a chain these rules alone: nft waits for the kernel then, 10 ms and more."""
+    return [f"flush chain {table} {chain}", *(f"add rule {table} {chain} {rule}" for rule in rules)]
+
+
+def deletions(have: Table, table: str, chain: str, is_unwanted: Callable[[str], bool]) -> list[str]:
+    """Return the lines that delete the unwanted rules of a chain, which has been listed with handles."""
+    listed = have[chain].rules if chain in have else ()
+    return [f"delete rule {table} {chain} handle {handle}" for rule, handle in listed if is_unwanted(rule)]
+
+
+def payload(lines: Iterable[str]) -> str:
+    """Write one transaction."""
+    return "".join(f"{line}\n" for line in lines)
