@@ -33,6 +33,7 @@ spec: setup ## which rows of the specification no test claims yet
 docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m tests.support.flagsdoc
 	@.venv/bin/python -m tests.support.pluginsdoc
+	@.venv/bin/python -m tests.support.keysdoc
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import flagsdoc, speccoverage
+from tests.support import flagsdoc, keysdoc, speccoverage
+from weft.desired.backends.ipip import IpipOptions
+from weft.desired.backends.vxlan import VxlanOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -160,3 +162,10 @@ def test_the_architecture_names_files_that_exist():
 
 def test_the_list_of_flags_is_that_of_the_daemon():
     assert (DOCS / "reference" / "weftd-flags.md").read_text() == flagsdoc.render()
+
+
+def test_the_options_of_back_ends_are_those_of_the_source():
+    page = keysdoc.BACKENDS.read_text()
+    assert page == keysdoc.backends(page), "run `make docs`"
+    named = {f"`{row.name}`" for options in (VxlanOptions, IpipOptions) for row in keysdoc.rows_of(options)}
+    assert named <= set(page.split())

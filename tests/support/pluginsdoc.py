@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, NamedTuple, get_args
+from typing import Any
 
+from tests.support import keysdoc
 from weft.cni.plugins.bandwidth.conf import BandwidthConf
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.firewall.conf import FirewallConf
@@ -23,9 +23,7 @@ from weft.cni.plugins.tuning.conf import TuningKeys
 from weft.cni.sdk import plugins
 from weft.cni.sdk.startup import Plugin
 from weft.model import keyed
-from weft.model.attachment import Cidr
 from weft.model.keyed import Arg
-from weft.model.net import Ip
 from weft.model.value import Value
 
 DIRECTORY = Path(__file__).parents[2] / "docs" / "reference" / "plugins"
@@ -140,25 +138,11 @@ _VERBS = (
 )
 
 
-class Row(NamedTuple):
-    """A key in words."""
-
-    place: str
-    name: str
-    kind: str
-    default: str
-    about: str
-
-
-_WORDS = {bool: "boolean", int: "integer", str: "string", dict[str, str]: "object of strings"}
-_WORDS |= dict.fromkeys((*get_args(Ip), *get_args(Cidr)), "string")
-
-
-def keys_of(page: Page) -> tuple[Row, ...]:
+def keys_of(page: Page) -> tuple[keysdoc.Row, ...]:
     """The keys that the plugin reads, by the object that they stand in."""
     if page.conf is None:
         return ()
-    rows = [*_rows(page.conf, ""), *(row for place, kind in page.inner for row in _rows(kind, place))]
+    rows = [*keysdoc.rows_of(page.conf), *(row for place, kind in page.inner for row in keysdoc.rows_of(kind, place))]
     places = list(dict.fromkeys(row.place for row in rows))
     return tuple(sorted(dict.fromkeys(rows), key=lambda row: places.index(row.place)))
 
@@ -167,41 +151,6 @@ def args_of(page: Page) -> dict[str, str]:
     """The arguments in CNI_ARGS that the plugin's parser reads."""
     sources = [source for field in keyed.fields(page.conf) for source in field.sources] if page.conf else []
     return {source.name: source.about for source in sources if isinstance(source, Arg)}
-
-
-def _rows(kind: type[Value], place: str) -> Iterator[Row]:
-    """Yield the keys of a value that stands at `place`, and of those in it. A key that says nothing is no user's."""
-    inner: dict[str, type[Value]] = {}
-    for field in keyed.fields(kind):
-        for source in field.sources:
-            if isinstance(source, Arg) or not source.about:
-                continue
-            at = ".".join(filter(None, (place, source.at)))
-            what, depth = _bare(field.type)
-            said = source.default or ("" if len(field.sources) > 1 else _said(field.default))
-            yield Row(f"`{at}`" if at else "", source.name, _kind(what, depth), said, source.about)
-            if isinstance(what, type) and issubclass(what, Value):
-                inner[".".join(filter(None, (at, source.name))) + "[]" * depth] = what
-    for path, value in inner.items():
-        yield from _rows(value, path)
-
-
-def _bare(kind: Any) -> tuple[Any, int]:
-    """Return the type within unions with None and lists, and how deep in lists it is."""
-    options = [option for option in get_args(kind) if option is not NoneType]
-    if getattr(kind, "__origin__", None) is tuple:
-        what, depth = _bare(options[0])
-        return what, depth + 1
-    return _bare(options[0]) if options and getattr(kind, "__origin__", None) is not dict else (kind, 0)
-
-
-def _kind(what: Any, depth: int) -> str:
-    word = _WORDS.get(what, "object")
-    return f"{'list of ' + 'lists of ' * (depth - 1)}{word}s" if depth else word
-
-
-def _said(default: Any) -> str:
-    return str(default).lower() if isinstance(default, bool) else default if isinstance(default, str) else ""
 
 
 def conflist(page: Page) -> dict[str, Any]:
@@ -247,19 +196,14 @@ def _tables(page: Page) -> Iterator[str]:
         yield "None of its own.\n"
     tables: dict[str, list[str]] = {}
     for place in dict.fromkeys(row.place for row in keys):
-        tables.setdefault("".join(_row(row) for row in keys if row.place == place), []).append(place)
-    for rows, places in tables.items():
+        tables.setdefault(keysdoc.table(row for row in keys if row.place == place), []).append(place)
+    for table, places in tables.items():
         if places != [""]:
             yield f"In {' and '.join(places)}:\n"
-        yield f"| Key | Type | Default | Meaning |\n|---|---|---|---|\n{rows}"
+        yield table
     if args:
         yield "In `CNI_ARGS`:\n"
         yield "| Name | Meaning |\n|---|---|\n" + "".join(f"| `{name}` | {about} |\n" for name, about in args.items())
-
-
-def _row(key: Row) -> str:
-    cells = (f"`{key.name}`", key.kind, key.default, key.about)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def index() -> str:

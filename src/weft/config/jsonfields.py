@@ -11,9 +11,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, TypeVar
 
 from weft.config.goflags import did_you_mean
+from weft.model import keyed
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 
 CODE: Final = "CONF-002"
 _SHOWN: Final = 60
@@ -92,6 +95,17 @@ class Fields:
         self._known[key.casefold()] = key
         _, members = self._members.get(key.casefold(), (key, []))
         return bool(members), members[-1] if members else None
+
+    def read(self, kind: type[V]) -> V:
+        """Booleans and integers, by the keys of a value's fields (`weft.model.keyed`)."""
+        found: dict[str, Any] = {}
+        for field in keyed.fields(kind):
+            key: Any = field.sources[0]
+            if field.type is bool:
+                found[field.name] = self.boolean(key.name, default=field.default)
+            else:
+                found[field.name] = self.integer(key.name, field.default, low=key.least, high=key.most)
+        return kind(**found)
 
     def boolean(self, key: str, *, default: bool) -> bool:
         """A JSON boolean."""

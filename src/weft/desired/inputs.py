@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from weft.config import netconf
 from weft.config.netconf import NetConf
 from weft.model.errors import PeerError, Problem
+from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
 from weft.model.net import Ip, Mac, Net
 from weft.model.objects import KernelState
 from weft.model.value import Value
+
+# An option of several back ends.
+DirectRouting = Annotated[
+    bool, Key("DirectRouting", "Reach a peer on the uplink's own segment by a plain route, as `host-gw` does.")
+]
 
 
 class Uplink(Value):

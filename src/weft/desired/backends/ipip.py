@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs, check_type
+from weft.desired.inputs import DirectRouting, Inputs, check_type
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
@@ -24,7 +24,7 @@ _LEAST_MTU: Final = 68  # RFC 791
 class IpipOptions(Value):
     """`Backend` of type ipip (flannel.md §6.4)."""
 
-    direct_routing: bool = False
+    direct_routing: DirectRouting = False
 
 
 class IpipLink(Link):
@@ -59,7 +59,7 @@ def options(fields: Fields, families: Collection[int]) -> IpipOptions:
             expected="a back end that carries IPv6, as vxlan or host-gw",
             hint="Or turn EnableIPv6 off",
         )
-    return IpipOptions(direct_routing=fields.boolean("DirectRouting", default=False))
+    return fields.read(IpipOptions)
 
 
 def check(inputs: Inputs) -> None:

@@ -6,11 +6,12 @@ send the frame to. With DirectRouting, a peer on the uplink's own segment gets a
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs, check_type, unusable
+from weft.desired.inputs import DirectRouting, Inputs, check_type, unusable
 from weft.model.errors import ConfigError, Problem
+from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip, Mac, Net
@@ -32,12 +33,23 @@ _DEVICE_NAME_MAX: Final = 15  # IFNAMSIZ is 16 and counts the zero at the end (l
 class VxlanOptions(Value):
     """`Backend` of type vxlan (flannel.md §6.2). `port` 0 is the kernel's own (8472), `mtu` 0 the uplink's."""
 
-    vni: int = 1
-    port: int = 0
-    mtu: int = 0
-    gbp: bool = False
-    learning: bool = False
-    direct_routing: bool = False
+    vni: Annotated[int, Key("VNI", "The network's number in each packet.", least=0, most=_VNI_MAX)] = 1
+    port: Annotated[
+        int, Key("Port", "The UDP port that nodes send to.", default=str(_PORT), least=0, most=_PORT_MAX)
+    ] = 0
+    mtu: Annotated[
+        int,
+        Key(
+            "MTU",
+            "The longest packet between nodes; pods get it less the headers.",
+            default="M",
+            least=0,
+            most=_MTU_MAX,
+        ),
+    ] = 0
+    gbp: Annotated[bool, Key("GBP", "Let a packet's mark travel with it (group policy).")] = False
+    learning: Annotated[bool, Key("Learning", "Let the kernel learn MAC addresses from packets.")] = False
+    direct_routing: DirectRouting = False
 
 
 class VxlanLink(Link):
@@ -83,14 +95,7 @@ LINK = VxlanLink
 
 def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
     """Read the options of `Backend`."""
-    parsed = VxlanOptions(
-        vni=fields.integer("VNI", 1, low=0, high=_VNI_MAX),
-        port=fields.integer("Port", 0, low=0, high=_PORT_MAX),
-        mtu=fields.integer("MTU", 0, low=0, high=_MTU_MAX),
-        gbp=fields.boolean("GBP", default=False),
-        learning=fields.boolean("Learning", default=False),
-        direct_routing=fields.boolean("DirectRouting", default=False),
-    )
+    parsed = fields.read(VxlanOptions)
     for family in families:
         device = _device(parsed, family)
         if len(device) > _DEVICE_NAME_MAX:
