@@ -560,6 +560,11 @@ class TestAnswers:
             done = run(bin_dir / "bridge", b"{}", **env)
         assert (done.returncode, done.stdout, done.stderr) == (7, b"out", b"err")
 
+    def test_a_frame_may_have_all_the_fields_that_fit(self, bin_dir: Path, tmp_path: Path):
+        order = run_frame(b"absent", b"", *(b"V%d=" % number for number in range(frames.MAX_FIELDS - 2)))
+        with server(tmp_path / "sock", answering(order, done_frame(b"0", b"fine", b""))) as env:
+            assert run(bin_dir / "bridge", b"{}", **env).stdout == b"fine"
+
     def test_a_refusal_of_another_version_is_printed(self, bin_dir: Path, tmp_path: Path):
         with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b"", version=9))) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
@@ -612,6 +617,17 @@ class TestRequests:
             assert run(program, b"x" * 900_000, **env, CNI_ARGS="last").stdout == b"fine"
         assert heard[0].fields[4] == b"x" * 900_000
         assert heard[0].fields[-1] == b"CNI_ARGS=last"
+
+    def test_variables_of_cni_are_sent_and_no_others(self, program: Path, tmp_path: Path):
+        heard: list[frames.Call] = []
+
+        def serve(connection: socket.socket) -> None:
+            heard.append(frames.decode_call(read_frame(connection)))
+            connection.sendall(done_frame(b"0", b"", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            run(program, b"{}", **env, CNI_ODD="sent", CNIX="kept", CNI="kept")
+        assert heard[0].env.keys() & {"CNI_ODD", "CNIX", "CNI"} == {"CNI_ODD"}
 
     @pytest.mark.parametrize("size, fits", [(500_000, True), (600_000, False)])
     def test_the_variables_may_be_half_of_one(self, program: Path, tmp_path: Path, size: int, fits: bool):

@@ -66,6 +66,19 @@ def test_masqueraded_ports_are_chosen_at_random_unless_that_is_switched_off(clus
     assert "masquerade" not in node.netns.run(look).lower()
 
 
+def test_ports_are_not_chosen_at_random_where_the_program_does_not_know_how(cluster: Cluster, tmp_path: Path):
+    old = tmp_path / "nft"
+    old.write_text('#!/bin/sh\ncase "$1" in --check) exit 1;; esac\nexec /usr/sbin/nft "$@"\n')
+    old.chmod(0o755)
+    cluster.configure(VXLAN, {"EnableNFTables": True})
+    before = 'mount --bind "$1" /usr/local/sbin; shift; exec "$@"'
+    node = cluster.node(1)
+    node.spawn("--ip-masq", wrap=["unshare", "--mount", "sh", "-c", before, "sh", str(tmp_path)]).wait_ready()
+    rules = node.netns.run("nft list ruleset")
+    assert "masquerade" in rules
+    assert "fully-random" not in rules
+
+
 @pytest.mark.spec("flannel.md §1.2/v")
 def test_details_are_logged_when_they_are_asked_for(own_cluster: Cluster):
     own_cluster.configure()

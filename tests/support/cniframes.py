@@ -91,10 +91,10 @@ def decode_run(frame: frames.Frame) -> frames.Run:
             f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no order to run something"
         )
     name, stdin, *changes = frame.fields
-    wanted: dict[str, str | None] = {}
+    wanted: dict[str, str] = {}
     for change in changes:
-        variable, equals, value = frames._text(change, "a change of the environment").partition("=")
-        wanted[variable] = value if equals else None
+        variable, _, wanted_value = frames._text(change, "a change of the environment").partition("=")
+        wanted[variable] = wanted_value
     return frames.Run(name=frames._text(name, "the delegate's name"), stdin=stdin, changes=wanted)
 
 

@@ -6,7 +6,7 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
 
     client → daemon   Call        plugin, names of descriptors, netns problem, stdin error, stdin, K=V …
     daemon → client   Begun       nothing                                         before anything is done
-    daemon → client   Run         name, stdin, K=V to set or K to remove …        any number of times,
+    daemon → client   Run         name, stdin, K=V …                              any number of times,
     client → daemon   Ran         exit status or "missing", stdout, stderr        each answered by this
     daemon → client   Open        name                                            any number of times,
     client → daemon   Opened      errno, 0 if a descriptor comes with it          each answered by this
@@ -101,11 +101,11 @@ class Call(Value):
 
 
 class Run(Value):
-    """Run a delegate. `changes` maps a variable to its new value, or to None to remove it."""
+    """Run a delegate. `changes` maps variables to their new values."""
 
     name: str
     stdin: bytes
-    changes: Mapping[str, str | None] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Ran(Value):
@@ -230,8 +230,8 @@ def encode_begun(*, version: int = VERSION) -> bytes:
 
 def encode_run(run: Run, *, version: int = VERSION) -> bytes:
     """Return the frame that asks for a delegate."""
-    changes = (name if value is None else f"{name}={value}" for name, value in run.changes.items())
-    fields = (run.name.encode(), run.stdin, *(change.encode() for change in changes))
+    changes = (f"{name}={value}".encode() for name, value in run.changes.items())
+    fields = (run.name.encode(), run.stdin, *changes)
     return encode(Frame(kind=Kind.RUN, version=version, fields=fields))
 
 

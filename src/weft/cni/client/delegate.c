@@ -65,18 +65,13 @@ static int same_variable(const char *a, const char *b)
     return size == strcspn(b, "=") && !strncmp(a, b, size);
 }
 
-/* Applies one change: `K=V` sets, `K` removes; -1 with EMSGSIZE where there is no room. */
-static int change(size_t *count, char *entry)
+/* Sets one variable, `K=V`; -1 with EMSGSIZE where there is no room. */
+static int set_variable(size_t *count, char *entry)
 {
     size_t at = 0;
 
     while (at < *count && !same_variable(environment[at], entry))
         at++;
-    if (!strchr(entry, '=')) {
-        if (at < *count)
-            environment[at] = environment[--*count];
-        return 0;
-    }
     if (at == MAX_ENVIRONMENT) {
         errno = EMSGSIZE;
         return -1;
@@ -101,7 +96,7 @@ static int make_environment(const struct span *fields, int count)
     for (int i = 0; i < count; i++) {
         if (copy_text(changes + used, sizeof changes - used, fields[i]) < 0)
             return -1;
-        if (change(&variables, changes + used) < 0)
+        if (set_variable(&variables, changes + used) < 0)
             return -1;
         used += fields[i].size + 1;
     }

@@ -78,10 +78,8 @@ static const char *read_input(struct span *out)
         ssize_t got = read(0, input + used, sizeof input - used);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0) {
-            *out = (struct span){NULL, 0};
+        if (got < 0)
             return strerror(errno);
-        }
         used += (size_t)got;
         *out = (struct span){input, used};
         if (used == sizeof input)

@@ -219,7 +219,7 @@ class Session:
     def _delegate(self, name: str, command: str, env: Mapping[str, str], stdin: bytes) -> Ran | None:
         if not frames.is_name(name):
             return None
-        changes: dict[str, str | None] = {**env, "CNI_COMMAND": command}
+        changes = {**env, "CNI_COMMAND": command}
         if self._turn is not None:
             changes[VARIABLE] = self._turn.token()
         try:
