@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from tests.support.netns import Netns
+from weft.kernel.netfilter import nfnetlink
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.nftset import Add, Delete, Element, Table, field
@@ -74,15 +75,28 @@ def test_deleted_and_added_anew_in_one_go(nf):
 def test_what_is_there(netns, nf):
     assert nf.sets(TABLE) == {"ports", "pods"}
     assert nf.comments(TABLE) == [("rules", "both"), ("rules", "")]
+    assert nf.has_table(TABLE)
     assert nf.has_chain(TABLE, "rules")
     assert not nf.has_chain(TABLE, "none")
     nothing = Table("ip", "nothing")
     assert nf.sets(nothing) == set()
     assert nf.comments(nothing) == []
     assert nf.elements(nothing, "ports") == []
+    assert not nf.has_table(nothing)
     assert not nf.has_chain(nothing, "rules")
     netns.run("iptables -t nat -N CNI-DN-123")
     assert nf.has_chain(Table("ip", "nat"), "CNI-DN-123")
+
+
+def test_a_kernel_without_nf_tables_has_none_of_it(nf, monkeypatch):
+    """Another subsystem of nfnetlink that is not there is answered in the same way."""
+    for name in ("_GETTABLE", "_GETCHAIN", "_GETRULE", "_GETSET", "_GETSETELEM"):
+        monkeypatch.setattr(nfnetlink, name, 200 << 8 | getattr(nfnetlink, name) & 0xFF)
+    assert nf.sets(TABLE) == set()
+    assert nf.comments(TABLE) == nf.elements(TABLE, "pods") == []
+    assert nf.element(TABLE, "pods", POD.key) is None
+    assert not nf.has_table(TABLE)
+    assert not nf.has_chain(TABLE, "rules")
 
 
 def test_a_long_transaction(nf):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from weft.model.nftset import Table
 from weft.model.value import Value
 
 _HANDLE: Final = re.compile(r" # handle (\d+)$")
@@ -21,12 +22,12 @@ class Listed(Value):
 
 
 # The chains of a table by name. What is no chain (a set, a map) has its kind before its name, and its lines as rules.
-Table = Mapping[str, Listed]
+Listing = Mapping[str, Listed]
 
 
 def parse(text: str) -> dict[str, Listed]:
     """Read `nft list table`: line by line, which is all its form needs."""
-    table: dict[str, Listed] = {}
+    found: dict[str, Listed] = {}
     name = hook = comment = ""
     rules: list[tuple[str, str]] = []
     for whole in text.split("\n"):
@@ -38,28 +39,28 @@ def parse(text: str) -> dict[str, Listed]:
                     name = called if kind == "chain" else f"{kind} {called}"
                     hook, comment, rules = "", "", []
         elif line == "}":
-            table[name] = Listed(hook=hook, comment=comment, rules=tuple(rules))
+            found[name] = Listed(hook=hook, comment=comment, rules=tuple(rules))
             name = ""
         elif line.startswith('comment "'):
             comment = line.removeprefix('comment "').removesuffix('"')
         elif line.startswith("type ") and not rules:
             hook = line
-        elif line:
+        else:
             rules.append((line, handle))
-    return table
+    return found
 
 
-def rules_of(have: Table, chain: str) -> list[str]:
+def rules_of(have: Listing, chain: str) -> list[str]:
     """Return the rules of a chain, none if it is not there."""
     return [rule for rule, _ in have[chain].rules] if chain in have else []
 
 
-def refill(table: str, chain: str, rules: Iterable[str]) -> list[str]:
+def refill(table: Table, chain: str, rules: Iterable[str]) -> list[str]:
     """Return the lines that give a chain these rules alone: nft waits for the kernel then, 10 ms and more."""
     return [f"flush chain {table} {chain}", *(f"add rule {table} {chain} {rule}" for rule in rules)]
 
 
-def deletions(have: Table, table: str, chain: str, is_unwanted: Callable[[str], bool]) -> list[str]:
+def deletions(have: Listing, table: Table, chain: str, is_unwanted: Callable[[str], bool]) -> list[str]:
     """Return the lines that delete the unwanted rules of a chain, which has been listed with handles."""
     listed = have[chain].rules if chain in have else ()
     return [f"delete rule {table} {chain} handle {handle}" for rule, handle in listed if is_unwanted(rule)]

@@ -2,9 +2,11 @@
 
 import pytest
 
+from weft.model.nftset import Table
 from weft.wire import nft
 from weft.wire.nft import Listed
 
+MINE = Table("inet", "mine")
 LISTED = """table inet mine { # handle 1
 	comment "of somebody"
 	set pods { # handle 9
@@ -46,10 +48,10 @@ def test_the_rules_of_a_chain(chain, rules):
 
 def test_lines_of_a_change():
     have = nft.parse(LISTED)
-    assert nft.deletions(have, "inet mine", "forward", lambda rule: "@pods" in rule) == [
+    assert nft.deletions(have, MINE, "forward", lambda rule: "@pods" in rule) == [
         "delete rule inet mine forward handle 11"
     ]
-    assert nft.deletions(have, "inet mine", "none", lambda _: True) == []
-    assert nft.payload(nft.refill("inet mine", "forward", ["accept"])) == (
+    assert nft.deletions(have, MINE, "none", lambda _: True) == []
+    assert nft.payload(nft.refill(MINE, "forward", ["accept"])) == (
         "flush chain inet mine forward\nadd rule inet mine forward accept\n"
     )

@@ -13,8 +13,9 @@ from weft.cni.host import programs
 from weft.cni.host.programs import FAMILIES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
+from weft.model.nftset import Table
 from weft.wire import cni, iptables, nft
-from weft.wire.iptables import Table, leading, missing_chains, removal, target
+from weft.wire.iptables import leading, missing_chains, removal, target
 
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
@@ -25,7 +26,7 @@ _CHAIN_HEX: Final = 24
 _HASH_HEX: Final = 16
 _LONGEST_NFT_COMMENT: Final = 128
 
-_TABLE: Final = "inet cni_plugins_masquerade"
+_TABLE: Final = Table("inet", "cni_plugins_masquerade")
 _TABLE_COMMENT: Final = "Masquerading for plugins from github.com/containernetworking/plugins"
 _CHECKS: Final = "masq_checks"
 _CHECKS_COMMENT: Final = "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"
@@ -136,7 +137,7 @@ def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
     return [(family, of_family) for family, of_family in found if of_family]
 
 
-def additions(have: Table, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
+def additions(have: iptables.Table, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
     """Return the lines for iptables-restore that add what is missing."""
     note = iptables.comment(comment)
     present = have.get(chain, ())
@@ -153,7 +154,7 @@ def additions(have: Table, chain: str, comment: str, addresses: Sequence[Cidr]) 
     return lines + [f"-A POSTROUTING {jump}" for jump in jumps if jump not in present]
 
 
-def removals(have: Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
+def removals(have: iptables.Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
     """Return the lines that remove the jumps of these addresses, and the chain once nobody jumps there.
 
     Another attachment of the same container and network shares the chain: upstream empties it under that one.
@@ -166,7 +167,9 @@ def removals(have: Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
     return [f"-D POSTROUTING {rule}" for rule in ours]
 
 
-def leftovers(have: Table, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]) -> list[str]:
+def leftovers(
+    have: iptables.Table, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]
+) -> list[str]:
     """Return the lines that remove what a network has left behind.
 
     Its chains are those whose rules, or the jumps to which, have its comment. Of a chain in `valid` only the jumps of
@@ -192,7 +195,7 @@ def _host(address: Cidr) -> str:
     return f"{address.ip}/{address.max_prefixlen}"
 
 
-def nft_change(have: nft.Table, attachment: Attachment, addresses: Sequence[Cidr]) -> list[str]:
+def nft_change(have: nft.Listing, attachment: Attachment, addresses: Sequence[Cidr]) -> list[str]:
     """Return the lines that make the attachment's nft rules exactly those of `addresses`."""
     comment, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
     stale = nft.deletions(have, _TABLE, _CHECKS, lambda rule: f' comment "{key}' in rule)
@@ -200,7 +203,7 @@ def nft_change(have: nft.Table, attachment: Attachment, addresses: Sequence[Cidr
     return [*(_nft_frame(have) if fresh else ()), *stale, *fresh]
 
 
-def nft_leftovers(have: nft.Table, network: str, valid: Collection[str]) -> list[str]:
+def nft_leftovers(have: nft.Listing, network: str, valid: Collection[str]) -> list[str]:
     """Return the lines that delete a network's rules, but for those with a valid key."""
     mark = f' comment "{nft_hash(network)}-'
     length = 2 * _HASH_HEX + 1
@@ -211,7 +214,7 @@ def nft_leftovers(have: nft.Table, network: str, valid: Collection[str]) -> list
     return nft.deletions(have, _TABLE, _CHECKS, is_left)
 
 
-def _nft_frame(have: nft.Table) -> list[str]:
+def _nft_frame(have: nft.Listing) -> list[str]:
     """Return what makes table and chains. The base chain is only filled anew if it is not as it should be."""
     frame = [
         f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',

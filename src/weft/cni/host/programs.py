@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from weft.model.nftset import Table
 from weft.wire import iptables, nft
 from weft.wire.cni import CniError, failure
 
@@ -37,16 +38,16 @@ def change_iptables(family: int, look: Callable[[iptables.Table], Sequence[str]]
     settle(lambda: look(iptables_table(family, name)), commit)
 
 
-def nft_table(name: str) -> nft.Table:
+def nft_table(table: Table) -> nft.Listing:
     """Return a table with its handles as it is now, empty if it is not there."""
-    if f"table {name}" not in run("nft", "list", "tables").splitlines():
+    if f"table {table}" not in run("nft", "list", "tables").splitlines():
         return {}
-    return nft.parse(run("nft", "-a", "list", "table", *name.split()))
+    return nft.parse(run("nft", "-a", "list", "table", table.family, table.name))
 
 
-def change_nft(name: str, look: Callable[[nft.Table], Sequence[str]]) -> None:
+def change_nft(table: Table, look: Callable[[nft.Listing], Sequence[str]]) -> None:
     """Carry out the lines that `look` finds a table to need, as in `settle`."""
-    settle(lambda: look(nft_table(name)), run_nft)
+    settle(lambda: look(nft_table(table)), run_nft)
 
 
 def run_nft(lines: Iterable[str]) -> None:

@@ -59,7 +59,7 @@ _CHAINS: Final = {
     "nat": frozenset({POSTRTG, FWD, "POSTROUTING"}),
     "filter": frozenset({POSTRTG, FWD, "FORWARD"}),
 }
-_OUR_TABLES: Final = frozenset(name.split()[1] for name in nft.TABLES.values())
+_OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 
 
 class Touched(Value):

@@ -25,6 +25,7 @@ _SO_RCVBUFFORCE: Final = 33
 _SUBSYS: Final = 10  # NFNL_SUBSYS_NFTABLES
 _BATCH_BEGIN: Final = 16
 _BATCH_END: Final = 17
+_GETTABLE: Final = _SUBSYS << 8 | 1
 _GETCHAIN: Final = _SUBSYS << 8 | 4
 _GETRULE: Final = _SUBSYS << 8 | 7
 _GETSET: Final = _SUBSYS << 8 | 10
@@ -32,6 +33,7 @@ _NEWSETELEM: Final = _SUBSYS << 8 | 12
 _GETSETELEM: Final = _SUBSYS << 8 | 13
 _DELSETELEM: Final = _SUBSYS << 8 | 14
 
+_NFTA_TABLE_NAME: Final = 1
 _NFTA_CHAIN_TABLE: Final = 1
 _NFTA_CHAIN_NAME: Final = 3
 _NFTA_RULE_TABLE: Final = 1
@@ -50,8 +52,8 @@ _NFTA_DATA_VALUE: Final = 1
 # libnftnl's udata.h: what nft itself writes and shows as a comment; the same number for rules and elements.
 _UDATA_COMMENT: Final = 0
 
-# What is asked for is not there, or nothing can be: the kernel has no nf_tables.
-_ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP)
+# What is asked for is not there, or nothing can be: EINVAL is nfnetlink's answer for a subsystem that is not there.
+_ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL)
 _HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
 _FRAME: Final = Struct("=BBxB").pack(0, 0, _SUBSYS)  # the resource is in network order
 _BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
@@ -102,14 +104,8 @@ class NfSocket:
 
     def element(self, table: Table, name: str, key: bytes) -> Element | None:
         """Return the element of a set with this key, None if there is none, nor the set, the table or nf_tables."""
-        body = _of_set(table, name, _element(key=key))
-        try:
-            answer = self._socket.ask(Message(_GETSETELEM, 0, body))
-        except NetlinkError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise
-        return next(_elements_in(answer, name), None)
+        answer = self._ask(_GETSETELEM, _of_set(table, name, _element(key=key)))
+        return None if answer is None else next(_elements_in(answer, name), None)
 
     def elements(self, table: Table, name: str) -> list[Element]:
         """List a set; none if there is no such set."""
@@ -124,16 +120,14 @@ class NfSocket:
         names = {each.text(_NFTA_SET_NAME) for each in found if each.text(_NFTA_SET_TABLE) == table.name}
         return {name for name in names if not name.startswith("__")}
 
+    def has_table(self, table: Table) -> bool:
+        """Tell whether there is such a table."""
+        return self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name)) is not None
+
     def has_chain(self, table: Table, chain: str) -> bool:
         """Tell whether a table has a chain. iptables-nft's tables are asked for likewise (`ip nat`)."""
         names = text(_NFTA_CHAIN_TABLE, table.name) + text(_NFTA_CHAIN_NAME, chain)
-        try:
-            self._socket.ask(Message(_GETCHAIN, 0, _head(table) + names))
-        except NetlinkError as error:
-            if error.errno in _ABSENT:
-                return False
-            raise
-        return True
+        return self._ask(_GETCHAIN, _head(table) + names) is not None
 
     def comments(self, table: Table) -> list[tuple[str, str]]:
         """Return chain and comment of each of a table's rules, in order; the comment may be empty."""
@@ -143,6 +137,14 @@ class NfSocket:
             rule = parse(body, _HEAD.size)
             found.append((rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))))
         return found
+
+    def _ask(self, kind: int, body: bytes) -> bytes | None:
+        try:
+            return self._socket.ask(Message(kind, 0, body))
+        except NetlinkError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
 
     def _list(self, kind: int, body: bytes) -> list[bytes]:
         try:

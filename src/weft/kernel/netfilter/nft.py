@@ -8,11 +8,12 @@ import re
 from typing import Final
 
 from weft.kernel.tools import ToolError, Tools
+from weft.model.nftset import Table
 from weft.model.rulesets import Chain, RuleSet
 from weft.wire import nft as wire
 
 KIND: Final = "nft"
-TABLES: Final = {4: "ip flannel-ipv4", 6: "ip6 flannel-ipv6"}
+TABLES: Final = {4: Table("ip", "flannel-ipv4"), 6: Table("ip6", "flannel-ipv6")}
 
 _OLDEST: Final = (1, 0, 1)  # flannel.md §8.5
 _VERSION: Final = re.compile(r"nftables v(\d+)\.(\d+)(?:\.(\d+))?")
@@ -63,7 +64,7 @@ class Nft:
 
     async def _text(self) -> str | None:
         try:
-            return await self._tools.run("nft", (*_LIST, "table", *self._table.split()))
+            return await self._tools.run("nft", (*_LIST, "table", self._table.family, self._table.name))
         except ToolError:
             # nft has one exit code for everything; the list of tables tells "not there" from "cannot say".
             tables = await self._tools.run("nft", (*_LIST, "tables"))
@@ -148,9 +149,9 @@ def _shape(ruleset: RuleSet) -> list[tuple[str, str, str]]:
 
 def _mark(family: int) -> str:
     """Return the table's comment, by which people tell our table from upstream's of the same name."""
-    return f"weft: rules for {TABLES[family].split()[1]}"
+    return f"weft: rules for {TABLES[family].name}"
 
 
-def _removal(table: str) -> list[str]:
+def _removal(table: Table) -> list[str]:
     # `destroy table` needs nft 1.0.7 and Linux 6.3; adding first makes deleting succeed on anything.
     return [f"add table {table}", f"delete table {table}"]

@@ -39,4 +39,4 @@ def _remove_table(host: Host) -> None:
         hint = "the runtime's GC removes those of pods that are gone"
         raise failure(f"table {TABLE} has ports of which nothing else is known: {whose}", hint)
     if nf.sets(TABLE):
-        programs.run("nft", "delete", "table", *str(TABLE).split())
+        programs.run_nft([f"delete table {TABLE}"])

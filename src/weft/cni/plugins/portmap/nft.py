@@ -9,8 +9,9 @@ from typing import Final
 
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf, target
 from weft.model.net import Ip
+from weft.model.nftset import Table
 from weft.wire import nft as text
-from weft.wire.nft import Table
+from weft.wire.nft import Listing
 
 _PREFIX: Final = {4: "ip", 6: "ip6"}
 _TABLE_COMMENT: Final = "CNI portmap plugin"
@@ -26,9 +27,9 @@ _HOOKS: Final = {
 _LOCALHOST: Final = "127.0.0.1"
 
 
-def table_of(family: int) -> str:
-    """Return family and name of upstream's nft table."""
-    return f"{_PREFIX[family]} cni_hostport"
+def table_of(family: int) -> Table:
+    """Return upstream's nft table."""
+    return Table(_PREFIX[family], "cni_hostport")
 
 
 def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
@@ -64,7 +65,7 @@ def base_rules(conf: PortmapConf, family: int) -> dict[str, list[str]]:
     return {_LEGACY: [], _ALL: [f"jump {_LEGACY}", f"jump {_PORTS}"], "prerouting": [local], "output": [local]}
 
 
-def additions(have: Table, wanted: PortMap, family: int, comment: str) -> list[str]:
+def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list[str]:
     """Return the lines for nft that add what is missing.
 
     A shared chain is emptied and filled anew only if it differs: that makes the kernel wait, 10 ms and more.
@@ -84,7 +85,7 @@ def additions(have: Table, wanted: PortMap, family: int, comment: str) -> list[s
     return lines
 
 
-def removals(have: Table, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
+def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
     """Return the lines that delete the rules with this comment; with `ours` only those of these addresses."""
     marks = [mark for ip in ours for mark in (f" dnat to {ip}:", f" dnat to [{ip}]:", f" daddr {ip} masquerade")]
 
@@ -98,7 +99,7 @@ def removals(have: Table, family: int, comment: str, *, ours: Collection[Ip] = (
     ]
 
 
-def missing(have: Table, wanted: PortMap, family: int, comment: str) -> str:
+def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
     """Return the name of a chain that lacks rules without which the ports do not work, empty if none does.
 
     Upstream looks for the container's own rules alone. The conditions of the shared ones are those of the last ADD.

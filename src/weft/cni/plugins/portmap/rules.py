@@ -15,8 +15,8 @@ from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.net import Ip
-from weft.wire.iptables import Table as IptablesTable
-from weft.wire.nft import Table as NftTable
+from weft.wire.iptables import Table
+from weft.wire.nft import Listing
 
 _LOCK: Final = "/portmap.lock"
 
@@ -44,7 +44,7 @@ def remove_container(host: Host, family: int, attachment: Attachment, *, ours: C
 def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:
     """Remove the chains of this network's containers that are not among the valid ones."""
 
-    def lines(have: IptablesTable) -> list[str]:
+    def lines(have: Table) -> list[str]:
         return [line for chain in iptables.gone(have, network, valid) for line in iptables.removals(have, chain)]
 
     _change_iptables(host, family, lines)
@@ -96,11 +96,11 @@ def _addresses(wanted: PortMap | None) -> list[Ip]:
     return [] if wanted is None else [address.ip for address in wanted.addresses]
 
 
-def _change_iptables(host: Host, family: int, look: Callable[[IptablesTable], list[str]]) -> None:
+def _change_iptables(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
     with host.state.lock(_LOCK):
         programs.change_iptables(family, look)
 
 
-def _change_nft(host: Host, family: int, look: Callable[[NftTable], list[str]]) -> None:
+def _change_nft(host: Host, family: int, look: Callable[[Listing], list[str]]) -> None:
     with host.state.lock(_LOCK):
         programs.change_nft(nft.table_of(family), look)

@@ -139,7 +139,7 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     chain = iptables.chain_of(call.network, container)
     chains = chain, iptables.old_chain_of(chain)
     for family, prefix in _PREFIX.items():
-        nat, hostports = Table(prefix, "nat"), Table(*nft.table_of(family).split())
+        nat, hostports = Table(prefix, "nat"), nft.table_of(family)
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
             portmaprules.remove_container(call.host, family, call.attachment)
         elif mapped:
