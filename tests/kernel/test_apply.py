@@ -9,10 +9,8 @@ import pytest
 
 from tests.support.netns import Netns
 from weft.desired.backends.vxlan import VxlanLink
-from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
-from weft.kernel.rtnetlink.neigh import list_fdb
 from weft.kernel.rtnetlink.netlink import NetlinkSocket
 from weft.kernel.rtnetlink.observe import looking, observe
 from weft.kernel.rtnetlink.route import list_routes
@@ -335,27 +333,6 @@ def test_a_look_copies_nothing_that_is_known_and_lists_no_peers_where_none_are_a
     assert {key for key, thing in seen.items() if thing is known.get(key)} == known.keys() - {changed.key}
     assert seen[changed.key] == changed
     assert at_once(looking(netns.rtnl, devices=DEVICES, peers=False)).ours.keys() == {VTEP.key, ADDRESS.key}
-
-
-def test_routes_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:
-    """Else looking at them takes twice the time."""
-    assert put(netns, VTEP, ADDRESS, VTEP6, VIA6, *peers(1)) == []
-    for family in (2, 10):
-        for body in netns.rtnl.dump(*list_routes(family, protocol=PROTOCOL)):
-            usual = codec._decode_usual_route(body, {})
-            assert usual is not None
-            assert usual == codec.decode_any_route(body, {})
-
-
-def test_forwarding_entries_as_we_make_them_are_listed_in_the_usual_layout(netns: Netns) -> None:
-    assert put(netns, VTEP, ADDRESS, *peers(2)) == []
-    vtep = netns.rtnl.link("flannel.1")
-    assert vtep is not None
-    found = [codec._decode_usual_fdb(body, "flannel.1") for body in netns.rtnl.dump(*list_fdb(vtep.index))]
-    assert len(found) == 2
-    for body, usual in zip(netns.rtnl.dump(*list_fdb(vtep.index)), found, strict=True):
-        assert usual is not None
-        assert usual == codec.decode_any_fdb(body, "flannel.1")
 
 
 @pytest.mark.spec("flannel.md §6.3/no-dumps-per-add")

@@ -7,10 +7,8 @@ puts it right: a route without a way out, an FDB entry with an unspecified remot
 mended) or of no kind (it must be made anew).
 """
 
-import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from struct import Struct
 from typing import Final
 
 from weft.kernel.rtnetlink import addr, linkdata, neigh, route
@@ -18,7 +16,6 @@ from weft.kernel.rtnetlink.attributes import Malformed, address, fixed, parse
 from weft.kernel.rtnetlink.netlink import Message
 from weft.model.links import Link, NodeLink
 from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
-from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route
 from weft.model.reported import AddressInfo, LinkInfo
 
@@ -36,16 +33,8 @@ _PLAIN_ROUTE: Final = frozenset(
         *(route.RTA_CACHEINFO, route.RTA_PREF),
     )
 )
-# struct rtmsg, then length, type and value of each attribute.
-_USUAL_V4: Final = Struct("=BBBBBBBBI HHI HH4s HH4s HHI")
-_USUAL_V6: Final = Struct("=BBBBBBBBI HHI HH16s HHI HH16s HHI HH32x HH4x")
-# struct ndmsg, then NDA_LLADDR, NDA_DST and NDA_CACHEINFO (drivers/net/vxlan/vxlan_core.c: vxlan_fdb_info).
-_USUAL_FDB: Final = Struct("=B3xIHBB HH6s2x HH4s HH16x")
-_USUAL_FDB_ORDER: Final = (neigh.NDA_LLADDR, neigh.NDA_DST, neigh.NDA_CACHEINFO)
 _PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
 _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
-_USUAL_ORDER: Final = (route.RTA_TABLE, route.RTA_DST, route.RTA_PRIORITY, route.RTA_GATEWAY, route.RTA_OIF)
-_USUAL_REST: Final = [36, route.RTA_CACHEINFO, 5, route.RTA_PREF]
 
 
 def encode(thing: Plain, index: int) -> Message:
@@ -93,49 +82,6 @@ def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> Messag
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
     """The route's key, and the route if it carries our protocol number. Raises `Malformed`."""
-    return _decode_usual_route(body, names) or decode_any_route(body, names)
-
-
-def _decode_usual_route(body: bytes, names: Names) -> tuple[Key, Route] | None:
-    """A route of ours in the very layout in which the kernel lists those with one gateway, in half the time.
-
-    None for everything else.
-    """
-    if len(body) == _USUAL_V4.size:
-        family, prefixlen, _, tos, _, protocol, scope, kind, flags, *attrs = _USUAL_V4.unpack(body)
-        _, table_at, table, _, dst_at, dst, _, via_at, via, _, index_at, index = attrs
-        priority, priority_at = 0, route.RTA_PRIORITY
-        expected = socket.AF_INET
-    elif len(body) == _USUAL_V6.size:
-        family, prefixlen, _, tos, _, protocol, scope, kind, flags, *attrs = _USUAL_V6.unpack(body)
-        _, table_at, table, _, dst_at, dst, _, priority_at, priority, _, via_at, via, _, index_at, index, *rest = attrs
-        if rest != _USUAL_REST:
-            return None
-        priority = 0 if priority == _IPV6_PRIORITY else priority
-        expected = socket.AF_INET6
-    else:
-        return None
-    if (table_at, dst_at, priority_at, via_at, index_at) != _USUAL_ORDER or (family, protocol, kind, tos) != (
-        expected,
-        PROTOCOL,
-        route.RTN_UNICAST,
-        0,
-    ):
-        return None
-    thing = Route(
-        dst=route.destination(family, prefixlen, dst),
-        via=address(via),
-        dev=names.get(index, ""),
-        onlink=bool(flags & route.RTNH_F_ONLINK),
-        table=table,
-        priority=priority,
-        scope=scope,
-    )
-    return thing.key, thing
-
-
-def decode_any_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
-    """What `decode_route` says, for a route in any layout."""
     family, prefixlen, _, tos, short_table, protocol, scope, kind, flags = fixed(route.RTMSG, body)
     attrs = parse(body, route.RTMSG.size)
     dst = route.destination(family, prefixlen, attrs.get(route.RTA_DST))
@@ -181,22 +127,6 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
     A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
     """
-    return _decode_usual_fdb(body, dev) or decode_any_fdb(body, dev)
-
-
-def _decode_usual_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry] | None:
-    """An entry as we make it, in the kernel's very layout: it tells of each one, ours too. None for all others."""
-    if len(body) != _USUAL_FDB.size:
-        return None
-    _, _, state, flags, _, _, mac_at, raw_mac, _, remote_at, remote, _, rest_at = _USUAL_FDB.unpack(body)
-    if (state, flags) != _PLAIN_STATE or (mac_at, remote_at, rest_at) != _USUAL_FDB_ORDER:
-        return None
-    thing = FdbEntry(dev=dev, mac=Mac(raw_mac), remote=IPv4Address(remote))
-    return thing.key, thing
-
-
-def decode_any_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
-    """What `decode_fdb` says, for an entry in any layout."""
     _, _, state, flags, _ = fixed(neigh.NDMSG, body)
     attrs = parse(body, neigh.NDMSG.size)
     mac = attrs.mac(neigh.NDA_LLADDR)
