@@ -1,4 +1,4 @@
-"""Patterns of RE2 mean in Python what they mean there, or are refused."""
+"""Patterns mean what they mean in Go's RE2, or are refused."""
 
 import re
 import time
@@ -64,6 +64,8 @@ pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")
         (r"\a\f\v\t\_", "\a\f\v\t_", True),
         (r"\bth\b", "eth", False),
         (r"\Beth", "eth", False),
+        (r"^\pL\\C$", "é\\C", True),
+        ("^.\N{REPLACEMENT CHARACTER}$", "e\udcff", True),
         (r"\B", "", True),
         (r"^*a", "a", True),
         (r"(?:a{2}|b)?c{0}$", "aab", True),
@@ -85,53 +87,30 @@ def test_a_pattern_means_what_it_means_in_re2(pattern, text, matches):
 @pytest.mark.parametrize(
     "pattern, reason",
     [
-        (r"a(?=b)", "look-around"),
-        (r"a(?!b)", "look-around"),
-        (r"(?<=a)b", "look-around"),
-        (r"(?<!a)b", "look-around"),
-        (r"(a)\1", "back-references"),
-        (r"(?P<a>x)(?P=a)", "back-references"),
-        (r"(?>a)", "does not exist in RE2"),
-        (r"(?#note)", "does not exist in RE2"),
-        (r"(?(1)a|b)", "does not exist in RE2"),
-        (r"(?x)a", "is not one of i, m, s, U"),
-        (r"(?i-)a", "does not exist in RE2"),
-        (r"(?P<a>x)(?P<a>y)", "two groups have the name a"),
-        (r"a\Z", "does not exist in RE2"),
-        (r"\u0041", "does not exist in RE2"),
-        (r"\pL", "does not support"),
-        (r"a++", "two repeat operators"),
-        (r"a**", "two repeat operators"),
-        (r"a{2}+", "two repeat operators"),
-        (r"a{1001}", "at most 1000"),
-        (r"[a", "missing closing"),
-        (r"[[:nope:]]", "character class"),
-        (r"[\b]", "does not exist in RE2"),
-        (r"(a", "missing closing )"),
-        (r"a)", "unexpected )"),
-        (r"*a", "nothing for * to repeat"),
-        (r"a|{2}", "nothing for { to repeat"),
-        (r"[z-a]", "ends before it begins"),
-        (r"a{3,2}", "at most 2 times, but at least 3"),
-        (r"(?:a{100}){11}", "nested repeats multiplied"),
-        ("a{" + "9" * 5000 + "}", "at most 1000"),
-        (r"a{1000}" * 11, "more than 10000 parts"),
-        (r"(?:){1000}" * 20, "more than 10000 parts"),
-        ("(" * 51 + ")" * 51, "at most 50 groups within each other"),
-        (r"[\d-a", "missing closing"),
-        (r"[a-\d]", "does not exist in RE2"),
-        ("a\\", "single backslash"),
-        (r"\x{110000}", "10FFFF"),
-        (r"\x4", "hexadecimal"),
+        (r"a(?=b)", "invalid perl operator: (?="),
+        (r"(?<!a)b", "invalid perl operator: (?<!"),
+        (r"(a)\1", r"invalid escape sequence: \1"),
+        (r"(?P<a>x)(?P=a)", "invalid perl operator: (?P"),
+        (r"(?>a)", "invalid perl operator: (?>"),
+        (r"(?x)a", "invalid perl operator: (?x"),
+        (r"a\Z", r"invalid escape sequence: \Z"),
+        (r"a++", "bad repetition operator: ++"),
+        (r"a{1001}", "invalid repetition size: {1001}"),
+        (r"(?:a{100}){11}", "invalid repetition size: {11}"),
+        (r"[a", "missing ]"),
+        (r"[[:nope:]]", "invalid character class range"),
+        (r"[z-a]", "invalid character class range: z-a"),
+        ("(é", "missing ): (é"),
+        (r"*a", "no argument for repetition operator"),
+        (r"a{1000}" * 2000, "pattern too large"),
+        ("\ud800", "surrogates not allowed"),
+        (r"\C", r"invalid escape sequence: \C"),
+        (r"a\\\C", r"invalid escape sequence: \C"),
     ],
 )
 def test_what_re2_lacks_is_refused_by_name(pattern, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         Pattern(pattern)
-
-
-def test_groups_as_deep_as_they_may_be():
-    assert Pattern("(" * 50 + "a" + ")" * 50).search("a")
 
 
 PIECES = st.sampled_from(
@@ -172,7 +151,7 @@ def larger(smaller: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @given(st.recursive(LEAVES, larger, max_leaves=8), st.lists(st.text("aAbB1-\n", max_size=6), min_size=1, max_size=5))
 def test_a_pattern_finds_what_pythons_finds(pattern: str, texts: list[str]):
     ours, theirs = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
-    for text in texts * 2:  # the second time from what was learned
+    for text in texts:
         found = ours.search(text)
         reached("matches" if found else "matches_not")
         assert found is bool(theirs.search(text)), text
@@ -187,13 +166,6 @@ def test_no_pattern_takes_time_that_grows_with_the_ways_through_it(pattern):
     for text in ("a" * 15, "a" * 200 + "\n", ":".join(["fd00"] * 8)):
         Pattern(pattern).search(text)
     assert time.process_time() - before < 10
-
-
-def test_what_is_learned_of_texts_is_bounded():
-    pattern = Pattern("(?:[a-p]{0,20}[b-o]){0,20}!")
-    for number in range(3000):
-        pattern.search(chr(97 + number % 16) * 3 + f"{number:x}" * 20)
-    assert sum(1 + len(state.parts) for state in pattern._steps.values()) < 110_000
 
 
 def test_patterns_are_compared_by_what_was_written():
