@@ -7,8 +7,9 @@ import pytest
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
 from tests.support.podfirewall import FRAME, call, config, elements, for_ip, root, rules, site
-from weft.cni.attachment import masq
+from weft.cni.attachment import owners
 from weft.cni.host import programs
+from weft.model.attachment import Attachment
 
 __all__ = ["root", "site"]
 
@@ -133,7 +134,7 @@ def test_elements_of_our_own_table(site):
     conf = config(backend="nft")
     assert call(site, "ADD", conf).exit == 0
     assert call(site, "ADD", conf).exit == 0
-    comment, _ = masq.nft_comment_of("net", "eth0", "c1")
+    comment = owners.comment_of(Attachment(network="net", container_id="c1", ifname="eth0"))
     assert elements(site.host, "pods4") == [{"val": "10.0.0.2", "comment": comment}]
     assert elements(site.host, "pods6") == [{"val": "2001:db8:1:2::1", "comment": comment}]
     assert (rules(site.host), rules(site.host, 6)) == ([], [])
@@ -195,7 +196,7 @@ def test_an_add_that_fails_leaves_nothing(site, monkeypatch):
 
     def refusing(program, *arguments, **more):
         if program == "ip6tables-restore":
-            raise masq.programs.failure("refused")
+            raise programs.failure("refused")
         return run(program, *arguments, **more)
 
     monkeypatch.setattr(programs, "run", refusing)

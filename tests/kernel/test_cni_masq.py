@@ -5,7 +5,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import masq, owners
 from weft.cni.host import programs
 from weft.cni.plugins.bridge import spoofcheck
 from weft.model.attachment import Attachment
@@ -78,14 +78,14 @@ ADDRESS = ip_interface("192.168.1.1/24")
 
 @pytest.mark.spec("cni.md N1")
 def test_a_rule_of_nft_word_for_word(site):
-    site.host.call(lambda: masq.add(ONE, masq.NFTABLES, [ADDRESS]))
+    site.host.call(lambda: masq.add(ONE, "nftables", [ADDRESS]))
     comment = "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one"
     wanted = f'ip saddr 192.168.1.1 ip daddr != 192.168.1.0/24 masquerade comment "{comment}"'
     assert rules(site, "nftables") == [wanted]
 
 
 @pytest.mark.spec("cni.md N2")
-@pytest.mark.parametrize("kind", [masq.IPTABLES, masq.NFTABLES])
+@pytest.mark.parametrize("kind", ["iptables", "nftables"])
 def test_the_successor_of_an_address_keeps_its_masquerade(site, kind):
     """DEL of the predecessor may come late, or again."""
     for attachment in (ONE, FOUR):
@@ -93,8 +93,8 @@ def test_the_successor_of_an_address_keeps_its_masquerade(site, kind):
     both = rules(site, kind)
     for _ in range(2):
         site.host.call(lambda: masq.remove(ONE, kind, [ADDRESS]))
-    key = masq.nft_comment_of("unit-test", "eth0", "four")[1]
-    mark = key if kind == masq.NFTABLES else masq.chain_of("unit-test", "four")
+    key = owners.owner_of(Attachment(network="unit-test", container_id="four", ifname="eth0"))
+    mark = key if kind == "nftables" else masq.chain_of("unit-test", "four")
     assert rules(site, kind) == [rule for rule in both if mark in rule]
     assert site.host.call(lambda: masq.is_there(FOUR, kind, ADDRESS))
     assert not site.host.call(lambda: masq.is_there(ONE, kind, ADDRESS))

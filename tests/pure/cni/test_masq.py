@@ -5,7 +5,8 @@ from ipaddress import ip_interface
 import pytest
 
 from tests.support.iptablesfake import restore
-from weft.cni.attachment import masq
+from weft.cni.attachment import masq, owners
+from weft.model.attachment import Attachment
 from weft.wire.iptables import parse
 from weft.wire.nft import Listed
 
@@ -35,28 +36,6 @@ SHARED = restore(GOLDEN, [f"-A POSTROUTING -s 10.88.0.3/32 {COMMENT} -j {CHAIN}"
 )
 def test_chain_names(network, container_id, chain):
     assert masq.chain_of(network, container_id) == chain
-
-
-@pytest.mark.spec("cni.md G17")
-@pytest.mark.parametrize(
-    "text, digits",
-    [
-        ("unit-test", "6fd94d501e58f0aa"),
-        ("eth0:one", "287fc69eff0574a2"),
-        ("alternate", "82783ef24bdc7036"),
-        ("net1:three", "acb19d111858e348"),
-    ],
-)
-def test_hashes_of_nft_comments(text, digits):
-    assert masq.nft_hash(text) == digits
-
-
-@pytest.mark.spec("cni.md N1")
-def test_an_nft_comment():
-    comment, key = masq.nft_comment_of("unit-test", "eth0", "one")
-    assert comment == "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one"
-    assert comment.startswith(key)
-    assert len(masq.nft_comment_of("n" * 100, "eth0", "c" * 100)[0]) == 128
 
 
 def test_lines_that_are_added():
@@ -114,14 +93,15 @@ def test_a_container_that_has_lost_one_of_its_interfaces():
 
 
 def test_nft_rules_of_attachments_that_are_gone():
-    one, two = (masq.nft_comment_of("unit-test", "eth0", name) for name in ("one", "two"))
-    other, _ = masq.nft_comment_of("alternate", "eth0", "one")
+    one, two, other = (
+        owners.comment_of(Attachment(network=network, container_id=id_, ifname="eth0"))
+        for network, id_ in (("unit-test", "one"), ("unit-test", "two"), ("alternate", "one"))
+    )
     rules = tuple(
-        (f'ip saddr 10.0.0.{n} masquerade comment "{text}"', f"{n}")
-        for n, text in enumerate((one[0], two[0], other), 7)
+        (f'ip saddr 10.0.0.{n} masquerade comment "{text}"', f"{n}") for n, text in enumerate((one, two, other), 7)
     )
     have = {"masq_checks": Listed(rules=rules)}
     seven, eight = (f"delete rule inet cni_plugins_masquerade masq_checks handle {n}" for n in (7, 8))
-    assert masq.nft_leftovers(have, "unit-test", {one[1]}) == [eight]
-    assert masq.nft_leftovers(have, "unit-test", set()) == [seven, eight]
-    assert masq.nft_leftovers(have, "unit", set()) == []
+    assert masq.nft_leftovers(have, owners.lost("unit-test", [("one", "eth0")])) == [eight]
+    assert masq.nft_leftovers(have, owners.lost("unit-test", [])) == [seven, eight]
+    assert masq.nft_leftovers(have, owners.lost("unit", [])) == []

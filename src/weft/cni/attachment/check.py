@@ -6,6 +6,7 @@ from typing import Final
 
 from weft.cni.attachment import compare, masq
 from weft.cni.attachment.compare import Wrong
+from weft.cni.host import programs
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
@@ -52,9 +53,9 @@ def masquerade(call: Call, kind: str, result: Result) -> None:
 def tools_work(*, masquerade: bool, masq_kind: str, spoof_check: bool = False) -> None:
     """Raise STATUS's error if the host's programs for rules that will be needed do not work."""
     kinds = () if not masquerade else (masq_kind,) if masq_kind else bridgeconf.MASQ_KINDS
-    if kinds and not any(map(masq.works, kinds)):
+    if kinds and not any(map(programs.works, kinds)):
         raise CniError(cni.UNAVAILABLE, f"ipMasq needs {' or '.join(kinds)}, which does not work here", NO_TOOL)
-    if spoof_check and not masq.works(masq.NFTABLES):
+    if spoof_check and not programs.works(programs.NFTABLES):
         raise CniError(cni.UNAVAILABLE, "macspoofchk needs nft, which does not work here", NO_TOOL)
 
 

@@ -4,47 +4,28 @@ Names, rules and comments are upstream's, so that either can remove what the oth
 once and commits once per family.
 """
 
-import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from weft.cni.attachment import owners
 from weft.cni.host import programs
-from weft.cni.host.programs import FAMILIES
+from weft.cni.host.programs import FAMILIES, NFTABLES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.nftset import Table
 from weft.wire import cni, iptables, nft
 from weft.wire.iptables import leading, missing_chains, removal, target
 
-IPTABLES: Final = "iptables"
-NFTABLES: Final = "nftables"
-
 _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
 _CHAIN_PREFIX: Final = "CNI-"
 _CHAIN_HEX: Final = 24
-_HASH_HEX: Final = 16
-_LONGEST_NFT_COMMENT: Final = 128
 
 _TABLE: Final = Table("inet", "cni_plugins_masquerade")
 _TABLE_COMMENT: Final = "Masquerading for plugins from github.com/containernetworking/plugins"
 _CHECKS: Final = "masq_checks"
 _CHECKS_COMMENT: Final = "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"
 _BASE_RULES: Final = ("ip daddr 224.0.0.0/4 return", "ip6 daddr ff00::/8 return", f"goto {_CHECKS}")
-
-
-def choose(wanted: str) -> str:
-    """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
-    if wanted:
-        return wanted
-    return NFTABLES if not works(IPTABLES) and works(NFTABLES) else IPTABLES
-
-
-def works(kind: str) -> bool:
-    """Tell whether rules of this kind can be made on this host."""
-    if kind == NFTABLES:
-        return programs.works("nft", "list", "tables")
-    return programs.works("iptables", "-t", "filter", "-S", "INPUT")
 
 
 def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
@@ -82,8 +63,7 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
     """
     valid = cni.valid_attachments(call.config)
     if kind == NFTABLES:
-        keys = {nft_comment_of(call.network, ifname, container_id)[1] for container_id, ifname in valid}
-        programs.change_nft(_TABLE, partial(nft_leftovers, network=call.network, valid=keys))
+        programs.change_nft(_TABLE, partial(nft_leftovers, is_lost=owners.lost(call.network, valid)))
         return
     chains = {chain_of(call.network, container_id) for container_id, _ in valid}
     for family in FAMILIES:
@@ -97,10 +77,10 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
 def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
     """Tell whether an address of the attachment is masqueraded."""
     if kind == NFTABLES:
-        _, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
+        mark = f' comment "{owners.owner_of(attachment)}'
         match = f"{_nft_match(address)} masquerade "
         rules = nft.rules_of(programs.nft_table(_TABLE), _CHECKS)
-        return any(match in rule and f'comment "{key}' in rule for rule in rules)
+        return any(match in rule and mark in rule for rule in rules)
     chain = chain_of(attachment.network, attachment.container_id)
     jumps = leading(programs.iptables_table(address.version), "POSTROUTING", chain)
     return any(rule.startswith(f"-s {_host(address)} ") for rule in jumps)
@@ -108,28 +88,12 @@ def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
 
 def chain_of(network: str, container_id: str) -> str:
     """Return the name of the iptables chain of a container in a network."""
-    return f"{_CHAIN_PREFIX}{_sha512(network + container_id)[:_CHAIN_HEX]}"
+    return f"{_CHAIN_PREFIX}{owners.digest(network + container_id)[:_CHAIN_HEX]}"
 
 
 def comment_of(network: str, container_id: str) -> str:
     """Return the comment of its iptables rules."""
     return f'name: "{network}" id: "{container_id}"'
-
-
-def nft_comment_of(network: str, ifname: str, container_id: str) -> tuple[str, str]:
-    """Return the comment of an attachment's nft rules, and the part of it that identifies them."""
-    key = f"{nft_hash(network)}-{nft_hash(f'{ifname}:{container_id}')}"
-    comment = f"{key}, net: {network}, if: {ifname}, id: {container_id}".replace('"', "")
-    return comment.encode("utf-8", "replace")[:_LONGEST_NFT_COMMENT].decode("utf-8", "ignore"), key
-
-
-def nft_hash(text: str) -> str:
-    """Return what stands for a name in nft comments."""
-    return _sha512(text)[:_HASH_HEX]
-
-
-def _sha512(text: str) -> str:
-    return hashlib.sha512(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
@@ -197,21 +161,15 @@ def _host(address: Cidr) -> str:
 
 def nft_change(have: nft.Listing, attachment: Attachment, addresses: Sequence[Cidr]) -> list[str]:
     """Return the lines that make the attachment's nft rules exactly those of `addresses`."""
-    comment, key = nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
-    stale = nft.deletions(have, _TABLE, _CHECKS, lambda rule: f' comment "{key}' in rule)
+    comment, mark = owners.comment_of(attachment), f' comment "{owners.owner_of(attachment)}'
+    stale = nft.deletions(have, _TABLE, _CHECKS, lambda rule: mark in rule)
     fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
     return [*(_nft_frame(have) if fresh else ()), *stale, *fresh]
 
 
-def nft_leftovers(have: nft.Listing, network: str, valid: Collection[str]) -> list[str]:
-    """Return the lines that delete a network's rules, but for those with a valid key."""
-    mark = f' comment "{nft_hash(network)}-'
-    length = 2 * _HASH_HEX + 1
-
-    def is_left(rule: str) -> bool:
-        return mark in rule and rule.partition(' comment "')[2][:length] not in valid
-
-    return nft.deletions(have, _TABLE, _CHECKS, is_left)
+def nft_leftovers(have: nft.Listing, is_lost: Callable[[str], bool]) -> list[str]:
+    """Return the lines that delete the rules whose comment is lost."""
+    return nft.deletions(have, _TABLE, _CHECKS, lambda rule: is_lost(rule.partition(' comment "')[2]))
 
 
 def _nft_frame(have: nft.Listing) -> list[str]:

@@ -15,7 +15,10 @@ from weft.wire.cni import CniError, failure
 T = TypeVar("T")
 
 FAMILIES: Final = (4, 6)
+IPTABLES: Final = "iptables"
+NFTABLES: Final = "nftables"
 
+_PROBES: Final = {IPTABLES: ("iptables", "-t", "filter", "-S", "INPUT"), NFTABLES: ("nft", "list", "tables")}
 _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 _SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that this
@@ -74,10 +77,17 @@ def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None
             return
 
 
-def works(program: str, *arguments: str) -> bool:
-    """Tell whether a program is there and succeeds."""
+def choose(wanted: str = "") -> str:
+    """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
+    if wanted:
+        return wanted
+    return NFTABLES if not works(IPTABLES) and works(NFTABLES) else IPTABLES
+
+
+def works(kind: str) -> bool:
+    """Tell whether rules of this kind can be made on this host."""
     try:
-        run(program, *arguments)
+        run(*_PROBES[kind])
     except CniError:
         return False
     return True

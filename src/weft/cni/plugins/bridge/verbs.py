@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from weft.cni.attachment import announce, attach, dad, detach, interface, masq, pod, veth
+from weft.cni.attachment import announce, attach, dad, detach, interface, pod, veth
 from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import Step, set_quietly
+from weft.cni.host import programs
 from weft.cni.plugins.bridge import check as bridgecheck
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
@@ -31,7 +32,7 @@ NAME: Final = "bridge"
 def _add(call: Call) -> bytes:
     conf = bridgeconf.parse(call.config, call.args)
     mac = veth.parse_mac(conf.mac)
-    masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
+    masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
     container = call.container()
     bridge = bridgelink.ensure(call, conf)
     with ExitStack() as undo:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import owners
+from weft.cni.host import programs
 from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
 from weft.cni.plugins.firewall import record as firewallrecord
@@ -67,7 +68,7 @@ def _bridge(result: Result) -> str:
 def _choose(call: Call, conf: FirewallConf) -> str:
     if conf.backend:
         return conf.backend
-    return FIREWALLD if _runs_firewalld(call) else masq.choose("")
+    return FIREWALLD if _runs_firewalld(call) else programs.choose()
 
 
 def _runs_firewalld(call: Call) -> bool:
@@ -85,7 +86,7 @@ def _let_through(call: Call, conf: FirewallConf, done: Done) -> None:
         case "iptables":
             iptables.add(call.host, done.addresses, admin_chain=conf.admin_chain)
         case "nftables":
-            nft.add(call.host, done.addresses, _comment(call.attachment))
+            nft.add(call.host, done.addresses, owners.comment_of(call.attachment))
         case _:
             with firewalld.opened(call.host.files) as running:
                 if running is None:
@@ -102,19 +103,11 @@ def _guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> None:
 
 
 def _policy_backend(done: Done) -> str:
-    return masq.choose("") if done.backend == FIREWALLD else done.backend
+    return programs.choose() if done.backend == FIREWALLD else done.backend
 
 
 def _families(addresses: Sequence[Ip]) -> list[int]:
     return sorted({address.version for address in addresses})
-
-
-def _comment(attachment: Attachment) -> str:
-    return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[0]
-
-
-def _owner(attachment: Attachment) -> str:
-    return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[1]
 
 
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
@@ -134,7 +127,7 @@ def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str
         case "iptables":
             iptables.remove(host, addresses)
         case "nftables":
-            owner = _owner(attachment)
+            owner = owners.owner_of(attachment)
             nft.remove(host, lambda comment: comment.startswith(owner))
         case _ if addresses:
             _leave_zone(host, done.zone, addresses, note)
@@ -204,7 +197,7 @@ def _missing(call: Call, conf: FirewallConf, done: Done) -> str:
         case "iptables":
             return iptables.missing(done.addresses, admin_chain=conf.admin_chain)
         case "nftables":
-            return nft.missing(call.host, done.addresses, _comment(call.attachment))
+            return nft.missing(call.host, done.addresses, owners.comment_of(call.attachment))
         case _:
             with firewalld.opened(call.host.files) as running:
                 if running is None:
@@ -242,15 +235,7 @@ def _collect_strangers(call: Call) -> None:
 
     Which attachment upstream's rules belong to, nothing in them says.
     """
-    network = f"{masq.nft_hash(call.network)}-"
-    owners = tuple(
-        _owner(Attachment(network=call.network, container_id=container, ifname=ifname))
-        for container, ifname in cni.valid_attachments(call.config)
-    )
-
-    def is_lost(comment: str) -> bool:
-        return comment.startswith(network) and not comment.startswith(owners)
-
+    is_lost = owners.lost(call.network, cni.valid_attachments(call.config))
     for what, act in (
         ("nftables elements", lambda: nft.remove(call.host, is_lost)),
         ("nftables bridges", lambda: nft.unguard(call.host, lambda name: _is_gone(call, name))),
@@ -273,8 +258,8 @@ def _status(call: Call) -> None:
         return
     if conf.backend == FIREWALLD:
         raise CniError(cni.UNAVAILABLE, "firewalld is not running")
-    backend = conf.backend or masq.choose("")
-    if not masq.works(backend):
+    backend = conf.backend or programs.choose()
+    if not programs.works(backend):
         raise CniError(cni.UNAVAILABLE, f"firewall needs {backend}, which does not work here", _NO_TOOL)
 
 

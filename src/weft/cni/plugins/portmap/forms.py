@@ -6,6 +6,7 @@ DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some run
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from weft.cni.attachment.owners import owner_of
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import maps, shared
 from weft.cni.plugins.portmap import rules as portmaprules
@@ -102,7 +103,7 @@ def share(host: Host, attachment: Attachment, holder: Element) -> bool:
     """Share ports with the attachment that has this element, if it is one of the same container."""
     for other, kept in everything(host):
         sibling = other.container_id == attachment.container_id and other != attachment
-        if sibling and kept is not None and is_of(holder, maps.owner_of(other)):
+        if sibling and kept is not None and is_of(holder, owner_of(other)):
             shared.join(host, attachment, other)
             return True
     return False
@@ -114,7 +115,7 @@ def free_if_dead(host: Host, holder: Element) -> bool:
     from weft.cni.leaks import sweep
 
     for attachment, _ in everything(host):
-        if is_of(holder, maps.owner_of(attachment)):
+        if is_of(holder, owner_of(attachment)):
             try:
                 return bool(sweep.free(host, attachment))
             except (OSError, CniError, JsonError):

@@ -1,6 +1,5 @@
 """Port maps of running pods, rewritten to upstream's rules, so that its plugin can remove them (settled.md §8)."""
 
-from weft.cni.attachment import masq
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import forms, maps
 from weft.cni.plugins.portmap.elements import TABLE
@@ -20,7 +19,7 @@ def hand_back(host: Host) -> list[Attachment]:
     rewritten = []
     for attachment, kept in forms.everything(host):
         if kept is not None and kept.form == MAPS:
-            FORMS[masq.choose("")].add(host, attachment, kept.wanted)
+            FORMS[programs.choose()].add(host, attachment, kept.wanted)
             FORMS[MAPS].remove(host, attachment, kept.wanted)
             rewritten.append(attachment)
         forms.forget(host, attachment)

@@ -3,11 +3,11 @@
 Functions that change something return lines for one iptables-restore.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable
 from ipaddress import ip_network
 from typing import Final
 
+from weft.cni.attachment import owners
 from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf, target
 from weft.model.attachment import Cidr
 from weft.model.net import Ip
@@ -29,8 +29,7 @@ _LOCALHOST: Final = ip_network("127.0.0.1/32")
 
 def chain_of(network: str, container_id: str) -> str:
     """Return the chain of a container in a network."""
-    digest = hashlib.sha512((network + container_id).encode("utf-8", "surrogateescape")).hexdigest()
-    return _CHAIN + digest[:_CHAIN_HEX]
+    return _CHAIN + owners.digest(network + container_id)[:_CHAIN_HEX]
 
 
 def old_chain_of(chain: str) -> str:

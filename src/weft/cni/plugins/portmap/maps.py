@@ -6,7 +6,7 @@ A comment says whose an element is, in the way of upstream's masquerading table.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import owners
 from weft.cni.host import nftsets
 from weft.cni.host.nftsets import Unusable
 from weft.cni.plugins.portmap import elements as portmap
@@ -19,11 +19,6 @@ from weft.model.attachment import Attachment
 from weft.model.nftset import Change, Element
 
 
-def owner_of(attachment: Attachment) -> str:
-    """Return how the comments of an attachment's elements begin."""
-    return masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)[1]
-
-
 def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
     """Map the ports, all or none. May be repeated. `Taken` if a port is another's, `Unusable`.
 
@@ -32,7 +27,7 @@ def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
     elements = _elements(attachment, wanted)
 
     def settle(element: Element, present: Element | None) -> Sequence[Change]:
-        return portmap.settle(element, present, owner_of(attachment), _siblings(host, attachment))
+        return portmap.settle(element, present, owners.owner_of(attachment), _siblings(host, attachment))
 
     frame = partial(portmap.frame, needed={element.set for element in elements})
     nftsets.put(nftsets.opened(host), TABLE, elements, settle, frame)
@@ -40,7 +35,7 @@ def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
 
 def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
     """Unmap the ports; those of an attachment of which nothing else is known (None) are looked for in all maps."""
-    owner = owner_of(attachment)
+    owner = owners.owner_of(attachment)
     try:
         nf = nftsets.opened(host)
     except Unusable:
@@ -81,8 +76,7 @@ def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
 
 
 def _elements(attachment: Attachment, wanted: PortMap) -> tuple[Element, ...]:
-    comment, _ = masq.nft_comment_of(attachment.network, attachment.ifname, attachment.container_id)
-    return portmap.elements(wanted, comment)
+    return portmap.elements(wanted, owners.comment_of(attachment))
 
 
 def _is_shared(host: Host, attachment: Attachment, present: Element) -> bool:
@@ -90,7 +84,7 @@ def _is_shared(host: Host, attachment: Attachment, present: Element) -> bool:
 
 
 def _siblings(host: Host, attachment: Attachment) -> tuple[str, ...]:
-    return tuple(owner_of(sibling) for sibling in shared.siblings(host, attachment))
+    return tuple(owners.owner_of(sibling) for sibling in shared.siblings(host, attachment))
 
 
 def _present(nf: NfSocket, elements: Sequence[Element], owner: str) -> list[Element]:

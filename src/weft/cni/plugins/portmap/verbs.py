@@ -8,7 +8,8 @@ rules or the host has no nf_tables.
 from contextlib import suppress
 from typing import Final
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import owners
+from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import conf as portmapconf
@@ -65,7 +66,7 @@ def _map(call: Call, wanted: PortMap) -> None:
             _make(call, kept)
         except Unusable as error:
             call.note(f"portmap: {error}")
-            _make(call, Kept(form=masq.choose(""), wanted=wanted))
+            _make(call, Kept(form=programs.choose(), wanted=wanted))
         forms.end_flows(host, wanted, of_container=False, note=call.note)
         if wanted.conf.snat:
             for address in wanted.addresses:
@@ -201,11 +202,9 @@ def _collect_strangers(call: Call) -> None:
     Rules of upstream's nft form name no network, so they are left to whoever made them.
     """
     valid = cni.valid_attachments(call.config)
-    owners = {masq.nft_comment_of(call.network, ifname, container)[1] for container, ifname in valid}
-    ours = f"{masq.nft_hash(call.network)}-"
     nf = _socket(call)
     if nf is not None:
-        maps.remove_all(nf, lambda comment: comment.startswith(ours) and not comment.startswith(tuple(owners)))
+        maps.remove_all(nf, owners.lost(call.network, valid))
     for family in FAMILIES:
         try:
             portmaprules.remove_gone(call.host, family, call.network, [container for container, _ in valid])

@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.attachment import attach, compare, detach, forwarding, interface, masq, pod, veth
+from weft.cni.attachment import attach, compare, detach, forwarding, interface, pod, veth
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
 from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
+from weft.cni.host import programs
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
@@ -39,7 +40,7 @@ _RTPROT_KERNEL: Final = 2
 
 def _add(call: Call) -> bytes:
     conf = ptpconf.parse(call.config)
-    masq_kind = masq.choose(conf.masq_kind) if conf.ip_masq else ""
+    masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq else ""
     container = call.container()
     with ExitStack() as undo:
         pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind)
