@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import flagsdoc, keysdoc, speccoverage
+from weft.config.jsonfields import Fields
+from weft.config.netconf import parse_netconf
+from weft.desired.backends import BACKENDS
 from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.vxlan import VxlanOptions
 
@@ -169,3 +172,12 @@ def test_the_options_of_back_ends_are_those_of_the_source():
     assert page == keysdoc.backends(page), "run `make docs`"
     named = {f"`{row.name}`" for options in (VxlanOptions, IpipOptions) for row in keysdoc.rows_of(options)}
     assert named <= set(page.split())
+
+
+def test_the_keys_of_the_network_configuration_are_those_that_are_read(monkeypatch):
+    read = set()
+    last = Fields.last
+    monkeypatch.setattr(Fields, "last", lambda fields, key: (read.add((fields._prefix, key)), last(fields, key))[1])
+    parse_netconf('{"Network": "10.1.0.0/16", "Backend": {"Type": "alloc"}}', backends=BACKENDS)
+    page = (DOCS / "reference" / "network-configuration.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` ", page, re.MULTILINE)) == {key for prefix, key in read if not prefix}
