@@ -17,6 +17,7 @@ from typing import Final, Self
 
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
+from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER
 from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
 from weft.kernel.rtnetlink.netlink import Reply, messages_in
 from weft.kernel.tools import OwnProcesses
@@ -24,7 +25,6 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.objects import Key
 from weft.model.value import Value
 
-NETLINK_NETFILTER: Final = 12
 _NFNLGRP_NFTABLES: Final = 7
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
