@@ -383,8 +383,9 @@ class TestInterpreter:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"fine"
 
     def test_a_name_that_json_has_to_escape_is_told_as_it_is(self, bin_dir: Path, tmp_path: Path):
-        self.name(bin_dir, tmp_path / 'back\\slash "quoted" \x7f')
-        assert f'{tmp_path}/back\\slash "quoted" \x7f, named in' in error(self.without(bin_dir, tmp_path))
+        odd = os.fsencode(tmp_path) + b'/back\\slash "quoted" \x7f\xff'
+        (bin_dir / ".weft-python").write_bytes(odd)
+        assert f"{odd.decode('latin-1')}, named in" in error(self.without(bin_dir, tmp_path))
 
     def test_links_without_end(self, bin_dir: Path, tmp_path: Path):
         (tmp_path / "x").symlink_to("x")
@@ -420,6 +421,27 @@ class TestInterpreter:
                 check=False,
             )
         assert error(done).endswith("its stand-in has ended: started")
+
+    def test_in_a_namespace_with_several_users_none_of_them_counts_as_root(self, bin_dir: Path, tmp_path: Path):
+        self.name(bin_dir, bin_dir / "python")
+        os.chown(bin_dir / "python", 5, 5)
+        holder = subprocess.Popen(
+            ["unshare", "--user", "sh", "-c", "echo there; exec sleep 60"], stdout=subprocess.PIPE
+        )
+        with holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            for name in ("uid_map", "gid_map"):
+                Path(f"/proc/{holder.pid}/{name}").write_text("0 0 10")
+            done = subprocess.run(
+                ["nsenter", f"--user=/proc/{holder.pid}/ns/user", bin_dir / "bridge"],
+                env={"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), "PATH": os.environ["PATH"]},
+                input=b"{}",
+                capture_output=True,
+                check=False,
+            )
+            holder.kill()
+        assert error(done).endswith(f"cannot be used: {bin_dir}/python: not owned by root")
 
 
 class TestLimits:
@@ -565,6 +587,13 @@ class TestAnswers:
         with server(tmp_path / "sock", answering(order, done_frame(b"0", b"fine", b""))) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"fine"
 
+    def test_what_is_behind_the_last_field_makes_a_frame_none(self, bin_dir: Path, tmp_path: Path):
+        fields = b"".join(len(field).to_bytes(4, "big") + field for field in (b"0", b"out"))
+        payload = fields + bytes(2)  # with what stood there before, this could be the length of a third
+        header = len(payload).to_bytes(4, "big") + frames.VERSION.to_bytes(2, "big") + Kind.DONE.to_bytes(2, "big")
+        with server(tmp_path / "sock", answering(header + payload)) as env:
+            assert "answer" in error(run(bin_dir / "bridge", b"{}", **env))
+
     def test_a_refusal_of_another_version_is_printed(self, bin_dir: Path, tmp_path: Path):
         with server(tmp_path / "sock", answering(done_frame(b"1", b"no", b"", version=9))) as env:
             assert run(bin_dir / "bridge", b"{}", **env).stdout == b"no"
@@ -602,6 +631,7 @@ class TestAnswers:
 class TestRequests:
     def test_one_that_a_signal_cuts_in_two_arrives_whole(self, program: Path, tmp_path: Path):
         heard: list[Frame] = []
+        descriptors: list[int] = []
 
         def serve(connection: socket.socket) -> None:
             pid, _, _ = unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -610,13 +640,20 @@ class TestRequests:
             os.kill(pid, signal.SIGSTOP)
             os.waitid(os.P_PID, pid, os.WSTOPPED)
             os.kill(pid, signal.SIGCONT)
-            heard.append(read_frame(connection))
+            reader = frames.Reader()
+            while not heard:
+                data, got, _, _ = socket.recv_fds(connection, 1 << 16, 16)
+                descriptors.extend(got)
+                heard.extend(filter(None, [reader.feed(data)]))
             connection.sendall(frames.encode_begun() + done_frame(b"0", b"fine", b""))
 
         with server(tmp_path / "sock", serve) as env:
             assert run(program, b"x" * 900_000, **env, CNI_ARGS="last").stdout == b"fine"
         assert heard[0].fields[4] == b"x" * 900_000
         assert heard[0].fields[-1] == b"CNI_ARGS=last"
+        assert len(descriptors) == len(frames.decode_call(heard[0]).descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def test_variables_of_cni_are_sent_and_no_others(self, program: Path, tmp_path: Path):
         heard: list[frames.Call] = []
