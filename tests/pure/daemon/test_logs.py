@@ -98,6 +98,9 @@ def test_one_place_that_says_too_much_is_cut_short_and_that_is_said(pipe: Pipe):
     assert text.count("kind of line") == 1000
     pipe.now = 1.0
     assert "WARN test: and 300 more like that, left out\n" in pipe.until("left out\n")
+    pipe.now = 3.0
+    pipe.log.warning("kind of line once more")
+    assert pipe.until("once more\n").count("left out") == 1
 
 
 def test_what_was_left_out_is_said_before_the_next_of_its_kind(pipe: Pipe):
