@@ -32,7 +32,7 @@ CHANGES: Final = (
     ("main.c", "exit_status > 255", "exit_status > 256"),
     ("main.c", "    write_all(2, done->fields[2].data, done->fields[2].size);\n", ""),
     ("main.c", "frame.version != VERSION", "frame.version > VERSION"),
-    ("main.c", "while (fd >= 0 && fd <= 2);", "while (fd >= 0 && fd < 2);"),
+    ("main.c", "    open_standard_streams();\n", ""),
     ("main.c", "strlen(call.plugin) >= MAX_NAME", "strlen(call.plugin) > MAX_NAME"),
     ("main.c", "path && *path ? path : WEFT_SOCKET", "path ? path : WEFT_SOCKET"),
     # frame.c

@@ -255,7 +255,7 @@ static void open_standard_streams(void)
 
     do
         fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= 2);
+    while (fd >= 0 && fd < 2);
     if (fd > 2)
         close(fd);
 }
