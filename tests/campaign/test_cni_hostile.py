@@ -21,7 +21,7 @@ from tests.support.hostiledaemon import PLANTED
 from tests.support.hostileframes import CODES, Hostile, attempt
 from tests.support.hostilegood import CHAINED, good_configurations
 from tests.support.hostilesite import CALL_SECONDS, MEMORY, SOON, Answer, Site
-from weft.cni.sdk import plugins
+from weft.cni import registry
 from weft.wire import cni
 from weft.wire.frames import Done
 
@@ -161,7 +161,7 @@ class Campaign:
             if case.command == "ADD":
                 assert answer.json["cniVersion"] == case.config["cniVersion"]
             elif case.command == "VERSION":
-                plugin = plugins.find(case.plugin)
+                plugin = registry.find(case.plugin)
                 assert answer.json["supportedVersions"] == list(plugin.versions if plugin else cni.VERSIONS)
             else:
                 assert answer.stdout == b""

@@ -32,10 +32,9 @@ from tests.support.cniclient import (
 )
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from weft.cni import build
+from weft.cni import build, registry
 from weft.cni.host.sysctls import is_outside
 from weft.cni.install.executables import install
-from weft.cni.sdk import plugins
 from weft.wire import cni, frames
 from weft.wire.frames import Frame, Kind
 
@@ -105,7 +104,7 @@ class TestDescriptors:
         assert sent.pop("route").startswith("socket:")
         assert sent == {}
 
-    @pytest.mark.parametrize("plugin", plugins.NAMES)
+    @pytest.mark.parametrize("plugin", registry.NAMES)
     def test_who_works_outside_is_given_the_namespace_alone(
         self, program: Path, tmp_path: Path, netns: Netns, plugin: str
     ):
@@ -211,7 +210,7 @@ class TestSettings:
 
 class TestVersion:
     @pytest.mark.spec("flannel.md §10.1/versions")
-    @pytest.mark.parametrize("name", plugins.NAMES)
+    @pytest.mark.parametrize("name", registry.NAMES)
     def test_it_is_answered_without_daemon_stdin_and_python(self, program: Path, tmp_path: Path, name: str):
         (tmp_path / name).hardlink_to(shutil.copy2(program, tmp_path / "copy"))
         with server(tmp_path / "sock", lambda _: pytest.fail("it has asked the daemon")) as env:
@@ -226,7 +225,7 @@ class TestVersion:
             )
             os.close(read)
             os.close(write)
-        plugin = plugins.find(name)
+        plugin = registry.find(name)
         assert plugin
         assert done.stdout == cni.render_versions(plugin.versions)
         assert done.stderr == b""

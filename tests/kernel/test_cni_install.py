@@ -12,10 +12,9 @@ import pytest
 
 from tests.support.cnidaemon import wait_for
 from weft import cli
-from weft.cni import build
+from weft.cni import build, registry
 from weft.cni.install import conflist, executables
 from weft.cni.install.directories import Directories
-from weft.cni.sdk import plugins
 from weft.model.errors import ConfigError
 from weft.wire import cnilist
 
@@ -65,8 +64,8 @@ def names(directory):
 def test_plugins_then_the_list_and_nothing_else(weft, bin_dir, conf_dir):
     code, out, err = weft("install")
     assert (code, err) == (0, "")
-    assert out == f"{bin_dir}: {', '.join(plugins.NAMES)}\n{conf_dir}/{LIST}: written\n"
-    assert names(bin_dir) == sorted([*plugins.NAMES, ".weft-installed", ".weft-python"])
+    assert out == f"{bin_dir}: {', '.join(registry.NAMES)}\n{conf_dir}/{LIST}: written\n"
+    assert names(bin_dir) == sorted([*registry.NAMES, ".weft-installed", ".weft-python"])
     assert names(conf_dir) == [LIST]
     assert json.loads((conf_dir / LIST).read_text()) == conflist.CONFLIST
     assert (conf_dir / LIST).stat().st_mode & 0o777 == 0o644
@@ -84,14 +83,14 @@ def test_a_runtime_never_sees_half(weft, bin_dir, conf_dir, monkeypatch):
     def watched(self, target):
         assert self.name.startswith(".weft-"), "a runtime would take it for a plugin or a network"
         assert self.stat().st_size
-        assert (Path(target).parent == conf_dir) <= set(plugins.NAMES).issubset(names(bin_dir))
+        assert (Path(target).parent == conf_dir) <= set(registry.NAMES).issubset(names(bin_dir))
         named.append(Path(target))
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", watched)
     assert weft("install")[0] == 0
     assert named[-1] == conf_dir / LIST
-    assert named.index(bin_dir / ".weft-python") < named.index(bin_dir / plugins.NAMES[0])
+    assert named.index(bin_dir / ".weft-python") < named.index(bin_dir / registry.NAMES[0])
 
 
 def test_what_others_have_put_there_comes_back(weft, bin_dir, conf_dir):
@@ -208,7 +207,7 @@ def test_the_network_is_configured_when_there_is_a_lease(weft, bin_dir, conf_dir
     done = []
     thread = threading.Thread(target=lambda: done.append(weft("install", "--wait", "--subnet-file", str(subnet_file))))
     thread.start()
-    wait_for((bin_dir / plugins.NAMES[-1]).exists)
+    wait_for((bin_dir / registry.NAMES[-1]).exists)
     assert not conf_dir.exists()
     subnet_file.unlink()
     whole = tmp_path / "new"
@@ -373,7 +372,7 @@ def test_what_is_installed_is_on_the_disk_before_and_after_it_gets_its_name(weft
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(Path, "rename", watched_rename)
     assert weft("install")[0] == 0
-    for name, directory in ((".weft-python", bin_dir), (plugins.NAMES[0], bin_dir), (LIST, conf_dir)):
+    for name, directory in ((".weft-python", bin_dir), (registry.NAMES[0], bin_dir), (LIST, conf_dir)):
         named = done.index(f"rename {name}")
         assert done[named - 1] == f"fsync .weft-{name}.new"
         assert f"fsync {directory.name}" in done[named:]

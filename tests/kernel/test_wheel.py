@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cnidaemon import CHECKOUT
-from weft.cni.sdk import plugins
+from weft.cni import registry
 
 SECONDS = 200
 
@@ -56,7 +56,7 @@ def test_install_puts_the_static_client_there_and_plugins_work(environment, tmp_
     where = ["--bin-dir", str(tmp_path / "bin"), "--conf-dir", str(tmp_path / "net.d")]
     done = json.loads(run(environment, "weft", "cni", "install", *where, "-o", "json"))
     assert Path(done["interpreter"]).is_relative_to(environment)
-    assert sorted(done["plugins"]) == sorted(plugins.NAMES)
+    assert sorted(done["plugins"]) == sorted(registry.NAMES)
     program = tmp_path / "bin" / "loopback"
     assert program.read_bytes()[:4] == b"\x7fELF"
     host, pod = make_netns(), make_netns()

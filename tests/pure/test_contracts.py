@@ -1,12 +1,14 @@
 """The import contracts hold, and would notice: each is shown a violation of its own."""
 
 import ast
+import graphlib
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +19,7 @@ PLANTED = {
     "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
+    "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
     "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),
 }
@@ -68,6 +71,18 @@ def test_a_package_that_no_layer_names_is_an_error(checkout):
     (checkout / "src" / "weft" / "planted").mkdir()
     (checkout / "src" / "weft" / "planted" / "__init__.py").write_text('"""Planted."""\n')
     assert lint(checkout).returncode == 1
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = grimp.build_graph("weft", cache_dir=None, exclude_type_checking_imports=True)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, with the way
+
+
+def test_the_table_of_commands_alone_imports_by_a_string():
+    for path in SOURCE.rglob("*.py"):
+        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        assert path == SOURCE / "cli.py" or not names & {"import_module", "importlib", "__import__"}, path
 
 
 def test_the_environment_and_the_arguments_are_read_at_the_edge():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import pluginsdoc
-from weft.cni.sdk import plugins
+from weft.cni import registry
 from weft.wire import cnilist
 
 PLUGINS = Path(__file__).parents[2] / "src" / "weft" / "cni" / "plugins"
@@ -22,7 +22,7 @@ def test_the_pages_are_those_of_the_source():
 
 
 def test_every_plugin_has_a_page():
-    assert sorted(pluginsdoc.PAGES) == sorted(plugins.NAMES)
+    assert sorted(pluginsdoc.PAGES) == sorted(registry.NAMES)
 
 
 @pytest.mark.parametrize("page", pluginsdoc.PAGES.values(), ids=list(pluginsdoc.PAGES))

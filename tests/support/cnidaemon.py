@@ -175,7 +175,7 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
 
 async def _main(directory: Path, limit: float, *, ours: bool) -> None:
     from weft.cni.host.descriptors import open_node
-    from weft.cni.sdk import plugins
+    from weft.cni.serve import plugins
     from weft.cni.serve.endpoint import Endpoint
     from weft.cni.serve.server import serve
 

@@ -20,8 +20,8 @@ from weft.cni.host.descriptors import Node, OpenedHost
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
-from weft.cni.sdk import plugins
 from weft.cni.sdk.host import RETIRED, Done, Host, Ran, Request
+from weft.cni.serve import plugins
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.wire.cni import VERSIONS
 

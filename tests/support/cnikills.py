@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cni.attachment import retire
-from weft.cni.sdk import plugins
 from weft.cni.sdk.host import Container, Done, Host, Request
-from weft.cni.serve import session
+from weft.cni.serve import plugins, session
 from weft.cni.serve.standin import stand_in
 from weft.kernel.rtnetlink.addr import RTM_NEWADDR
 from weft.kernel.rtnetlink.link import RTM_SETLINK

@@ -16,8 +16,8 @@ from typing import Final
 
 from weft.cni.attachment.retire import Retirement
 from weft.cni.host.descriptors import open_node
-from weft.cni.sdk import plugins
 from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.model.value import replace

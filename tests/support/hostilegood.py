@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from weft.cni.sdk import plugins
+from weft.cni import registry
 
 Json = Any
 # Those that work on what another plugin has made.
@@ -112,6 +112,6 @@ def good_configurations(held: Json) -> dict[str, Json]:
         },
     }
     common = {"cni.dev/valid-attachments": [{"containerID": "c7", "ifname": "eth0"}], "capabilities": {"mac": True}}
-    missing = sorted(set(plugins.NAMES) - set(kinds))
+    missing = sorted(set(registry.NAMES) - set(kinds))
     assert not missing, f"give {missing} configurations that can be spoilt"
-    return {name: {"name": "net", "type": name, **kinds[name], **common} for name in plugins.NAMES}
+    return {name: {"name": "net", "type": name, **kinds[name], **common} for name in registry.NAMES}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import keysdoc
+from weft.cni import registry
 from weft.cni.plugins.bandwidth.conf import BandwidthConf
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.firewall.conf import FirewallConf
@@ -20,7 +21,6 @@ from weft.cni.plugins.ptp.conf import PtpConf
 from weft.cni.plugins.sbr.conf import SbrKeys
 from weft.cni.plugins.static.conf import StaticKeys
 from weft.cni.plugins.tuning.conf import TuningKeys
-from weft.cni.sdk import plugins
 from weft.cni.sdk.startup import Plugin
 from weft.model import keyed
 from weft.model.keyed import Arg
@@ -161,7 +161,7 @@ def conflist(page: Page) -> dict[str, Any]:
 
 def render(name: str) -> str:
     """Return a plugin's page."""
-    page, plugin = PAGES[name], plugins.find(name)
+    page, plugin = PAGES[name], registry.find(name)
     assert plugin is not None
     source = f"src/{page.conf.__module__.replace('.', '/')}.py and " if page.conf else ""
     parts = [

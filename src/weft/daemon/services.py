@@ -58,13 +58,13 @@ def start_cni(
 
 async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods, calls: Calls) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
-    # Late: 20 ms of imports that the network does not wait for.
+    # Late: 30 ms of imports that the network does not wait for.
     from weft.cni.attachment.retire import Retirement
     from weft.cni.host.descriptors import open_node
     from weft.cni.host.state import publish
     from weft.cni.leaks.sweeper import Sweeper, cut
-    from weft.cni.sdk.plugins import run
     from weft.cni.serve.endpoint import Endpoint
+    from weft.cni.serve.plugins import run
     from weft.cni.serve.server import serve
 
     retirement = Retirement()

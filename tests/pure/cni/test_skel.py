@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weft.cni.sdk import plugins, startup
+from weft.cni import registry
+from weft.cni.sdk import startup
 from weft.cni.sdk.host import ClientGone, Request
-from weft.cni.sdk.startup import Plugin
+from weft.cni.sdk.startup import Build, Plugin
+from weft.cni.serve import plugins
 from weft.model.attachment import Attachment
 from weft.wire.cni import CniError, versions_from
 
@@ -21,6 +23,8 @@ ENV = {
 }
 STDIN = b'{ "name":"skel-test", "some": "config", "cniVersion": "9.8.7" }'
 ABOUT = "AWESOME PLUGIN"
+# A plugin that has no other beside it, and frees nothing.
+ALONE = Build(find=lambda _: None, free=lambda *_: "", free_network=lambda *_: 0)
 
 
 @dataclass
@@ -62,7 +66,7 @@ class Fake:
         request = Request(
             plugin="fake", command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin, stdin_error=stdin_error
         )
-        return startup.run(plugin, request, host or NoHost(), find={}.get)
+        return startup.run(plugin, request, host or NoHost(), build=ALONE)
 
 
 def without(*names, **changed):
@@ -124,7 +128,7 @@ def test_a_verb_that_a_plugin_has_nothing_to_do_for_succeeds():
     for command in ("CHECK", "GC", "STATUS"):
         env = without(COMMAND=command)
         stdin = b'{"name":"net","cniVersion":"1.1.0"}'
-        done = startup.run(plugin, Request(plugin="bare", command=command, env=env, stdin=stdin), NoHost(), find={}.get)
+        done = startup.run(plugin, Request(plugin="bare", command=command, env=env, stdin=stdin), NoHost(), build=ALONE)
         assert (done.exit, done.stdout) == (0, b"")
 
 
@@ -368,7 +372,7 @@ def test_a_plugin_that_is_not_ours():
     assert error_of(plugins.run(request, NoHost()))["msg"] == 'no plugin "../x" in this build'
 
 
-@pytest.mark.parametrize("name", plugins.NAMES)
+@pytest.mark.parametrize("name", registry.NAMES)
 def test_every_plugin_tells_its_versions(name):
     request = Request(plugin=name, command="VERSION", env={"CNI_COMMAND": "VERSION"}, stdin=b"")
     answer = json.loads(plugins.run(request, NoHost()).stdout)

@@ -6,19 +6,22 @@ useless before its address is free for others, and our record of it is forgotten
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from weft.cni.attachment import interface, masq, veth
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import spoofcheck
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.sdk import delegate, record
+from weft.cni.sdk.host import Host
 from weft.cni.sdk.record import Record
-from weft.cni.sdk.startup import Call
+from weft.cni.sdk.startup import Call, Subject
 from weft.model.attachment import Attachment, Cidr
 from weft.model.reported import LinkInfo
 from weft.model.value import Value
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import Object
 
 
 class Made(Value):
@@ -77,6 +80,21 @@ def collect(call: Call, made: Made) -> None:
     if problems:
         raise problems[0] if len(problems) == 1 else failure("; ".join(map(str, problems)))
     record.collect(call, record.LINKS)
+
+
+def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove the rules that are left when the links are gone; those of an earlier boot went with it."""
+    links = record.parse(known)
+    if links is None or known.get("boot") != host.boot_id:
+        return
+    if links.masq:
+        masq.remove(attachment, links.masq, links.addresses)
+    if links.spoof_check:
+        spoofcheck.remove([attachment])
+
+
+# What a plugin keeps that makes a pair of links.
+LINKS: Final = Subject(name=record.LINKS, undo=_undo_leaked)
 
 
 def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:

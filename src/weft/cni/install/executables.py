@@ -11,7 +11,6 @@ from typing import Final
 
 from weft.cni import build
 from weft.cni.install.inventory import Inventory, lasting, put, remove
-from weft.cni.sdk import plugins
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
@@ -35,6 +34,9 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     `interpreter` is the Python that has weft, this one by default. `ConfigError` if root could be made to execute
     something by whoever may write to it or to its directory, or if this weft was built without its client.
     """
+    # Late: 12 ms that other commands do not wait for.
+    from weft.cni.registry import NAMES
+
     python = interpreter or Path(sys.executable)
     _check_interpreter(python)
     program = build.client()
@@ -44,18 +46,18 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     bin_dir.mkdir(parents=True, exist_ok=True)
     content = program.read_bytes()
     inventory = Inventory.read(bin_dir)
-    replaced = tuple(name for name in plugins.NAMES if inventory.keep_aside(name))
-    for name in plugins.NAMES:
+    replaced = tuple(name for name in NAMES if inventory.keep_aside(name))
+    for name in NAMES:
         inventory.expect(name, content)
     with lasting(bin_dir):
         inventory.write()
         # Settings first: a client that finds no daemon needs them from its first call on.
         put(bin_dir / SETTINGS, f"{python}\n".encode(), mode=0o644)
-        first, *others = plugins.NAMES
+        first, *others = NAMES
         put(bin_dir / first, content, mode=0o755)
         for name in others:
             _link(bin_dir, first, name)
-    return Installed(bin_dir=bin_dir, names=plugins.NAMES, interpreter=python, replaced=replaced)
+    return Installed(bin_dir=bin_dir, names=NAMES, interpreter=python, replaced=replaced)
 
 
 def uninstall(inventory: Inventory) -> dict[str, str]:

@@ -1,16 +1,16 @@
 """Frees what leaked attachments hold: addresses, state files, rules, records (settled.md §9).
 
 Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin
-made is removed by its own `undo`; an attachment that cannot be freed whole keeps its records for the next sweep.
+made is removed by the `undo` of its `Subject`; an attachment that cannot be freed whole keeps its records for the
+next sweep.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
-from typing import Final
 
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.registry import SUBJECTS
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
 from weft.desired import leaks
@@ -21,19 +21,6 @@ from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
-# Each subject of records, and the `module:function` that is given host, attachment and record and removes what the
-# record tells of. In this order: what leads to an address goes before the address may be another's. Links first:
-# their record is the proof, and records go in the opposite order.
-_UNDO: Final = {
-    record.LINKS: "weft.cni.leaks.rules:undo",
-    "portmap": "weft.cni.plugins.portmap.forms:undo_leaked",
-    "bandwidth": "weft.cni.plugins.bandwidth.verbs:undo",
-    "firewall": "weft.cni.plugins.firewall.verbs:undo",
-    "tuning": "weft.cni.plugins.tuning.verbs:undo",
-    flannelstate.SUBJECT: "weft.cni.plugins.flannel.state:undo",
-    ipamrecord.SUBJECT: "weft.cni.plugins.hostlocal.record:undo",
-}
-
 Records = dict[str, Object]
 
 
@@ -43,7 +30,7 @@ def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterato
     With `network` those with an address in it; with `data_dir` those with an address that is kept there.
     """
     seen: set[Attachment] = set()
-    for subject in (ipamrecord.SUBJECT,) if network or data_dir else _UNDO:
+    for subject in (ipamrecord.SUBJECT,) if network or data_dir else SUBJECTS:
         for attachment, known in record.everything(host, subject):
             asked = network in ("", attachment.network) and data_dir in ("", known.get("dataDir"))
             if attachment not in seen and asked:
@@ -80,8 +67,7 @@ def free(host: Host, attachment: Attachment) -> str:
         anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
         for subject, known in records.items():
             if not anothers:
-                module, _, function = _UNDO[subject].partition(":")
-                getattr(import_module(module), function)(host, attachment, known)
+                SUBJECTS[subject].undo(host, attachment, known)
         for subject in reversed(records):
             record.forget(host, subject, attachment)
     return "" if anothers else verdict.proof
@@ -104,7 +90,7 @@ def free_network(host: Host, network: str) -> int:
 
 def set_aside_torn(host: Host) -> list[Problem]:
     """Set aside all records that cannot be read."""
-    return [problem for subject in _UNDO for problem in record.set_aside_torn(host, subject)]
+    return [problem for subject in SUBJECTS for problem in record.set_aside_torn(host, subject)]
 
 
 def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
@@ -124,7 +110,7 @@ def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
 
 def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
     """Give the temporary files beside our records and flannel's state; host-local's go with the next look at them."""
-    places = {(host.state, f"/{subject}") for subject in _UNDO}
+    places = {(host.state, f"/{subject}") for subject in SUBJECTS}
     for _, known in record.everything(host, flannelstate.SUBJECT):
         places.add((host.files, str(known.get("path")).rpartition("/")[0]))
     for files, directory in places:
@@ -136,7 +122,7 @@ def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
 
 def _records(host: Host, attachment: Attachment) -> Records:
     """Return what is known of an attachment by subject, in the order of undoing."""
-    found = {subject: record.recall(host, subject, attachment) for subject in _UNDO}
+    found = {subject: record.recall(host, subject, attachment) for subject in SUBJECTS}
     return {subject: known for subject, known in found.items() if known is not None}
 
 

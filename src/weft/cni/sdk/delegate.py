@@ -21,7 +21,7 @@ _OWED: Final = "/owed"
 
 def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
     """Run a plugin of this name, ours or the host's, with the call's environment."""
-    if call.find(plugin) is not None:
+    if call.build.find(plugin) is not None:
         return call.delegated(plugin, command, stdin)
     if not plugin:
         raise failure("no plugin name provided")

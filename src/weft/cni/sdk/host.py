@@ -4,7 +4,7 @@ A plugin works for clients that see other files than its own process does. It mu
 `Host` alone: no path is opened, no process started, no namespace entered, no clock or environment read by a plugin
 itself.
 
-All calls are synchronous. `weft.cni.sdk.plugins.run` is called in a worker thread, one request a thread, and the
+All calls are synchronous. `weft.cni.serve.plugins.run` is called in a worker thread, one request a thread, and the
 `Rtnl` objects of a host belong to that request alone while it runs.
 """
 

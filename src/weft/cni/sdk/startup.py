@@ -20,6 +20,17 @@ from weft.wire.cnijson import JsonError
 _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
 
+class Subject(Value):
+    """What a plugin keeps of attachments (`record`), by the name of the subject.
+
+    `undo` is given host, attachment and record of a leaked attachment, and removes what the record tells of. It raises
+    `OSError`, `CniError` or `JsonError` if that cannot be done.
+    """
+
+    name: str
+    undo: Callable[[Host, Attachment, cnijson.Object], None]
+
+
 class Plugin(Value):
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
@@ -35,13 +46,27 @@ class Plugin(Value):
     status: "Callable[[Call], None] | None" = None
     versions: tuple[str, ...] = cni.VERSIONS
     about: str = ""
+    keeps: Subject | None = None
+
+
+class Build(Value):
+    """What plugins may use of the rest of this build, which they must not import.
+
+    `find` returns a plugin of ours by type. `free` frees what an attachment holds if that is proved to be leaked, and
+    returns the proof, else nothing; it raises what `Subject.undo` does. `free_network` does so for a whole network
+    and returns how many attachments that were.
+    """
+
+    find: Callable[[str], Plugin | None]
+    free: Callable[[Host, Attachment], str]
+    free_network: Callable[[Host, str], int]
 
 
 class Call(Value):
     """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
 
-    `find` returns a plugin of ours by type, so that a delegate of ours runs here and not as a process. GC and STATUS
-    are about no attachment: `container_id`, `ifname` and `netns` are then empty.
+    A delegate of ours, which `build` finds, runs here and not as a process. GC and STATUS are about no attachment:
+    `container_id`, `ifname` and `netns` are then empty.
     """
 
     host: Host
@@ -49,7 +74,7 @@ class Call(Value):
     config: cnijson.Object
     network: str
     version: str
-    find: "Callable[[str], Plugin | None]"
+    build: Build
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -108,21 +133,21 @@ class Call(Value):
 
     def delegated(self, plugin: str, command: str, stdin: bytes) -> Done:
         """Run another plugin of ours as a delegate: same environment, another verb and configuration."""
-        found = self.find(plugin)
+        found = self.build.find(plugin)
         if found is None:
             raise LookupError(plugin)
         request = replace(self.request, plugin=plugin, command=command, stdin=stdin)
-        return run(found, request, self.host, find=self.find)
+        return run(found, request, self.host, build=self.build)
 
 
-def run(plugin: Plugin, request: Request, host: Host, *, find: "Callable[[str], Plugin | None]") -> Done:
+def run(plugin: Plugin, request: Request, host: Host, *, build: Build) -> Done:
     """Do what the plugin's process would do."""
     if not request.command and plugin.about:
         versions = f"CNI protocol versions supported: {', '.join(plugin.versions)}"
         return Done(exit=0, stderr=_lines([plugin.about, versions]))
     notes: list[str] = []
     try:
-        return Done(exit=0, stdout=_dispatch(plugin, request, host, find, notes), stderr=_lines(notes))
+        return Done(exit=0, stdout=_dispatch(plugin, request, host, build, notes), stderr=_lines(notes))
     except CniError as error:
         return Done(exit=1, stdout=error.render(), stderr=_lines(notes))
     except (OSError, JsonError) as error:
@@ -146,9 +171,7 @@ def about(name: str) -> str:
     return f"CNI {name} plugin weft {__version__}"
 
 
-def _dispatch(
-    plugin: Plugin, request: Request, host: Host, find: "Callable[[str], Plugin | None]", notes: list[str]
-) -> bytes:
+def _dispatch(plugin: Plugin, request: Request, host: Host, build: Build, notes: list[str]) -> bytes:
     cni.check_environment(request.command, request.env)
     if request.command == "VERSION":
         return cni.render_versions(plugin.versions)
@@ -168,7 +191,7 @@ def _dispatch(
     cni.reconcile(version, plugin.versions)
     if request.command in ("ADD", "DEL"):
         _guard(request, host)
-    call = Call(host=host, request=request, config=config, network=network, version=version, find=find, notes=notes)
+    call = Call(host=host, request=request, config=config, network=network, version=version, build=build, notes=notes)
     if request.command == "ADD":
         return plugin.add(call)
     verbs = {"DEL": plugin.delete, "CHECK": plugin.check, "GC": plugin.gc, "STATUS": plugin.status}

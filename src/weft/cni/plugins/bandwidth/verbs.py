@@ -13,7 +13,7 @@ from weft.cni.plugins.bandwidth import buckets
 from weft.cni.plugins.bandwidth import conf as bandwidthconf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container, Host
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.probe import link_kinds
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.link import set_link
@@ -117,7 +117,7 @@ def _remove_ifb(host: Host, attachment: Attachment, *, only_ours: bool = False) 
     record.forget(host, NAME, attachment)
 
 
-def undo(host: Host, attachment: Attachment, known: Object) -> None:
+def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the IFB device of a leaked attachment; one of an earlier boot went with it."""
     if known.get("boot") == host.boot_id:
         _remove_ifb(host, attachment, only_ours=True)
@@ -222,4 +222,5 @@ PLUGIN: Final = Plugin(
     status=_status,
     versions=versions_from("0.3.0"),
     about=about(NAME),
+    keeps=Subject(name=NAME, undo=_undo_leaked),
 )

@@ -136,4 +136,5 @@ PLUGIN: Final = Plugin(
     gc=_gc,
     status=bridgecheck.status,
     about=about(NAME),
+    keeps=detach.LINKS,
 )

@@ -16,7 +16,7 @@ from weft.cni.plugins.firewall import record as firewallrecord
 from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
 from weft.cni.plugins.firewall.record import Done
 from weft.cni.sdk.host import Host
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
@@ -110,7 +110,7 @@ def _families(addresses: Sequence[Ip]) -> list[int]:
     return sorted({address.version for address in addresses})
 
 
-def undo(host: Host, attachment: Attachment, known: Object) -> None:
+def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     """Take back what was done for a leaked attachment, from its record."""
     done = firewallrecord.parse(known)
     if done is not None:
@@ -272,4 +272,5 @@ PLUGIN: Final = Plugin(
     status=_status,
     versions=versions_from("0.4.0"),
     about=about(NAME),
+    keeps=Subject(name=NAME, undo=_undo_leaked),
 )

@@ -11,7 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.plugins.flannel.conf import FlannelConf
-from weft.cni.sdk import plugins, record
+from weft.cni.plugins.hostlocal.verbs import NAME as HOST_LOCAL
+from weft.cni.plugins.static.verbs import NAME as STATIC
+from weft.cni.sdk import record
 from weft.cni.sdk.host import TEMPORARY, Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
@@ -133,7 +135,7 @@ def _addresses_are_ours(content: bytes) -> bool:
         ipam = cnijson.text(cnijson.member(cnijson.load(content), "ipam"), "type")
     except JsonError:
         return False
-    return not ipam or plugins.find(ipam) is not None
+    return ipam in ("", HOST_LOCAL, STATIC)
 
 
 def _files(host: Host, conf: FlannelConf) -> Iterator[tuple[str, str, bytes]]:

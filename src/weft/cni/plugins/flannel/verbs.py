@@ -14,7 +14,7 @@ from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.flannel.conf import FlannelConf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.host import ClientGone, Done
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.errors import ConfigError
 from weft.wire import cni, cnijson, subnetenv
 from weft.wire.cni import CniError, failure
@@ -47,7 +47,7 @@ def _add(call: Call) -> bytes:
 
 def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Done:
     """Run the delegate. One of ours leaves nothing when it fails; of another that ran something may be left for DEL."""
-    ours = call.find(plugin) is not None
+    ours = call.build.find(plugin) is not None
     try:
         done = delegate.run(call, plugin, "ADD", stdin)
     except ClientGone:
@@ -188,4 +188,13 @@ def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:
         raise failure(str(error)) from error
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME))
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    about=about(NAME),
+    keeps=Subject(name=flannelstate.SUBJECT, undo=flannelstate.undo),
+)

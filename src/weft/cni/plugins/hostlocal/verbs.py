@@ -10,7 +10,6 @@ from ipaddress import ip_interface
 from typing import Final
 
 from weft.cni.attachment import living
-from weft.cni.leaks import sweep
 from weft.cni.plugins.hostlocal import choice as podaddress
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import record as ipamrecord
@@ -18,7 +17,7 @@ from weft.cni.plugins.hostlocal import store
 from weft.cni.plugins.hostlocal.record import Giving
 from weft.cni.plugins.hostlocal.store import Store
 from weft.cni.sdk import record
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
@@ -42,7 +41,7 @@ def allocate(call: Call) -> Result:
         call.host.files.makedirs(_directory(call), mode=0o755)
         ips = _reserve(call, conf)
     except _Full:
-        if not sweep.free_network(call.host, call.network):
+        if not call.build.free_network(call.host, call.network):
             raise
         ips = _reserve(call, conf)
     return Result(ips=tuple(ips), routes=conf.routes, dns=dns)
@@ -210,7 +209,7 @@ def _status(call: Call) -> None:
     """Fail if a range set has no free address, and none that is leaked."""
     sets = ipamconf.parse_sets(call.config, call.version)
     full = _full_set(call, sets)
-    if full and sweep.free_network(call.host, call.network):
+    if full and call.build.free_network(call.host, call.network):
         full = _full_set(call, sets)
     if full:
         raise CniError(cni.UNAVAILABLE, *_no_address_left(call, full))
@@ -243,4 +242,13 @@ def _add(call: Call) -> bytes:
     return output
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=release, check=_check, gc=_gc, status=_status, about=about(NAME))
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=release,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    about=about(NAME),
+    keeps=Subject(name=ipamrecord.SUBJECT, undo=ipamrecord.undo),
+)

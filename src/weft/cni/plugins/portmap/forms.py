@@ -27,7 +27,7 @@ from weft.wire.cnijson import JsonError, Object
 # Our own nf_tables maps; the other forms bear the names of upstream's backends.
 MAPS: Final = "maps"
 
-_SUBJECT: Final = "portmap"
+SUBJECT: Final = "portmap"
 
 
 class Form(Value):
@@ -60,28 +60,28 @@ class Kept(Value):
 
 def keep(call: Call, kept: Kept) -> None:
     """Keep it, before anything is done."""
-    record.keep(call, _SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
+    record.keep(call, SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
 
 
 def look_up(host: Host, attachment: Attachment) -> Kept | None:
     """Return what was kept in this boot, None if nothing or if it cannot be read."""
-    return _read(record.look_up(host, _SUBJECT, attachment))
+    return _read(record.look_up(host, SUBJECT, attachment))
 
 
 def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
     """Give every attachment of which something is kept, with None for what is of another boot or torn."""
-    for attachment, known in list(record.everything(host, _SUBJECT)):
+    for attachment, known in list(record.everything(host, SUBJECT)):
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
 def set_aside_torn(host: Host) -> list[Problem]:
     """Set aside what was kept and cannot be read any more."""
-    return record.set_aside_torn(host, _SUBJECT)
+    return record.set_aside_torn(host, SUBJECT)
 
 
 def forget(host: Host, attachment: Attachment) -> None:
     """Forget what was kept."""
-    record.forget(host, _SUBJECT, attachment)
+    record.forget(host, SUBJECT, attachment)
 
 
 def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str], None]) -> None:
@@ -109,15 +109,12 @@ def share(host: Host, attachment: Attachment, holder: Element) -> bool:
     return False
 
 
-def free_if_dead(host: Host, holder: Element) -> bool:
+def free_if_dead(call: Call, holder: Element) -> bool:
     """Free what the attachment of an element has, if our records prove that it is leaked (settled.md §9)."""
-    # Late: this happens once in a node's life, if at all.
-    from weft.cni.leaks import sweep
-
-    for attachment, _ in everything(host):
+    for attachment, _ in everything(call.host):
         if is_of(holder, owner_of(attachment)):
             try:
-                return bool(sweep.free(host, attachment))
+                return bool(call.build.free(call.host, attachment))
             except (OSError, CniError, JsonError):
                 return False
     return False

@@ -20,7 +20,7 @@ from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
 from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
@@ -85,7 +85,7 @@ def _make(call: Call, kept: Kept) -> None:
             FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
         except Taken as error:
             shared = forms.share(call.host, call.attachment, error.holder)
-            if not shared and not forms.free_if_dead(call.host, error.holder):
+            if not shared and not forms.free_if_dead(call, error.holder):
                 holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
                 hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
                 raise failure(f"cannot map {portmap.describe(error.wanted)}: taken by {holder}", hint) from error
@@ -212,4 +212,12 @@ def _collect_strangers(call: Call) -> None:
             call.note(f"portmap: no iptables rules looked at: {error}")
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, about=about(NAME))
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    about=about(NAME),
+    keeps=Subject(name=forms.SUBJECT, undo=forms.undo_leaked),
+)

@@ -172,4 +172,13 @@ def _made(call: Call) -> Made:
     return Made(masquerade=conf.ip_masq, ipam_type=conf.ipam_type)
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME))
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    gc=_gc,
+    status=_status,
+    about=about(NAME),
+    keeps=detach.LINKS,
+)

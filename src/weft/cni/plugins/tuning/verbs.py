@@ -15,7 +15,7 @@ from weft.cni.plugins.tuning import conf as tuningconf
 from weft.cni.plugins.tuning.conf import LinkTuning, TuningConf
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Container, Host
-from weft.cni.sdk.startup import Call, Plugin, about
+from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import Message
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -150,7 +150,7 @@ def _delete(call: Call) -> None:
         call.note(f"tuning: {error}")
 
 
-def undo(host: Host, attachment: Attachment, known: Object) -> None:  # noqa: ARG001 - as others of the sweep
+def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:  # noqa: ARG001 - as others of the sweep
     """Remove the backup of a leaked attachment; the interface that it speaks of has gone."""
     with suppress(FileNotFoundError):
         host.files.unlink(cnijson.text(known, "path"))
@@ -190,4 +190,11 @@ def _show(value: object) -> str:
     return str(value).lower()
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))
+PLUGIN: Final = Plugin(
+    name=NAME,
+    add=_add,
+    delete=_delete,
+    check=_check,
+    about=about(NAME),
+    keeps=Subject(name=NAME, undo=_undo_leaked),
+)

@@ -1,0 +1,21 @@
+"""The one way to call a plugin of this build: `run`."""
+
+from typing import Final
+
+from weft.cni import registry
+from weft.cni.leaks import sweep
+from weft.cni.sdk import startup
+from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.sdk.startup import Build
+from weft.wire.cni import failure
+
+_BUILD: Final = Build(find=registry.find, free=sweep.free, free_network=sweep.free_network)
+
+
+def run(request: Request, host: Host) -> Done:
+    """Do what the plugin's process would do; failures are error objects. Synchronous, one call a thread."""
+    plugin = registry.find(request.plugin)
+    if plugin is None:
+        error = failure(f'no plugin "{request.plugin}" in this build', f"there are {', '.join(registry.NAMES)}")
+        return Done(exit=1, stdout=error.render())
+    return startup.run(plugin, request, host, build=_BUILD)
