@@ -7,17 +7,16 @@ to is what its content says. Where the files are is known in `weft.cni.runtime.c
 import base64
 import binascii
 import json
-from typing import Any, Final
+from typing import Final
 
 from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError, failure
 from weft.wire.cnichain import RuntimeConf
 from weft.wire.cnijson import JsonError, Object
+from weft.wire.cnivalue import decode, encode
 
 KIND: Final = "cniCacheV1"
-
-_PAIR: Final = 2
 
 
 class Entry(Value):
@@ -44,22 +43,13 @@ def file_name(network: str, container_id: str, ifname: str) -> str:
 
 def render(entry: Entry) -> bytes:
     """Return an entry as libcni writes it; what is empty is left out."""
-    conf = entry.conf
     obj: Object = {
         "kind": KIND,
-        "containerId": conf.container_id,
         "config": base64.b64encode(entry.config).decode(),
-        "ifName": conf.ifname,
         "networkName": entry.network,
+        **encode(entry.conf),
     }
-    extras: dict[str, Any] = {
-        "netns": conf.netns,
-        "cniArgs": [list(pair) for pair in conf.args],
-        "capabilityArgs": dict(conf.capability_args),
-        "result": entry.result,
-    }
-    obj.update((key, value) for key, value in extras.items() if value)
-    return json.dumps(obj).encode()
+    return json.dumps({**obj, "result": entry.result} if entry.result else obj).encode()
 
 
 def parse(data: bytes, network: str) -> Entry:
@@ -74,13 +64,7 @@ def parse(data: bytes, network: str) -> Entry:
     try:
         return Entry(
             network=cnijson.text(obj, "networkName"),
-            conf=RuntimeConf(
-                container_id=cnijson.text(obj, "containerId"),
-                netns=cnijson.text(obj, "netns"),
-                ifname=cnijson.text(obj, "ifName"),
-                args=cnijson.items(obj, "cniArgs", _pair),
-                capability_args=cnijson.member(obj, "capabilityArgs"),
-            ),
+            conf=decode(RuntimeConf, obj),
             config=base64.b64decode(cnijson.text(obj, "config"), validate=True),
             result=cnijson.member(obj, "result"),
         )
@@ -113,10 +97,3 @@ def belongs_to(data: bytes, network: str, container_id: str, ifname: str) -> boo
     except CniError:
         return True
     return (entry.network, entry.conf.container_id, entry.conf.ifname) == (network, container_id, ifname)
-
-
-def _pair(value: Any, where: str) -> tuple[str, str]:
-    items = cnijson.as_list(value, where)
-    if len(items) != _PAIR:
-        raise JsonError(f"cannot use {len(items)} items as {where} (expected a key and a value)")
-    return cnijson.as_text(items[0], where), cnijson.as_text(items[1], where)

@@ -7,9 +7,10 @@ subprocess, the lab in its nodes); nothing here does.
 
 import json
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from weft.model.attachment import Result
+from weft.model.keyed import Key
 from weft.model.value import Value, field
 from weft.wire import cni, cnijson, cnilist, cniresult
 from weft.wire.cni import CniError, failure
@@ -23,13 +24,16 @@ _NOBODY: Final = {"CNI_CONTAINERID": "", "CNI_NETNS": "", "CNI_IFNAME": "", "CNI
 
 
 class RuntimeConf(Value):
-    """What a runtime knows of one attachment. `capability_args` go to the plugins that have declared them."""
+    """What a runtime knows of one attachment, with the keys of libcni's cache.
 
-    container_id: str
-    netns: str
-    ifname: str
-    args: tuple[tuple[str, str], ...] = ()
-    capability_args: Mapping[str, Any] = field(default_factory=dict)
+    `capability_args` go to the plugins that have declared them.
+    """
+
+    container_id: Annotated[str, Key("containerId")]
+    netns: Annotated[str, Key("netns")] = ""
+    ifname: Annotated[str, Key("ifName")]
+    args: Annotated[tuple[tuple[str, str], ...], Key("cniArgs")] = ()
+    capability_args: Annotated[Object, Key("capabilityArgs")] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
         """Return the variables of a call about it, without the command and the path (cni.md §1.2)."""

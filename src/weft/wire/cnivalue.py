@@ -145,7 +145,8 @@ def _reader(types: frozenset[Any], source: Key | Arg) -> Read:
     origin = get_origin(kind) or kind
     read: Read = partial(cnijson.as_kind, origin)
     if origin is tuple:
-        read = partial(_read_items, _reader(_types(get_args(kind)[0]), source))
+        first, *others = get_args(kind)
+        read = partial(_read_items, _reader(_types(first), source), 0 if others == [...] else 1 + len(others))
     elif origin is int and isinstance(source, Key):
         read = partial(cnijson.as_integer, least=source.least, most=source.most)
     elif kind == dict[str, str]:
@@ -161,8 +162,12 @@ def _read_parsed(parse: Callable[[str], Any], value: Any, where: str) -> Any:
     return parse(cnijson.as_text(value, where))
 
 
-def _read_items(read: Read, value: Any, where: str) -> tuple[Any, ...]:
-    return tuple([read(item, f"{where}[{index}]") for index, item in enumerate(cnijson.as_list(value, where))])
+def _read_items(read: Read, length: int, value: Any, where: str) -> tuple[Any, ...]:
+    """Read a list; `length` is 0 for any. All items are of one kind."""
+    items = cnijson.as_list(value, where)
+    if length and len(items) != length:
+        raise JsonError(f"cannot use {len(items)} items as {where} (expected {length})")
+    return tuple([read(item, f"{where}[{index}]") for index, item in enumerate(items)])
 
 
 def _read_texts(value: Any, where: str) -> Any:
