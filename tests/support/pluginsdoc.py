@@ -15,7 +15,7 @@ from weft.cni.plugins.bandwidth.conf import BandwidthConf
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.firewall.conf import FirewallConf
 from weft.cni.plugins.flannel import conf as flannelconf
-from weft.cni.plugins.hostlocal.conf import HostLocalKeys
+from weft.cni.plugins.hostlocal.conf import IpamConf
 from weft.cni.plugins.portmap.ports import PortmapConf
 from weft.cni.plugins.ptp.conf import PtpConf
 from weft.cni.plugins.sbr.conf import SbrKeys
@@ -76,7 +76,7 @@ PAGES = {
             "Gives addresses from ranges, and remembers each as a file that upstream's host-local reads too. "
             "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
         ),
-        conf=HostLocalKeys,
+        conf=IpamConf,
         example={
             "type": "bridge",
             "ipam": {

@@ -7,7 +7,7 @@ from ipaddress import IPv4Interface, IPv6Interface
 from typing import Annotated, Final
 
 from weft.model.keyed import Key
-from weft.model.net import Ip, Net
+from weft.model.net import Ip
 from weft.model.value import Value, field
 
 # An address with the length of its network's prefix; the host bits stay.
@@ -76,35 +76,3 @@ class Result(Value):
     ips: Annotated[tuple[IpConfig, ...], Key("ips")] = ()
     routes: Annotated[tuple[RouteConfig, ...], Key("routes")] = ()
     dns: Annotated[Dns, Key("dns")] = field(default_factory=Dns)
-
-
-class Range(Value):
-    """Addresses `first` to `last`, both included, of one subnet. `gateway` is never given to a container."""
-
-    subnet: Net
-    first: Ip
-    last: Ip
-    gateway: Ip
-
-    def __contains__(self, ip: Ip) -> bool:
-        return ip.version == self.first.version and int(self.first) <= int(ip) <= int(self.last)
-
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
-
-    def overlaps(self, other: "Range") -> bool:
-        """Tell whether the two share an address; families never do."""
-        return other.first in self or self.first in other
-
-
-RangeSet = tuple[Range, ...]
-
-
-class IpamConf(Value):
-    """What host-local is asked: one address from each of `sets`, `requested` ones if given."""
-
-    sets: tuple[RangeSet, ...]
-    routes: tuple[RouteConfig, ...]
-    data_dir: str
-    resolv_conf: str
-    requested: tuple[Ip, ...]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.cni.plugins.hostlocal import choice as podaddress
-from weft.model.attachment import Range
+from weft.cni.plugins.hostlocal.conf import Range
 
 
 def range_of(subnet, *, gateway=1, first=1, last=None):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv6Address
 
-from weft.model.attachment import Range, RangeSet
+from weft.cni.plugins.hostlocal.conf import Range, RangeSet
 from weft.model.net import Ip
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Annotated, Final
 
-from weft.model.attachment import Cidr, Dns, IpamConf, Range, RangeSet, RouteConfig
+from weft.model.attachment import Cidr, Dns, RouteConfig
 from weft.model.keyed import Arg, Key
 from weft.model.net import Ip, Net
-from weft.model.value import Value, field
+from weft.model.value import Value, field, replace
 from weft.wire import cnijson
 from weft.wire.cni import CniError, at_least, failure
 from weft.wire.cnijson import Object
@@ -16,6 +16,28 @@ from weft.wire.cnivalue import decode
 DATA_DIR: Final = "/var/lib/cni/networks"
 
 _NEXT: Final = "the one after the network's"
+
+
+class Range(Value):
+    """Addresses `first` to `last`, both included, of one subnet. `gateway` is never given to a container."""
+
+    subnet: Net
+    first: Ip
+    last: Ip
+    gateway: Ip
+
+    def __contains__(self, ip: Ip) -> bool:
+        return ip.version == self.first.version and int(self.first) <= int(ip) <= int(self.last)
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def overlaps(self, other: "Range") -> bool:
+        """Tell whether the two share an address; families never do."""
+        return other.first in self or self.first in other
+
+
+RangeSet = tuple[Range, ...]
 
 
 class RangeKeys(Value):
@@ -57,8 +79,11 @@ class Sets(Value):
     ] = ()
 
 
-class HostLocalKeys(Sets):
-    """What the configuration says."""
+class IpamConf(Sets):
+    """What host-local is asked: one address from each of `sets`, `requested` ones if given.
+
+    These two are made of the others: `sets` have what ranges leave out, and are checked.
+    """
 
     routes: Annotated[tuple[RouteConfig, ...], Key("routes", "Routes for the container.", at="ipam")] = ()
     data_dir: DataDir = DATA_DIR
@@ -72,6 +97,8 @@ class HostLocalKeys(Sets):
         tuple[str, ...],
         Key("ips", "Addresses to give, with or without a prefix length (capability `ips`).", at="runtimeConfig"),
     ] = ()
+    sets: tuple[RangeSet, ...] = ()
+    requested: tuple[Ip, ...] = ()
 
 
 _IPV4: Final = 4
@@ -92,18 +119,12 @@ def data_dir(config: Object) -> str:
 def parse(config: Object, version: str, args: str) -> IpamConf:
     """Read a whole request; `version` is its dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
     _need_ipam(config)
-    keys = decode(HostLocalKeys, config, args)
-    sets = _checked(keys, version)
+    conf = decode(IpamConf, config, args)
+    sets = _checked(conf, version)
     if not sets:
         raise failure("no IP ranges specified")
-    requested = map(cnijson.parse_ip_or_cidr, (keys.from_args, *keys.of_args, *keys.runtime_ips))
-    return IpamConf(
-        sets=sets,
-        routes=keys.routes,
-        data_dir=keys.data_dir,
-        resolv_conf=keys.resolv_conf,
-        requested=tuple(ip for ip in requested if ip is not None),
-    )
+    requested = map(cnijson.parse_ip_or_cidr, (conf.from_args, *conf.of_args, *conf.runtime_ips))
+    return replace(conf, sets=sets, requested=tuple(ip for ip in requested if ip is not None))
 
 
 def parse_sets(config: Object, version: str) -> tuple[RangeSet, ...]:

@@ -14,11 +14,12 @@ from weft.cni.plugins.hostlocal import choice as podaddress
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.plugins.hostlocal import store
+from weft.cni.plugins.hostlocal.conf import IpamConf, Range, RangeSet
 from weft.cni.plugins.hostlocal.record import Giving
 from weft.cni.plugins.hostlocal.store import Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
-from weft.model.attachment import Dns, IpamConf, IpConfig, Range, RangeSet, Result
+from weft.model.attachment import Dns, IpConfig, Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
