@@ -628,6 +628,13 @@ class TestAnswers:
 
 @pytest.mark.usefixtures("program")
 class TestRequests:
+    def test_a_name_that_no_plugin_has_is_told_at_once(self, program: Path, tmp_path: Path):
+        for size, asked in ((63, True), (64, False)):
+            shutil.copy2(program, tmp_path / ("x" * size))
+            with server(tmp_path / f"sock{size}", answering(done_frame(b"0", b"asked", b""))) as env:
+                done = run(tmp_path / ("x" * size), b"{}", **env)
+            assert done.stdout == b"asked" if asked else error(done) == "called by a name that no plugin has"
+
     def test_one_that_a_signal_cuts_in_two_arrives_whole(self, program: Path, tmp_path: Path):
         heard: list[Frame] = []
         descriptors: list[int] = []
