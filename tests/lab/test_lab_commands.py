@@ -387,13 +387,15 @@ def test_a_capture_of_one_link_stops_after_its_count(running, tmp_path):
     out = tmp_path / "inner.pcapng"
     with subprocess.Popen(
         [WEFT, "lab", "capture", "--lab", running.name, "node1", "flannel.1", "--out", str(out), "--count", "2"],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
         assert child.stderr is not None
         child.stderr.readline()
         running.weft("ping", "pod1-1", "pod2-1", "--count", "5")
-        assert child.wait(10) == 0
+        said, _ = child.communicate(timeout=10)
+    assert (child.returncode, said) == (0, f"2 packets in {out}\n")
     with PcapNgReader(str(out)) as reader:
         packets = list(reader)
     assert [packet.sniffed_on for packet in packets] == ["flannel.1"] * 2
