@@ -10,7 +10,7 @@ from benchmarks.notices import BRIDGE, INET, LINK, NEIGH, ROUTE, Notices
 from benchmarks.world import World
 
 FEW, MANY = 10, 5000
-REST = 3.5  # longer than the fuse waits between repairs of one object
+REST = 3.5  # longer than the backoff waits between repairs of one object
 AF_UNSPEC = 0  # the family of link notices
 
 

@@ -6,7 +6,7 @@ from benchmarks.figures import Figure
 from benchmarks.world import World, until
 
 ROUNDS = 5
-REST = 3.5  # longer than the fuse waits between repairs of one object
+REST = 3.5  # longer than the backoff waits between repairs of one object
 LONGEST = 60.0
 CASES = (
     ("nft", "nft flush chain ip flannel-ipv4 postrtg", "nft list chain ip flannel-ipv4 postrtg"),

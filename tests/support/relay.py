@@ -21,7 +21,7 @@ from weft.model.errors import Failure
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
 from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in, replace
 from weft.plan.diff import Put, Step
 
@@ -53,8 +53,8 @@ class Process(Object):
     def __str__(self) -> str:
         return f"process for {DEVICE} with {self.word}"
 
-    def is_within(self, realm: Realm) -> bool:
-        return DEVICE in realm.devices
+    def is_within(self, ownership: Ownership) -> bool:
+        return DEVICE in ownership.devices
 
     @property
     def code(self) -> str:

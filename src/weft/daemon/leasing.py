@@ -27,7 +27,7 @@ from weft.wire.etcd import Subnets
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
-# The picture of the cluster is written this long after a change, so that a burst is one write.
+# What is known of the cluster is written this long after a change, so that a burst is one write.
 _SAVE_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 

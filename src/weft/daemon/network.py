@@ -19,8 +19,8 @@ from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
 from weft.desired.decide import Decider
-from weft.desired.harm import Ours
 from weft.desired.inputs import Inputs
+from weft.desired.leasecheck import Ours
 from weft.desired.node import forwarded
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor

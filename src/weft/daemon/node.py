@@ -169,7 +169,7 @@ class Node:
         await network.subnet_file.write()
         parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
         self._ready(network)
-        await start.remove_former_devices(kernel, network.reconciler.decider.realm)
+        await start.remove_former_devices(kernel, network.reconciler.decider.ownership)
 
     async def _look(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor

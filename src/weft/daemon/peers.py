@@ -14,7 +14,7 @@ from typing import Final
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.repairs import say_some
 from weft.daemon.reconcile import Reconciler
-from weft.desired.harm import Ours
+from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 from weft.model.cluster import Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.errors import Problem

@@ -21,15 +21,15 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.facts import select
-from weft.desired.harm import macs_in
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
+from weft.desired.leasecheck import macs_in
 from weft.desired.node import served
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
 from weft.model.links import NodeLink
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.value import replace
@@ -143,13 +143,13 @@ def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snaps
     return replace(inputs, forwarding=kernel.forwards() | served(snapshot, inputs), node_links=frozenset(links))
 
 
-async def remove_former_devices(kernel: NodeKernel, realm: Realm) -> None:
+async def remove_former_devices(kernel: NodeKernel, ownership: Ownership) -> None:
     """Remove the VTEPs of the configuration before this one (another VNI), unless another daemon keeps them."""
     snapshot = await kernel.snapshot()
     for link in snapshot.links:
         addresses = snapshot.addresses_of(link.index)
-        ours = any(realm.leads_to(ip_network(each.ip)) for each in addresses)
-        if link.alias == VTEP_ALIAS and link.name not in realm.devices and ours:
+        ours = any(ownership.leads_to(ip_network(each.ip)) for each in addresses)
+        if link.alias == VTEP_ALIAS and link.name not in ownership.devices and ours:
             if instance.is_claimed(f"device/{link.name}"):
                 continue
             log.warning("ROUTE-002: removed link %s, left by an earlier configuration", link.name)

@@ -9,11 +9,11 @@ from typing import Final
 
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
-from weft.desired.node import SHARED, Wanted, realm, shared
+from weft.desired.node import SHARED, Wanted, ownership, shared
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease
 from weft.model.objects import Key, Object, Objects
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 
 _PEERS_A_SLICE: Final = 128  # about 3 ms
 
@@ -26,7 +26,7 @@ class Decider:
 
     def __init__(self, inputs: Inputs, believed: Mapping[str, Lease]) -> None:
         self._inputs = inputs
-        self._realm = realm(inputs)
+        self._ownership = ownership(inputs)
         self._believed = believed
         self._wanted = Wanted()
         self._unusable: dict[str, Problem] = {}
@@ -40,12 +40,12 @@ class Decider:
     @inputs.setter
     def inputs(self, inputs: Inputs) -> None:
         self._inputs = inputs
-        self._realm = realm(inputs)
+        self._ownership = ownership(inputs)
 
     @property
-    def realm(self) -> Realm:
+    def ownership(self) -> Ownership:
         """Which of the things that bear weft's mark are this daemon's."""
-        return self._realm
+        return self._ownership
 
     @property
     def wanted(self) -> Objects:

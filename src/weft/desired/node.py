@@ -8,7 +8,7 @@ from weft.desired.inputs import Inputs
 from weft.model.links import Link, NodeLink
 from weft.model.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
 from weft.model.objects import KernelState, Key, Object, Objects, Route, Sysctl
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.snapshot import Snapshot
 from weft.model.value import replace
 
@@ -26,9 +26,9 @@ def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
     return {} if kind is None else dict.fromkeys(inputs.backend.devices(inputs).values(), kind)
 
 
-def realm(inputs: Inputs) -> Realm:
+def ownership(inputs: Inputs) -> Ownership:
     """What a daemon with these inputs keeps."""
-    return Realm(
+    return Ownership(
         devices=frozenset(inputs.backend.devices(inputs).values()),
         networks=(*inputs.netconf.networks, *inputs.former_networks),
         node_links=inputs.node_links,

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from ipaddress import ip_address
 from typing import Final
 
-from weft.desired.harm import Judge, Ours, macs_in
+from weft.desired.leasecheck import Judge, Ours, macs_in
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Mac

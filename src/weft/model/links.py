@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from weft.model.net import Mac
 from weft.model.objects import Object
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.value import Value, fields_of, put_in
 
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5
@@ -91,9 +91,9 @@ class Link(Object):
         """With too small an MTU IPv6 has left the link, and its settings with it."""
         return 0 < self.mtu < _LEAST_MTU_V6
 
-    def is_within(self, realm: Realm) -> bool:
+    def is_within(self, ownership: Ownership) -> bool:
         """One that has the name of a device of the daemon's."""
-        return self.name in realm.devices
+        return self.name in ownership.devices
 
     @property
     def code(self) -> str:
@@ -119,8 +119,8 @@ class NodeLink(Object):
     def __str__(self) -> str:
         return f"link {self.name} {'up' if self.up else 'down'}"
 
-    def is_within(self, realm: Realm) -> bool:
-        return self.name in realm.node_links
+    def is_within(self, ownership: Ownership) -> bool:
+        return self.name in ownership.node_links
 
     @property
     def code(self) -> str:

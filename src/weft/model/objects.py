@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from weft.model.marks import FORWARDING, MAIN_TABLE
 from weft.model.net import Ip, Mac, Net
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in
 
 # A key starts with the kind of object; the rest is what the kernel compares.
@@ -48,8 +48,8 @@ class Object(Value, gc=False):
         """Tell whether others may have gone with it, without a notice, when it became what it is."""
         return False
 
-    def is_within(self, realm: Realm) -> bool:
-        """Tell whether it is the daemon's of `realm`, to keep or to remove: it bears weft's mark."""
+    def is_within(self, ownership: Ownership) -> bool:
+        """Tell whether it is a daemon's with this `ownership`, to keep or to remove: it bears weft's mark."""
         raise NotImplementedError
 
     @property
@@ -89,8 +89,8 @@ class Sysctl(Object):
         name = self.name.split("/")[3]
         return None if name in ("all", "default") else name
 
-    def is_within(self, realm: Realm) -> bool:
-        return self.link is None or self.link in realm.devices
+    def is_within(self, ownership: Ownership) -> bool:
+        return self.link is None or self.link in ownership.devices
 
     @property
     def code(self) -> str:
@@ -111,8 +111,8 @@ class OnLink(Object):
     def link(self) -> str:
         return self.dev
 
-    def is_within(self, realm: Realm) -> bool:
-        return self.dev in realm.devices
+    def is_within(self, ownership: Ownership) -> bool:
+        return self.dev in ownership.devices
 
 
 class Address(OnLink):
@@ -131,13 +131,13 @@ class Address(OnLink):
     def __str__(self) -> str:
         return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
 
-    def is_within(self, realm: Realm) -> bool:
+    def is_within(self, ownership: Ownership) -> bool:
         """An IPv4 address outside our networks is somebody's, a link-local one the kernel's (flannel.md §6.1)."""
-        if not super().is_within(realm):
+        if not super().is_within(ownership):
             return False
         if self.ip.version == 6:
             return not self.ip.is_link_local
-        return any(self.ip in network for network in realm.networks)
+        return any(self.ip in network for network in ownership.networks)
 
     @property
     def code(self) -> str:
@@ -229,9 +229,9 @@ class Route(Object):
     def link(self) -> str | None:
         return self.dev or None
 
-    def is_within(self, realm: Realm) -> bool:
+    def is_within(self, ownership: Ownership) -> bool:
         """Ours are all in the main table: another one is an administrator's, whatever protocol he chose."""
-        return self.table == MAIN_TABLE and (self.dev in realm.devices or realm.leads_to(self.dst))
+        return self.table == MAIN_TABLE and (self.dev in ownership.devices or ownership.leads_to(self.dst))
 
     @property
     def code(self) -> str:

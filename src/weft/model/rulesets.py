@@ -3,7 +3,7 @@
 from typing import Final
 
 from weft.model.objects import Object
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in
 
 _MASQ: Final = "--ip-masq"
@@ -45,7 +45,7 @@ class RuleSet(Object):
         chains = ", ".join(f"{chain.name} ({len(chain.rules)})" for chain in self.chains)
         return f"ruleset {self.kind} IPv{self.family}: {chains or 'none'}"
 
-    def is_within(self, realm: Realm) -> bool:  # noqa: ARG002 - one daemon alone keeps the rules of a node
+    def is_within(self, ownership: Ownership) -> bool:  # noqa: ARG002 - one daemon alone keeps the rules of a node
         return True
 
     @property

@@ -12,7 +12,7 @@ from weft.daemon.planes.plane import Keeper, Tally
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider
-from weft.desired.harm import Ours
+from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Objects, Route

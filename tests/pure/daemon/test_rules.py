@@ -7,10 +7,10 @@ from weft.daemon.planes.plane import Keeper
 from weft.daemon.planes.rules import RulesPlane
 from weft.model.errors import Failure
 from weft.model.objects import Key
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.rulesets import Chain, RuleSet
+from weft.plan.backoff import BURST, PAUSE
 from weft.plan.diff import Put, Step
-from weft.plan.fuse import BURST, PAUSE
 
 RULES = RuleSet(kind="nft", family=4, chains=(Chain(name="postrtg", rules=("return",)),))
 
@@ -46,7 +46,7 @@ class Rules:
     def __init__(self) -> None:
         self.firewall = FakeFirewall()
         self.now = 0.0
-        self.decider = SimpleNamespace(wanted={RULES.key: RULES}, realm=Realm(devices=frozenset(), networks=()))
+        self.decider = SimpleNamespace(wanted={RULES.key: RULES}, ownership=Ownership(devices=frozenset(), networks=()))
         self.keeper = Keeper(
             RulesPlane(self.firewall, sweep=60.0, announces=True),
             self.decider,

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.waiting import comes
 from weft.daemon.disk import subnetfile
 from weft.daemon.disk.subnetfile import SubnetFile
-from weft.plan.fuse import BURST, PAUSE
+from weft.plan.backoff import BURST, PAUSE
 
 
 async def test_a_program_that_keeps_changing_the_file_is_fought_less_and_less_and_named(

@@ -13,7 +13,7 @@ from tests.support import builders
 from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
 from weft.desired.backends import hostgw, vxlan
-from weft.desired.harm import Judge, Ours
+from weft.desired.leasecheck import Judge, Ours
 from weft.desired.roster import Roster
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs

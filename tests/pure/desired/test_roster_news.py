@@ -4,7 +4,7 @@ from ipaddress import IPv4Address
 
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.desired.harm import Ours
+from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 
 OURS = Ours(networks=(builders.NETWORK_V4,), addresses=frozenset({builders.public_v4(9)}))

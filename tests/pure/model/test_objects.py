@@ -8,7 +8,7 @@ from tests.support import builders
 from weft.model.links import Link, NodeLink
 from weft.model.net import Mac
 from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import replace
 
@@ -105,8 +105,8 @@ def test_a_link_that_is_too_small_for_ipv6_has_lost_its_settings(mtu, gone):
 
 
 def test_a_setting_of_another_link_is_another_daemons():
-    realm = Realm(devices=frozenset({"flannel.1"}), networks=())
-    assert Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value="0").is_within(realm)
-    assert Sysctl(name="net/ipv4/ip_forward", value="1").is_within(realm)
-    assert not Sysctl(name="net/ipv6/conf/eth0/accept_ra", value="0").is_within(realm)
-    assert RuleSet(kind="nft", family=4).is_within(realm)
+    ownership = Ownership(devices=frozenset({"flannel.1"}), networks=())
+    assert Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value="0").is_within(ownership)
+    assert Sysctl(name="net/ipv4/ip_forward", value="1").is_within(ownership)
+    assert not Sysctl(name="net/ipv6/conf/eth0/accept_ra", value="0").is_within(ownership)
+    assert RuleSet(kind="nft", family=4).is_within(ownership)

@@ -15,7 +15,7 @@ from weft.model.errors import ConfigError
 from weft.model.marks import ALIAS, MAIN_TABLE
 from weft.model.net import Net
 from weft.model.objects import Route
-from weft.model.realm import Realm
+from weft.model.ownership import Ownership
 from weft.model.reported import LinkInfo
 
 UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"
@@ -41,7 +41,7 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
         return f"weft has none in table {route.table}"
     if any(link.name == route.dev and link.alias == VTEP_ALIAS for link in links):
         return ""
-    if Realm(devices=frozenset(), networks=tuple(networks)).leads_to(route.dst):
+    if Ownership(devices=frozenset(), networks=tuple(networks)).leads_to(route.dst):
         return ""
     if not networks:
         return UNKNOWN

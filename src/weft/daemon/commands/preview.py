@@ -82,7 +82,7 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.devices = devices_of(inputs)
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
-    have = {key: thing for key, thing in seen.items() if thing.is_within(decider.realm)}
+    have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     steps = diff(decider.wanted, have, prune=listing is not None)
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
     refused = [lease for lease in roster.leases if not decider.part(lease.id)]

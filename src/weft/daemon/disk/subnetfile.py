@@ -16,7 +16,7 @@ from typing import Final
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.files import write_atomically
 from weft.model.errors import Problem
-from weft.plan.fuse import Fuse
+from weft.plan.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class SubnetFile:
         self._path = path
         self._content = content
         self._clock = clock
-        self._fuse = Fuse()
+        self._backoff = Backoff()
         self._changed = asyncio.Event()
         self._turn = threading.Lock()
         self._written = b""
@@ -75,7 +75,7 @@ class SubnetFile:
             done = await beside(self._done_by_others)
             if not done:
                 self.problem = None
-            elif not self._fuse.wait(_KEY, self._clock()):
+            elif not self._backoff.wait(_KEY, self._clock()):
                 await self.write()
                 log.warning("LEASE-001: put back %s, which %s", self._path, done)
             else:
@@ -86,7 +86,7 @@ class SubnetFile:
                     expected="one program that writes it",
                     hint="Find it, or give weftd another --subnet-file",
                 )
-                if self._fuse.announce(_KEY):
+                if self._backoff.announce(_KEY):
                     log.warning("%s; putting it back less often", self.problem)
 
     def _write(self) -> None:

@@ -1,8 +1,8 @@
 """One plane: the owner of some kinds of objects, and the loop that keeps them as wanted: look, compare, act.
 
-A round costs what changed. The kept picture moves forward by our own steps and by notices; a full look replaces it at
-the start, after anything that notices do not announce, and when there was none for a while: then a difference that no
-notice announced is counted and logged.
+A round costs what changed. What is known to be there moves forward by our own steps and by notices; a full look
+replaces it at the start, after anything that notices do not announce, and when there was none for a while: then a
+difference that no notice announced is counted and logged.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from weft.daemon.planes import repairs
-from weft.daemon.planes.picture import Picture, differences
+from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
@@ -53,8 +53,8 @@ class Plane(Protocol):
 class Marks(Value, frozen=False):
     """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
 
-    `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that the
-    picture knows, `unseen` in a way that it does not.
+    `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that
+    is known, `unseen` in a way that is not.
     """
 
     look: bool = False
@@ -87,7 +87,7 @@ class Keeper:
         self.plane = plane
         self._decider = decider
         self._may_remove = may_remove
-        self._picture = Picture(decider.wanted)
+        self._present = Present(decider.wanted)
         self._retries = Retries(self.changed, clock=clock)
         self._marks = Marks()
         self._marked = asyncio.Event()
@@ -117,9 +117,9 @@ class Keeper:
     def seen(self, key: Key, thing: Object | None) -> None:
         """Take a notice: somebody else changed the object of `key` to `thing`, or removed it."""
         wanted = self._decider.wanted.get(key)
-        ours = thing is not None and (thing == wanted or thing.is_within(self._decider.realm))
-        self._picture.notice(key, thing if ours else None)
-        if self._picture.objects.get(key) != wanted:
+        ours = thing is not None and (thing == wanted or thing.is_within(self._decider.ownership))
+        self._present.notice(key, thing if ours else None)
+        if self._present.objects.get(key) != wanted:
             self.changed([key])
             if thing is not None and thing.took_others_along():
                 self.look_again()
@@ -145,7 +145,7 @@ class Keeper:
 
     def is_as_wanted(self, key: Key) -> bool:
         """Tell whether the object of `key` is as it should be, as far as is known."""
-        return self._picture.objects.get(key) == self._decider.wanted.get(key)
+        return self._present.objects.get(key) == self._decider.wanted.get(key)
 
     def _mark(self) -> None:
         self._idle.clear()
@@ -205,8 +205,8 @@ class Keeper:
         keys = marks.decided | marks.changed | marks.unseen
         if marks.look or marks.all:
             keys.update(key for key in wanted if key[0] in self.plane.kinds)
-            keys.update(self._picture.objects)
-        steps = diff(wanted, self._picture.objects, keys=keys, prune=self._may_remove())
+            keys.update(self._present.objects)
+        steps = diff(wanted, self._present.objects, keys=keys, prune=self._may_remove())
         self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
         mended: list[repairs.Repair] = []
         if self._started:
@@ -222,32 +222,32 @@ class Keeper:
             self.look_again()  # what else is there may be nobody's any more
 
     async def _look(self, marks: Marks) -> None:
-        """See everything; in a sweep, count what differs from the kept picture and was not announced."""
-        with self._picture.meanwhile() as newer:
+        """See everything; in a sweep, count what differs from what was known and was not announced."""
+        with self._present.meanwhile() as newer:
             seen = await self.plane.look(self._decider.wanted, None)
-        for key in [key for key, thing in seen.items() if not thing.is_within(self._decider.realm)]:
+        for key in [key for key, thing in seen.items() if not thing.is_within(self._decider.ownership)]:
             del seen[key]
-        before = self._picture.replace(seen, but=newer)
+        before = self._present.replace(seen, but=newer)
         if not (marks.sweep and self.plane.announces):
             return
-        changed = differences(self._picture.objects, before)
+        changed = differences(self._present.objects, before)
         unannounced = [thing for key, thing in changed.items() if key not in marks.changed]
         self.tally.unannounced += len(unannounced)
         for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
             log.warning("no notice announced that %s changed", thing)
 
     async def _look_at(self, keys: Collection[Key]) -> None:
-        with self._picture.meanwhile() as newer:
+        with self._present.meanwhile() as newer:
             seen = await self.plane.look(self._decider.wanted, keys)
         for key in keys:
             if key not in newer:
-                self._picture.notice(key, seen.get(key))
+                self._present.notice(key, seen.get(key))
 
     def _code(self, step: Step) -> str:
         key = step.object.key
         if key not in self._decider.wanted:
             return step.object.code_if_unwanted
-        return step.object.code if key in self._picture.objects else step.object.code_if_gone
+        return step.object.code if key in self._present.objects else step.object.code_if_gone
 
     def _allowed(self, steps: Sequence[Step], decided: AbstractSet[Key]) -> list[Step]:
         """Leave out the repairs that have to wait.
@@ -266,7 +266,7 @@ class Keeper:
     async def _act(self, steps: Sequence[Step]) -> None:
         if not steps:
             return
-        with self._picture.meanwhile() as newer:
+        with self._present.meanwhile() as newer:
             failures = {id(failure.step): failure for failure in await self.plane.apply(steps)}
         refused: list[str] = []
         for step in steps:
@@ -280,7 +280,7 @@ class Keeper:
                 if isinstance(step.object, Link):
                     self.try_again()  # what sits on it was refused as well
             if key not in newer:  # else a notice is newer than our step
-                self._picture.did(step)
+                self._present.did(step)
         repairs.say_some(log.error, refused)
 
     def _failed(self, step: Step, failure: Failure) -> list[str]:

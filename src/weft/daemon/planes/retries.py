@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.model.objects import Key, Object
-from weft.plan.fuse import Fuse
+from weft.plan.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Retries:
     def __init__(self, wake: Callable[[Iterable[Key]], None], *, clock: Callable[[], float]) -> None:
         self._wake = wake
         self._clock = clock
-        self._fuse = Fuse()
+        self._backoff = Backoff()
         self._pauses: dict[Key, float] = {}
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
 
@@ -43,10 +43,10 @@ class Retries:
 
     def may_repair(self, thing: Object, code: str) -> bool:
         """Tell whether what someone did to `thing` may be undone now; otherwise it has its time, which is said once."""
-        wait = self._fuse.wait(thing.key, self._clock())
+        wait = self._backoff.wait(thing.key, self._clock())
         if wait == 0.0:
             return True
-        if self._fuse.announce(thing.key):
+        if self._backoff.announce(thing.key):
             log.warning("%s: someone keeps changing %s; repairing it less often", code, thing)
         self.later(wait, thing.key)
         return False

@@ -23,7 +23,7 @@ class _Record(Value, kw_only=False, frozen=False):
     announced: bool = False
 
 
-class Fuse:
+class Backoff:
     """Counts repairs per object and says how long to wait before the next. What is quiet for long is forgotten."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What is known of the kernel: whose word is the newest."""
 
 from tests.support import builders
-from weft.daemon.planes.picture import Picture, differences
+from weft.daemon.planes.present import Present, differences
 from weft.desired.backends import vxlan
 from weft.model.objects import Key, Object, Route
 from weft.model.value import replace
@@ -13,37 +13,37 @@ OTHER = replace(ROUTE, via=builders.public_v4(9))
 
 
 def test_steps_and_notices_move_it_on():
-    picture = Picture(WANTED)
-    picture.did(Put(ROUTE))
-    assert picture.objects == {ROUTE.key: ROUTE}
-    picture.notice(ROUTE.key, OTHER)
-    assert picture.objects == {ROUTE.key: OTHER}
-    picture.notice(ROUTE.key, None)
-    assert picture.objects == {}
-    picture.did(Put(ROUTE))
-    picture.did(Delete(ROUTE))
-    picture.did(Delete(ROUTE))
-    assert picture.objects == {}
+    present = Present(WANTED)
+    present.did(Put(ROUTE))
+    assert present.objects == {ROUTE.key: ROUTE}
+    present.notice(ROUTE.key, OTHER)
+    assert present.objects == {ROUTE.key: OTHER}
+    present.notice(ROUTE.key, None)
+    assert present.objects == {}
+    present.did(Put(ROUTE))
+    present.did(Delete(ROUTE))
+    present.did(Delete(ROUTE))
+    assert present.objects == {}
 
 
 def test_a_look_replaces_it_but_for_what_was_noticed_meanwhile():
-    picture = Picture(WANTED)
+    present = Present(WANTED)
     link: Key = ("link", "flannel.1")
-    picture.notice(ROUTE.key, OTHER)
-    with picture.meanwhile() as newer:
-        picture.notice(link, WANTED[link])
-        picture.notice(ROUTE.key, None)
-    picture.notice(("link", "later"), WANTED[link])
+    present.notice(ROUTE.key, OTHER)
+    with present.meanwhile() as newer:
+        present.notice(link, WANTED[link])
+        present.notice(ROUTE.key, None)
+    present.notice(("link", "later"), WANTED[link])
     assert newer == {link, ROUTE.key}
-    before = picture.replace({ROUTE.key: ROUTE}, but=newer)
-    assert picture.objects == {link: WANTED[link]}
+    before = present.replace({ROUTE.key: ROUTE}, but=newer)
+    assert present.objects == {link: WANTED[link]}
     assert before.keys() == {link, ("link", "later")}
 
 
 def test_what_is_as_wanted_is_kept_once():
-    picture = Picture(WANTED)
-    picture.notice(ROUTE.key, replace(ROUTE))
-    assert picture.objects[ROUTE.key] is ROUTE
+    present = Present(WANTED)
+    present.notice(ROUTE.key, replace(ROUTE))
+    assert present.objects[ROUTE.key] is ROUTE
 
 
 def test_differences_are_shown_as_they_are_or_were():

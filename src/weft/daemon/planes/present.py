@@ -12,7 +12,7 @@ from weft.model.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step
 
 
-class Picture:
+class Present:
     """What the kernel holds. Of what is as in `wanted`, which may change, no second copy is kept."""
 
     def __init__(self, wanted: Objects) -> None:
@@ -52,7 +52,7 @@ class Picture:
             self._objects.pop(step.object.key, None)
 
     def replace(self, seen: dict[Key, Object], *, but: AbstractSet[Key]) -> Objects:
-        """Become what a full look has `seen`, `but` for the keys that are known better. Returns the picture before."""
+        """Become what a full look has `seen`, `but` for keys that are known better. Returns what was known before."""
         before = self._objects
         for key in but:
             seen.pop(key, None)

@@ -9,7 +9,7 @@ from weft.model.net import Net
 from weft.model.value import Value
 
 
-class Realm(Value):
+class Ownership(Value):
     """`devices` and `node_links` by name, and the `networks` of the configuration now and of the one before."""
 
     devices: frozenset[str]
