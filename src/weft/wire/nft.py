@@ -21,6 +21,14 @@ class Listed(Value):
     rules: tuple[tuple[str, str], ...] = ()
 
 
+class Rule(Value):
+    """A rule of a table of our own. It is recognised by its comment."""
+
+    chain: str
+    text: str
+    comment: str
+
+
 # The chains of a table by name. What is no chain (a set, a map) has its kind before its name, and its lines as rules.
 Listing = Mapping[str, Listed]
 
@@ -53,6 +61,11 @@ def parse(text: str) -> dict[str, Listed]:
 def rules_of(have: Listing, chain: str) -> list[str]:
     """Return the rules of a chain, none if it is not there."""
     return [rule for rule, _ in have[chain].rules] if chain in have else []
+
+
+def add_rules(table: Table, rules: Iterable[Rule]) -> list[str]:
+    """Return the lines that add rules, each to the end of its chain."""
+    return [f'add rule {table} {rule.chain} {rule.text} comment "{rule.comment}"' for rule in rules]
 
 
 def refill(table: Table, chain: str, rules: Iterable[str]) -> list[str]:

@@ -28,6 +28,8 @@ def test_an_nft_comment():
     assert comment == "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one"
     assert comment.startswith(owners.owner_of(of()))
     assert len(owners.comment_of(of("n" * 100, container_id="c" * 100))) == 128
+    assert len(owners.comment_of(of("n" + "ü" * 100)).encode()) == 127  # no half of a character
+    assert "net: n?, " in owners.comment_of(of("n\udc80"))
     assert '"' not in owners.comment_of(of('n"'))
 
 

@@ -25,5 +25,5 @@ def test_the_frame_has_every_rule_that_is_looked_for():
     assert sets.frame({"pods4"}) == []
     lines = sets.frame(())
     assert lines[0].startswith("create table inet weft-firewall ")
-    for chain, comment in sets.rule_comments():
-        assert any(line.startswith(f"add rule inet weft-firewall {chain} ") and comment in line for line in lines)
+    for rule in sets.RULES:
+        assert f'add rule inet weft-firewall {rule.chain} {rule.text} comment "{rule.comment}"' in lines

@@ -151,8 +151,8 @@ def test_the_rules_of_the_frame_are_those_that_are_looked_for():
     rules = portmap.frame_rules(("any4", "masq4-32"))
     assert len(made) == len(rules)
     for line, rule in zip(made, rules, strict=True):
-        assert line == f'add rule inet weft-hostport {rule.chain} {rule.rule} comment "{rule.comment}"'
-    assert rules[-1].rule.endswith(" ip saddr . ip daddr @masq4-32 masquerade")
+        assert line == f'add rule inet weft-hostport {rule.chain} {rule.text} comment "{rule.comment}"'
+    assert rules[-1].text.endswith(" ip saddr . ip daddr @masq4-32 masquerade")
     assert len({(rule.chain, rule.comment) for rule in rules}) == len(rules)
 
 

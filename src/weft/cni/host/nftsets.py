@@ -4,7 +4,7 @@
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from weft.cni.host import programs
@@ -13,6 +13,7 @@ from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.nftset import Add, Change, Delete, Element, Table
 from weft.wire.cni import INTERNAL, CniError, failure
+from weft.wire.nft import Rule
 
 # Returns nft's lines for what is missing of a table with these sets.
 Frame = Callable[[set[str]], list[str]]
@@ -82,6 +83,12 @@ def remove(nf: NfSocket, table: Table, look: Callable[[], Sequence[Element]]) ->
     found = look()
     change(nf, table, [*map(Delete, found)], lambda: [*map(Delete, look())])
     return len(found)
+
+
+def missing_rule(nf: NfSocket, table: Table, rules: Iterable[Rule]) -> Rule | None:
+    """Return the first of a table's rules that is not there, None if all are."""
+    present = nf.comments(table)
+    return next((rule for rule in rules if (rule.chain, rule.comment) not in present), None)
 
 
 def _complete(nf: NfSocket, table: Table, frame: Frame) -> None:

@@ -36,11 +36,8 @@ def missing(host: Host, addresses: Sequence[Ip], comment: str) -> str:
         if present != element:
             found = f'found with comment "{present.comment}"' if present else "not found"
             return f"expected element {address} of set {element.set} in table {TABLE} {found}"
-    present_rules = nf.comments(TABLE)
-    for chain, note in sets.rule_comments():
-        if (chain, note) not in present_rules:
-            return f'expected rule "{note}" not found in chain {chain} of table {TABLE}'
-    return ""
+    lost = nftsets.missing_rule(nf, TABLE, sets.RULES)
+    return f'expected rule "{lost.comment}" not found in chain {lost.chain} of table {TABLE}' if lost else ""
 
 
 def guard(host: Host, bridge: str, *, isolated: bool) -> None:

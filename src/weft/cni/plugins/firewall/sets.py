@@ -12,6 +12,7 @@ from typing import Final
 
 from weft.model.net import Ip
 from weft.model.nftset import Element, Table
+from weft.wire.nft import Rule, add_rules
 
 TABLE: Final = Table("inet", "weft-firewall")
 BRIDGES: Final = "bridges"
@@ -27,13 +28,16 @@ _SETS: Final = {
     WITHIN: "ifname . ifname",
 }
 # An administrator's own rules go into the chain `admin`, which is never emptied.
-_RULES: Final = (
-    (f"iifname @{BRIDGES} oifname @{BRIDGES} iifname . oifname != @{WITHIN} drop", "between guarded bridges"),
-    ("jump admin", "administrator's overrides"),
-    ("ip daddr @pods4 ct state established,related accept", "answers to IPv4 pods"),
-    ("ip saddr @pods4 accept", "from IPv4 pods"),
-    ("ip6 daddr @pods6 ct state established,related accept", "answers to IPv6 pods"),
-    ("ip6 saddr @pods6 accept", "from IPv6 pods"),
+RULES: Final = tuple(
+    Rule(chain="forward", text=text, comment=comment)
+    for text, comment in (
+        (f"iifname @{BRIDGES} oifname @{BRIDGES} iifname . oifname != @{WITHIN} drop", "between guarded bridges"),
+        ("jump admin", "administrator's overrides"),
+        ("ip daddr @pods4 ct state established,related accept", "answers to IPv4 pods"),
+        ("ip saddr @pods4 accept", "from IPv4 pods"),
+        ("ip6 daddr @pods6 ct state established,related accept", "answers to IPv6 pods"),
+        ("ip6 saddr @pods6 accept", "from IPv6 pods"),
+    )
 )
 
 
@@ -49,13 +53,8 @@ def frame(present: Collection[str]) -> list[str]:
         *(f"create set {TABLE} {name} {{ type {kind}; }}" for name, kind in _SETS.items()),
         f"create chain {TABLE} admin",
         f"create chain {TABLE} forward {{ type filter hook forward priority 0; policy accept; }}",
-        *(f'add rule {TABLE} forward {rule} comment "{comment}"' for rule, comment in _RULES),
+        *add_rules(TABLE, RULES),
     ]
-
-
-def rule_comments() -> tuple[tuple[str, str], ...]:
-    """Return chain and comment of each rule of the frame, in order: by these the rules are recognised."""
-    return tuple(("forward", comment) for _, comment in _RULES)
 
 
 def elements(addresses: Sequence[Ip], comment: str) -> tuple[Element, ...]:

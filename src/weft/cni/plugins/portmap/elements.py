@@ -12,7 +12,7 @@ delete from one takes the kernel 1.4 ms with 200 pods and 6.7 with 1,000, from a
 (Linux 6.18).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -20,7 +20,7 @@ from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap
 from weft.model.attachment import Cidr, Result
 from weft.model.net import Ip
 from weft.model.nftset import Change, Element, Table, field, replacing
-from weft.model.value import Value
+from weft.wire.nft import Rule, add_rules
 
 FAMILIES: Final = (4, 6)
 TABLE: Final = Table("inet", "weft-hostport")
@@ -42,19 +42,10 @@ _HOOKS: Final = {
     "postrouting": "type nat hook postrouting priority 90; policy accept;",
 }
 
-
-class FrameRule(Value):
-    """A rule of the frame. It is recognised by its comment."""
-
-    chain: str
-    rule: str
-    comment: str
-
-
 _RULES: Final = (
-    FrameRule(chain="ports", rule=f"meta mark set meta mark | {_MARK}", comment="through a host port"),
+    Rule(chain="ports", text=f"meta mark set meta mark | {_MARK}", comment="through a host port"),
     *(
-        FrameRule(chain="ports", rule=f"{_HAS_PORTS} {statement}", comment=comment)
+        Rule(chain="ports", text=f"{_HAS_PORTS} {statement}", comment=comment)
         for family, prefix in _PREFIX.items()
         for statement, comment in (
             (
@@ -67,9 +58,9 @@ _RULES: Final = (
             ),
         )
     ),
-    FrameRule(chain="ports", rule=f"meta mark set meta mark & {int(_MARK, 16) ^ 0xFFFFFFFF:#010x}", comment="none"),
-    FrameRule(chain="prerouting", rule="fib daddr type local jump ports", comment="to this host"),
-    FrameRule(chain="output", rule="fib daddr type local jump ports", comment="from this host to itself"),
+    Rule(chain="ports", text=f"meta mark set meta mark & {int(_MARK, 16) ^ 0xFFFFFFFF:#010x}", comment="none"),
+    Rule(chain="prerouting", text="fib daddr type local jump ports", comment="to this host"),
+    Rule(chain="output", text="fib daddr type local jump ports", comment="from this host to itself"),
 )
 
 
@@ -180,7 +171,7 @@ class Taken(Exception):
         self.holder = holder
 
 
-def frame_rules(sets: Iterable[str]) -> tuple[FrameRule, ...]:
+def frame_rules(sets: Iterable[str]) -> tuple[Rule, ...]:
     """Return the rules that there must be with these sets."""
     return (*_RULES, *(_masq_rule(name) for name in sorted(sets) if name.startswith("masq")))
 
@@ -200,26 +191,22 @@ def frame(present: Iterable[str], needed: Iterable[str]) -> list[str]:
             lines.append(f"create map {TABLE} any{family} {{ type {port}; }}")
         lines.append(f"create chain {TABLE} ports")
         lines += [f"create chain {TABLE} {name} {{ {hook} }}" for name, hook in _HOOKS.items()]
-        lines += _rules(_RULES)
+        lines += add_rules(TABLE, _RULES)
     for name in sorted(set(needed) - have):
         if name.startswith("masq"):
             address = _ADDRESS_TYPE[_family(name)]
             lines.append(f"create set {TABLE} {name} {{ type {address} . {address}; }}")
-            lines += _rules([_masq_rule(name)])
+            lines += add_rules(TABLE, [_masq_rule(name)])
     return lines
 
 
-def _masq_rule(name: str) -> FrameRule:
+def _masq_rule(name: str) -> Rule:
     family, length = _family(name), int(name.partition("-")[2])
     prefix = _PREFIX[family]
     mask = ip_network((0 if family == 4 else "::", length)).netmask
     cut = "" if length == mask.max_prefixlen else f" & {mask}"
-    return FrameRule(
+    return Rule(
         chain="postrouting",
-        rule=f"meta mark & {_MARK} == {_MARK} {prefix} saddr{cut} . {prefix} daddr @{name} masquerade",
+        text=f"meta mark & {_MARK} == {_MARK} {prefix} saddr{cut} . {prefix} daddr @{name} masquerade",
         comment=f"from IPv{family} subnets of /{length}",
     )
-
-
-def _rules(rules: Sequence[FrameRule]) -> list[str]:
-    return [f'add rule {TABLE} {each.chain} {each.rule} comment "{each.comment}"' for each in rules]

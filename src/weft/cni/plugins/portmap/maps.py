@@ -68,11 +68,8 @@ def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
         if present != element and not (present and _is_shared(host, attachment, present)):
             found = f"found {portmap.describe(present)} ({present.comment})" if present else "not found"
             return f"{portmap.describe(element)}: {found} in map {element.set} of table {TABLE}"
-    present_rules = nf.comments(TABLE)
-    for rule in portmap.frame_rules({element.set for element in elements}):
-        if (rule.chain, rule.comment) not in present_rules:
-            return f'rule "{rule.rule}" not found in chain {rule.chain} of table {TABLE}'
-    return ""
+    lost = nftsets.missing_rule(nf, TABLE, portmap.frame_rules({element.set for element in elements}))
+    return f'rule "{lost.text}" not found in chain {lost.chain} of table {TABLE}' if lost else ""
 
 
 def _elements(attachment: Attachment, wanted: PortMap) -> tuple[Element, ...]:
