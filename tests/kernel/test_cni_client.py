@@ -628,6 +628,18 @@ class TestAnswers:
 
 @pytest.mark.usefixtures("program")
 class TestRequests:
+    def test_an_empty_name_of_the_socket_is_none(self, program: Path, tmp_path: Path):
+        there = 'mount -t tmpfs weft /run; mkdir /run/weft; mount --bind "$1" /run/weft; exec "$2"'
+        with server(tmp_path / "cni.sock", answering(done_frame(b"0", b"fine", b""))):
+            done = subprocess.run(
+                ["unshare", "--mount", "sh", "-ec", there, "sh", tmp_path, program],
+                env={"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": "", "PATH": os.environ["PATH"]},
+                input=b"{}",
+                capture_output=True,
+                check=False,
+            )
+        assert done.stdout == b"fine"
+
     def test_a_name_that_no_plugin_has_is_told_at_once(self, program: Path, tmp_path: Path):
         for size, asked in ((63, True), (64, False)):
             shutil.copy2(program, tmp_path / ("x" * size))

@@ -737,7 +737,7 @@ class TestDelegates:
         config = {"do": "delegate", "name": "theirs", "command": "ADD", "word": "busy"}
         client = daemon.start("ADD", config, container="busy", CNI_PATH=str(tmp_path)).feed()
         wait_for(lambda: "ADD busy busy" in daemon.journal())
-        time.sleep(0.3)
+        time.sleep(1.3)  # the second try, too, finds it so
         writer.close()
         assert client.answer()["ran"][0] == 0
 
