@@ -113,7 +113,7 @@ def run(args: Sequence[str]) -> int:
     complain = _complain_to_programs if _is_for_programs(args) else _complain_to_people
     try:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False)
-    except click.exceptions.Abort:  # Ctrl-C: whoever was running has cleaned up on the way here
+    except click.exceptions.Abort:  # Ctrl-C: what was running has cleaned up on the way here
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -156,7 +156,7 @@ def _complain_to_programs(problem: Problem) -> None:
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    # As Ctrl-C: whoever is running cleans up on the way out.
+    # As Ctrl-C: what is running cleans up on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         sys.exit(run(sys.argv[1:]))

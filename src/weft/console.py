@@ -30,7 +30,7 @@ def weftd() -> None:
 
 
 def _end_quietly() -> bool:
-    """Have Ctrl-C end the process at once; not where whoever started it wants the signal ignored."""
+    """Have Ctrl-C end the process at once; not where the program that started it wants the signal ignored."""
     mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if mine:
         signal.signal(signal.SIGINT, _end)

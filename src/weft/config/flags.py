@@ -87,7 +87,7 @@ def _asks_version(given: Sequence[Given]) -> bool:
 
 
 def _environment(environ: Mapping[str, str], on_line: set[str]) -> tuple[list[Given], list[str]]:
-    """Take the variables of flags that the command line does not give; warn of those that are nobody's."""
+    """Take the variables of flags that the command line does not give; warn of those that no flag has."""
     known = {flag.variable.removeprefix(_PREFIX): flag for flag in FLAGS}
     given: list[Given] = []
     warnings: list[str] = []

@@ -1,6 +1,6 @@
 """The cluster's network configuration, `net-conf.json` or the store's `config` key (flannel.md §2).
 
-Text becomes a checked value once, here; whoever holds a `NetConf` need not doubt it. This module does not fetch
+Text becomes a checked value once, here; a `NetConf` need not be checked again. This module does not fetch
 the text and knows nothing of this machine: whether the network fits the node is `weft.desired.facts`' question.
 """
 

@@ -112,7 +112,7 @@ class Leasing:
     def elders(self, listing: Listing) -> list[Lease]:
         """The leases in `listing` that were there before ours; all of them, unless ours is there still.
 
-        Ours is what an earlier run took and nobody has changed since. Whoever came after it is the copy.
+        Ours is what an earlier run took and no other node has changed since. A node that came later is the copy.
         """
         ours = listing.unchanged(self._memory.own)
         return [each for each in listing.leases if ours is None or each.created < ours.created]

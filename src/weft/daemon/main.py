@@ -71,7 +71,7 @@ async def _serve(options: Options, world: World) -> int:
         stopping = True
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)  # a second signal kills at once, even while nobody reads the log
+            signal.signal(each, signal.SIG_DFL)  # a second signal kills at once, even while nothing reads the log
         log.info("%s: stopping; what is in the kernel stays", number.name)
         if task is not None:
             task.cancel()

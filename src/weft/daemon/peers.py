@@ -33,7 +33,7 @@ Continues = Callable[[Token, Mapping[str, int], Listed], bool]
 
 
 class Peers:
-    """Keeps the roster as the store says. `now` is a clock that nobody sets; `continues` is the store's."""
+    """Keeps the roster as the store says. `now` is a clock that cannot be set; `continues` is the store's."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ def settle_identity(
 async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:
     """Tell whether the node that took the recorded lease still lives elsewhere: this disk is a copy of its disk.
 
-    A node whose own address changed has left the old one, so nobody answers there; if somebody else has taken
+    A node whose own address changed has left the old one, so nothing answers there; if another node has taken
     that address over, the lease is left alone and this node takes another. An address that is still this machine's
     (another uplink, another --public-ip, a family less) says nothing.
     """

@@ -26,7 +26,7 @@ class Moment(Value):
 
 
 class World(Value):
-    """`now` and `monotonic` only go forward and nobody sets them; `now` goes on while the machine sleeps. In seconds.
+    """`now` and `monotonic` only go forward and cannot be set; `now` goes on while the machine sleeps. In seconds.
 
     `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
     `backends` are those that a network may ask for. `planes` open what keeps objects that are neither rtnetlink's nor

@@ -1,7 +1,7 @@
 """Does anybody answer for an address? Asked once, when two nodes may be copies of one disk.
 
 A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may
-answer an echo request. Nobody else's state is changed by asking.
+answer an echo request. Asking changes no state of other programs.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 
 
 
 async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
-    """Ask for `ip` and wait at most `within` seconds; silence means that nobody is known to be there."""
+    """Ask for `ip` and wait at most `within` seconds; silence means that no machine is known to be there."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     protocol, request, reply = _ECHO[ip.version]
     loop = asyncio.get_running_loop()

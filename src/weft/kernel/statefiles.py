@@ -104,7 +104,7 @@ def _remove(name: str, directory: int) -> None:
 
 
 def private_directory(path: Path, say: Say, *, below: bool = False) -> int:
-    """Open a directory that nobody but us may change, made if missing (0700); returns a descriptor.
+    """Open a directory that only we may change, made if missing (0700); returns a descriptor.
 
     One of ours that others may write to is set right (STATE-003). With `below` it lies in a directory of ours, where
     anything else under its name is set aside (STATE-001). Otherwise raises `ConfigError` (STATE-003) when it is another

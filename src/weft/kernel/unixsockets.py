@@ -32,7 +32,7 @@ _UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
 class Holder(NamedTuple):
-    """A socket that has a name: the user who made it, whoever was given it since, and its receive buffer in bytes."""
+    """A socket that has a name: the user who made it, whose it may no more be, and its receive buffer in bytes."""
 
     uid: int
     room: int

@@ -164,7 +164,7 @@ class _Reader:
         except ConfigError as error:
             self._in_network(node, error.problems)
             return "", None
-        # The daemon ignores these, as flannel does. Whoever writes a lab file has misspelt them.
+        # The daemon ignores these, as flannel does. In a lab file they are misspelt.
         self._in_network(node, checked.unknown)
         return text, checked
 

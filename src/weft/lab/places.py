@@ -78,7 +78,7 @@ class Place(Value, kw_only=False):
         while True:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             self.logs.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # whoever removes the lab was quicker
+            with suppress(FileNotFoundError):  # another command removes the lab, and was quicker
                 lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -87,7 +87,7 @@ class Place(Value, kw_only=False):
                 except BlockingIOError:
                     os.close(lock)
                     return None
-                os.close(lock)  # removed between opening and locking: nobody else will ever see this lock
+                os.close(lock)  # removed between opening and locking: no other process will ever see this lock
 
     @property
     def alive(self) -> bool:
@@ -215,7 +215,7 @@ def _check_owner(base: Path) -> None:
                 code="HOST-002",
                 where=str(base),
                 seen=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
-                expected=f"a directory of user {os.geteuid()} that nobody else may open",
+                expected=f"a directory of user {os.geteuid()} that no other user may open",
                 hint=f"Remove it, or give it that owner and mode 0700{elsewhere}.",
             )
         )

@@ -1,7 +1,7 @@
 """What commands and the supervisor of a lab say to each other: lines of JSON on a Unix socket, with descriptors.
 
 One request a connection. The answer is any number of `Note` (progress, for people), then one `Done` or `Failed`.
-Whoever closes the connection early no longer wants the answer.
+A client that closes the connection early no longer wants the answer.
 """
 
 import socket

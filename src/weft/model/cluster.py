@@ -10,7 +10,7 @@ Token = tuple[int | str, ...]
 class OwnLease(Value):
     """This node's own lease, as it was last seen in the store; worth keeping across restarts.
 
-    `expires` is in the seconds of the clock that the store was given, which nobody sets; None for a lease that lasts
+    `expires` is in the seconds of the clock that the store was given, which cannot be set; None for a lease that lasts
     until it is taken away: a reservation, or a store whose leases do not expire. `token` proves that it is ours.
     """
 
@@ -42,7 +42,7 @@ OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
-    """An entry of the store that is not a lease: it costs its own peer and nobody else."""
+    """An entry of the store that is not a lease: it costs its own peer and no other."""
 
     id: str
     reason: str

@@ -132,7 +132,7 @@ def _with_host(site: Site, look: Callable[[Host], T], *, default: T) -> T:
 
 
 def _is_subnet_file(path: Path) -> bool:
-    """Tell whether a daemon wrote it: a file that was named by mistake is nobody's to remove."""
+    """Tell whether a daemon wrote it: a file that was named by mistake is not removed."""
     found = _subnet_file(path)
     return found.subnet_v4 is not None or found.subnet_v6 is not None
 

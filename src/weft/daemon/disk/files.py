@@ -44,7 +44,7 @@ def load(path: Path, parse: Callable[[bytes], T], *, limit: int, aside: bool = T
 
 
 class Latest:
-    """A file that says what `content` returns, whoever writes it and however many at once: the newest stays.
+    """A file that says what `content` returns, however many write it at once: the newest stays.
 
     `content` is asked by the one thread that writes, while no other does. So it must only read values that are
     replaced as a whole. The file outlives a power cut, as do all changes of `write_atomically` with `sync`.
@@ -117,7 +117,7 @@ def write_atomically(path: Path, data: bytes, mode: int, *, sync: bool) -> None:
     except IsADirectoryError:
         statefiles.set_aside(temporary)
     with ExitStack() as undo:
-        # O_EXCL: whoever put something there in the meantime is not us, and a link is not followed.
+        # O_EXCL: what another program has put there meanwhile is not written to, and a link is not followed.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         undo.callback(temporary.unlink, missing_ok=True)
         with os.fdopen(descriptor, "wb") as file:

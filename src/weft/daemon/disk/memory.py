@@ -6,7 +6,7 @@ as flannel writes them to etcd, when it was created, until when it is kept unpro
 subnets. What the store alone reads, its tokens, are arrays of numbers and texts.
 
 Times in it are Unix times, beside the moment at which it was written. In the same boot they are read back by the clock
-that nobody sets, so a wall clock that was set meanwhile changes nothing. After another boot only the wall clock can
+that cannot be set, so a wall clock that was set meanwhile changes nothing. After another boot only the wall clock can
 tell how long ago it was. It is believed unless it is plainly behind: then everything in the file has expired.
 """
 
@@ -37,7 +37,7 @@ class Memory(Value):
     """The cluster as it was last known. `own` is None before the first lease.
 
     `leases` are those of others, at `mark` in the store's history. Of those that the store has lost `unproven` says
-    until when each is kept, by the clock that nobody sets.
+    until when each is kept, by the clock that cannot be set.
     """
 
     net_conf: str

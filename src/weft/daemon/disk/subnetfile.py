@@ -44,7 +44,7 @@ class SubnetFile:
         self._mark: tuple[int, ...] = ()  # of the file when `_written` was last read in it
 
     def renew(self) -> None:
-        """Have `keep` write it: what it says has changed. Nobody waits for that, a disk may be full for days."""
+        """Have `keep` write it: what it says has changed. Nothing waits for that, a disk may be full for days."""
         self._changed.set()
 
     async def write(self) -> None:

@@ -219,7 +219,7 @@ class Keeper:
         self.tally.repairs.update(code for code, _ in done)
         self._started = not blind
         if blind:
-            self.look_again()  # what else is there may be nobody's any more
+            self.look_again()  # what else is there may be wanted no more
 
     async def _look(self, marks: Marks) -> None:
         """See everything; in a sweep, count what differs from what was known and was not announced."""
@@ -252,7 +252,7 @@ class Keeper:
     def _allowed(self, steps: Sequence[Step], decided: AbstractSet[Key]) -> list[Step]:
         """Leave out the repairs that have to wait.
 
-        What was refused waits for its own time, which has come: that it is not there is nobody's doing.
+        What was refused waits for its own time, which has come: no other program has removed it.
         """
 
         def is_free(step: Step) -> bool:
@@ -299,7 +299,7 @@ class Keeper:
         return [f"cannot {do} {step.object}: {failure.message}; trying again"]
 
     def _settle(self, keys: Iterable[Key]) -> None:
-        """Forget refusals: what was refused is there now, or nobody wants it any more."""
+        """Forget refusals: what was refused is there now, or is wanted no more."""
         for key in keys:
             del self.tally.failing[key]
             self._retries.settled(key)

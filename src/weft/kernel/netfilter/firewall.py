@@ -68,7 +68,7 @@ class Firewall:
         return await self._iptables_tooling(families)
 
     async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
-        """Return every rule set with our names, of both kinds and families, whoever made it; or look for `only` those.
+        """Return every rule set with our names, of both kinds and families; or look for `only` those.
 
         Those of the kinds `iptables-nft` and `iptables-legacy` are what is left in the variant that the host
         does not use as `iptables`; like those of the other kind they are deleted by their step. What cannot be

@@ -51,7 +51,7 @@ _HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
 _BUFFER_BYTES: Final = 4 << 20
 _DATAGRAM: Final = 1 << 17
 _RETRY_SECONDS: Final = 1.0
-# After a change that concerns nobody: each pod with a host port is one, and while it comes its request waits for us.
+# After a change that is not of our rules: each pod with a host port makes one, and while it comes its request waits.
 _REST_SECONDS: Final = 0.02
 
 # The chains of iptables tables that matter: ours, and those that jump there.
@@ -195,7 +195,7 @@ def _subscribe() -> socket.socket:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
     try:
         sock.setblocking(False)  # noqa: FBT003 (its only argument)
-        # Linux counts this against nobody; without CAP_NET_ADMIN in the first user namespace it is refused.
+        # Linux counts this against no limit; without CAP_NET_ADMIN in the first user namespace it is refused.
         try:
             try:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)

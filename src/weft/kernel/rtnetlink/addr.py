@@ -66,7 +66,7 @@ def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
 
     `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own.
 
-    Of one family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: nobody is waited for.
+    Of one family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: no other program is waited for.
     """
     there = b"" if netns < 0 else u32(IFA_TARGET_NETNSID, netns)
     return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index) + there

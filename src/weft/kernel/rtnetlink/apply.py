@@ -94,7 +94,7 @@ class _Work:
                 if failure is not None:
                     self._failed(step, failure.errno, failure.message)
             case Delete(), Sysctl() | NodeLink():
-                pass  # a setting has no absence, and a link is its pods'; nobody wants it any more
+                pass  # a setting has no absence, and a link is its pods'; it is wanted no more
             case _, Link():
                 self._indexes.pop(thing.name, None)
                 try:

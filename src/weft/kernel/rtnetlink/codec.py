@@ -154,7 +154,7 @@ def decode_node_link(info: LinkInfo) -> NodeLink | None:
 
 
 def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
-    """A device of ours, by its alias or its name in `devices`, as an object, whoever made it. Raises `Malformed`."""
+    """A device of ours, by its alias or its name in `devices`, as an object. Raises `Malformed`."""
     finished = info.up and info.alias == VTEP_ALIAS
     mtu = info.mtu if finished else 0
     kind = devices.get(info.name)

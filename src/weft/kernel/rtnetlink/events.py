@@ -4,8 +4,8 @@ Nothing ends the monitor but closing it. When the socket overflows, or a datagra
 for good: that is `Resync`, and the monitor goes on.
 
 Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
-forwarding entries and removed neighbours come with port 0 whoever changed them. They say what we have just
-made, so whoever compares them with what is wanted finds nothing to do.
+forwarding entries and removed neighbours come with port 0 whichever program changed them. They say what we have just
+made, so a comparison with what is wanted finds nothing to do.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 
 log = logging.getLogger(__name__)
 
-# Of these we know all when we caused them. Not of an address: with it go routes that nobody deleted.
+# Of these we know all when we caused them. Not of an address: with it go routes that were not deleted.
 _SPARED: Final = (
     route.RTM_NEWROUTE,
     route.RTM_DELROUTE,
@@ -53,9 +53,9 @@ class Monitor:
     Iterate over it anew, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
     are by then: what was read may have been lost, or taken in by half.
 
-    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When all that
-    was waiting concerned nobody, `rest` seconds are let pass before the next look: while a pod comes or goes that is a
-    dozen times, and its request needs the processor.
+    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When
+    nothing that was waiting was of interest, `rest` seconds are let pass before the next look: while a pod comes or
+    goes that is a dozen times, and its request needs the processor.
     """
 
     def __init__(

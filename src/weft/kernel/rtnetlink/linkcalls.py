@@ -173,7 +173,7 @@ class LinkCalls:
         self._socket.request(link.delete_link(index))
 
     def delete_links(self, indexes: Sequence[int], *, group: int) -> None:
-        """Delete links together, in the time of one, by way of a `group` number that nobody else uses.
+        """Delete links together, in the time of one, by way of a `group` number that no other program uses.
 
         Those that are gone already are left out. More than 16 at once hold up other sockets for long.
         """

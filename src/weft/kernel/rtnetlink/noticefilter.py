@@ -1,4 +1,4 @@
-"""A filter on the monitor's socket: what nobody would look at does not even wake us (linux/filter.h).
+"""A filter on the monitor's socket: what is of no interest does not even wake the daemon (linux/filter.h).
 
 That is what our own sockets caused: a start with 5,000 peers causes 20,000 notices, which would fill the monitor's
 buffer. And what pods cause without end: links as their bridge sees them, and the kernel's routes to its own addresses.

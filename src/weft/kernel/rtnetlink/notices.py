@@ -85,7 +85,7 @@ class Reader:
     """
 
     def __init__(self, *, devices: Devices, uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
-        # Of a link that concerns nobody only what the kernel said of it: each pod's changes a dozen times.
+        # Of a link that is not ours only what the kernel said of it: each pod's changes a dozen times.
         self._links: dict[int, LinkInfo | bytes] = {}
         self._names: dict[int, str] = {}
         self._devices = devices

@@ -69,7 +69,7 @@ class Rtnl(LinkCalls):
             try:
                 bodies = self.dump(*request)
             except NetlinkError as error:
-                if error.errno != errno.ENOENT:  # a table that nobody has put a route into
+                if error.errno != errno.ENOENT:  # a table without a route
                     raise
                 continue
             # Where the kernel has no IPv6, it answers with the other family's.

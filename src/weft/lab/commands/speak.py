@@ -13,7 +13,7 @@ import msgspec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Whoever wants JSON gets it.
+# JSON where it was asked for.
 output_option: Callable[[Command], Command] = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
 )

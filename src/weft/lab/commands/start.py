@@ -47,7 +47,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
         for name in _give_names(place):
             note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     except BaseException:
-        with suppress(Unavailable):  # interrupted while it starts: nobody asks it for anything, so it ends by itself
+        with suppress(Unavailable):  # interrupted while it starts: nothing asks it for anything, so it ends by itself
             _end(place)
         place.remove()
         raise

@@ -85,7 +85,7 @@ def _copy(call: Call, ours: int) -> None:
 
 
 def _move(source: int, target: int) -> bool:
-    """Copy what there is; False at the end. Reading a terminal that nobody has open any more is an error: EIO."""
+    """Copy what there is; False at the end. Reading a terminal that is open nowhere else is an error: EIO."""
     data = b""
     with suppress(OSError):
         data = os.read(source, _CHUNK)

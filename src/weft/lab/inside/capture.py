@@ -1,4 +1,4 @@
-"""Opens packet sockets in nodes; whoever asked for one reads it (`packets`)."""
+"""Opens packet sockets in nodes; the command that asked for one reads it (`packets`)."""
 
 import socket
 from functools import partial

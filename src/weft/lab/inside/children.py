@@ -56,7 +56,7 @@ class Children:
         """Start `command` in `room`, by default as leader of its own session. `OSError` if it cannot be executed.
 
         Without `session` the command must become a leader by itself, or no signal reaches it. A start must not be
-        cancelled half-way: its process would be nobody's.
+        cancelled half-way: its process would be no part's.
         """
         streams = stdio or Stdio()
 

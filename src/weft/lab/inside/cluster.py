@@ -184,7 +184,7 @@ class World:
                     note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
                 subnets = {net for running in nodes for net in running.subnet_env().subnets}
                 for running in nodes:
-                    while not running.knows(subnets):  # noqa: ASYNC110 - nobody tells us when
+                    while not running.knows(subnets):  # noqa: ASYNC110 - nothing tells us when
                         await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             raise Unavailable(self._late(subnets)) from None

@@ -18,7 +18,7 @@ CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the defau
 LOG: Final = "etcd"
 _PORT: Final = 2379
 _PATIENCE: Final = 15.0  # seconds
-_LOOK_AGAIN: Final = 0.01  # seconds; etcd tells nobody when it begins to listen
+_LOOK_AGAIN: Final = 0.01  # seconds; etcd does not say when it begins to listen
 
 
 def program(environ: Mapping[str, str]) -> str:

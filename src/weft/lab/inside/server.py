@@ -46,10 +46,10 @@ class Server:
         await asyncio.wait((accepting, ending), return_when=asyncio.FIRST_COMPLETED)
         accepting.cancel()
         with suppress(asyncio.CancelledError):
-            await accepting  # raises what nobody understood, for the log
+            await accepting  # raises what no handler took, for the log
 
     def _end_unasked(self) -> None:
-        """End when whoever started us was gone before it could ask for a lab."""
+        """End when the command that started us was gone before it could ask for a lab."""
         if self._world is None:
             self.ended.set()
 
@@ -66,7 +66,7 @@ class Server:
             if line is not None:
                 await self._answer(connection, line)
         except ConnectionError:
-            pass  # whoever asked has gone
+            pass  # the client has gone
         except Exception:  # noqa: BLE001 - a mistake of ours in one command must not end the lab
             traceback.print_exc()
             with suppress(OSError):
@@ -127,7 +127,7 @@ class Server:
                 await connection.done(names, descriptors=[node.room.net for node in chosen])
 
     async def _up(self, connection: Connection, request: protocol.Up) -> None:
-        """Build the lab. If that fails, or whoever asked has gone, the lab is no more."""
+        """Build the lab. If that fails, or the client has gone, the lab is no more."""
         if self._world is not None:
             raise ConfigError(_problem("it is up already"))
         world = self._world = World(request.lab, environ=request.environ, logs=self._logs)
@@ -185,7 +185,7 @@ async def _report_after(world: World, notes: asyncio.Queue[str]) -> msgspec.Stru
 
 
 async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
-    """Answer with what `work` returns, or stop it when whoever asked goes; tell which."""
+    """Answer with what `work` returns, or stop it when the client goes; tell which."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(connection.receive())
     try:
@@ -201,7 +201,7 @@ async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspe
 
 
 async def _pass_signals(connection: Connection, child: Child) -> None:
-    """Pass signals on to a command, and end it when whoever asked for it goes."""
+    """Pass signals on to a command, and end it when the client goes."""
     while (line := await connection.receive()) is not None:
         with suppress(msgspec.MsgspecError, ProcessLookupError):
             child.signal(msgspec.json.decode(line, type=protocol.Signal).number)

@@ -4,8 +4,8 @@
 
 The first stage makes the namespaces and a child, writes the child's process number and start time to DIRECTORY/pid,
 and ends. The child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It also
-inherits the open lock file that says that the lab lives, and passes it on to nobody. A first stage that fails says why
-on its standard output, as JSON, and exits with 1.
+inherits the open lock file that says that the lab lives, and passes it on to no child. A first stage that fails says
+why on its standard output, as JSON, and exits with 1.
 """
 
 import asyncio

@@ -49,9 +49,9 @@ def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
 def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
     """Give a node, of which `rtnl` is a socket, its addresses; `nodes` is how many there are.
 
-    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries if nobody has changed that
-    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that
-    are permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
+    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries unless it was enlarged
+    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that are
+    permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
     """
     _bring_up(rtnl, "lo")
     uplink = _bring_up(rtnl, UPLINK)
