@@ -19,6 +19,8 @@ from weft.cni.plugins.portmap import shared
 from weft.cni.sdk import record
 from weft.cni.sdk.record import Record, alias_of, key_of
 from weft.model.attachment import Attachment
+from weft.wire.cni import failure
+from weft.wire.cnijson import JsonError
 
 ATTACHMENT = Attachment(network="cbr0", container_id="c1", ifname="eth0")
 KEY = "dd6410424f7c47d8e090f69fcea63e91"
@@ -58,6 +60,24 @@ def test_what_is_known_of_links(call, tmp_path: Path):
     assert record.recall(call.host, "attachments", ATTACHMENT) == OF_IT | links
     record.remove(call)
     assert kept(tmp_path) == {}
+
+
+def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call, tmp_path: Path):
+    gone = [Attachment(network="cbr0", container_id=name, ifname="eth0") for name in ("c2", "c3", "c4")]
+    for attachment in (ATTACHMENT, *gone):
+        record.keep_of(call.host, "bandwidth", attachment, {"ifb": "ifb1"})
+    call.is_valid = ATTACHMENT.__eq__
+    errors = iter([OSError("no"), failure("nor so"), JsonError("torn")])
+
+    def undo(attachment: Attachment, known: Any) -> None:
+        assert known["ifb"] == "ifb1"
+        record.forget(call.host, "bandwidth", attachment)
+        raise next(errors)
+
+    problems = record.undo_gone(call, "bandwidth", undo)
+    assert sorted(problem.partition(" eth0: ")[0] for problem in problems) == ["c2", "c3", "c4"]
+    assert [problem.partition(" eth0: ")[2] for problem in problems] == ["no", "nor so", "torn"]
+    assert [known["container"] for known in kept(tmp_path).values()] == ["c1"]
 
 
 def test_what_is_known_of_addresses(call, tmp_path: Path):

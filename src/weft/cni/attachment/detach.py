@@ -84,7 +84,7 @@ def collect(call: Call, made: Made) -> None:
 
 def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the rules that are left when the links are gone; those of an earlier boot went with it."""
-    links = record.parse(known)
+    links = record.as_value(Record, known)
     if links is None or known.get("boot") != host.boot_id:
         return
     if links.masq:
@@ -102,8 +102,8 @@ def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
     for attachment, found in record.everything(call.host, record.LINKS):
         if call.is_valid(attachment):
             continue
-        known = record.parse(found) if found.get("boot") == call.host.boot_id else None
-        yield attachment, known or Record(veth="", index=0)
+        known = record.as_value(Record, found) if found.get("boot") == call.host.boot_id else None
+        yield attachment, known or Record()
 
 
 def _disable_recorded(call: Call, attachment: Attachment, known: Record) -> None:

@@ -13,6 +13,7 @@ from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.registry import SUBJECTS
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
+from weft.cni.sdk.record import Record
 from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
@@ -46,7 +47,7 @@ def judge(host: Host, attachment: Attachment) -> Verdict:
 def unplugged(host: Host, attachment: Attachment) -> str:
     """Return the name of the attachment's host end if it is there, and no port; else nothing."""
     known = record.look_up(host, record.LINKS, attachment)
-    links = record.parse(known) if known is not None else None
+    links = record.as_value(Record, known) if known is not None else None
     end = _host_end(host, attachment, links.veth, links.index) if links is not None else None
     return end.name if end is not None and not end.master else ""
 
@@ -145,7 +146,7 @@ def _host_end(host: Host, attachment: Attachment, name: str, index: int) -> Link
 
 
 def _trace(subject: str, known: Object) -> Trace:
-    links = record.parse(known) if subject == record.LINKS else None
+    links = record.as_value(Record, known) if subject == record.LINKS else None
     netns = known.get("netns")
     return Trace(
         boot=str(known.get("boot")),

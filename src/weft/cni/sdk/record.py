@@ -8,20 +8,25 @@ lives as long as the attachment, at most as long as the boot; one that is torn, 
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final, TypeVar
 
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.kernel.statefiles import SHORTAGES, Spoilt
 from weft.model.attachment import Attachment, Cidr
 from weft.model.errors import Problem
+from weft.model.keyed import Key
 from weft.model.marks import POD_ALIAS
 from weft.model.value import Value
 from weft.wire import cnijson
+from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
+from weft.wire.cnivalue import decode, encode
+
+V = TypeVar("V", bound=Value)
 
 # The subject of `Record`.
 LINKS: Final = "attachments"
@@ -36,11 +41,11 @@ class Record(Value):
     that there are rules against spoofed MACs.
     """
 
-    veth: str
-    index: int
-    masq: str = ""
-    addresses: tuple[Cidr, ...] = ()
-    spoof_check: bool = False
+    veth: Annotated[str, Key("veth")] = ""
+    index: Annotated[int, Key("index")] = 0
+    masq: Annotated[str, Key("masq")] = ""
+    addresses: Annotated[tuple[Cidr, ...], Key("addresses")] = ()
+    spoof_check: Annotated[bool, Key("spoofCheck")] = False
 
 
 @lru_cache(maxsize=64)
@@ -57,20 +62,13 @@ def alias_of(attachment: Attachment) -> str:
 
 def write(call: Call, record: Record) -> None:
     """Keep what is known of this attachment's links."""
-    known = {
-        "veth": record.veth,
-        "index": record.index,
-        "masq": record.masq,
-        "addresses": [str(address) for address in record.addresses],
-        "spoofCheck": record.spoof_check,
-    }
-    keep(call, LINKS, known)
+    keep(call, LINKS, encode(record))
 
 
 def read(call: Call) -> Record | None:
     """Return what is known of this attachment's links in this boot."""
     known = look_up(call.host, LINKS, call.attachment)
-    return None if known is None else parse(known)
+    return None if known is None else as_value(Record, known)
 
 
 def remove(call: Call) -> None:
@@ -78,16 +76,10 @@ def remove(call: Call) -> None:
     forget(call.host, LINKS, call.attachment)
 
 
-def parse(known: Object) -> Record | None:
-    """Read what `write` has kept; None if it is torn."""
+def as_value(kind: type[V], known: Object) -> V | None:
+    """Read a value from what was kept; None if it is torn."""
     try:
-        return Record(
-            veth=cnijson.text(known, "veth"),
-            index=cnijson.integer(known, "index"),
-            masq=cnijson.text(known, "masq"),
-            addresses=tuple(map(cnijson.parse_cidr, cnijson.items(known, "addresses", cnijson.as_text))),
-            spoof_check=cnijson.flag(known, "spoofCheck"),
-        )
+        return decode(kind, known)
     except JsonError:
         return None
 
@@ -159,6 +151,18 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
         host.state.set_aside(_path(subject, attachment))
     except FileNotFoundError:
         pass
+
+
+def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], None]) -> list[str]:
+    """Undo, in GC, what was kept of attachments that are not valid; return what failed, which stops no other."""
+    problems = []
+    for attachment, known in list(everything(call.host, subject)):
+        if not call.is_valid(attachment):
+            try:
+                undo(attachment, known)
+            except (CniError, JsonError, OSError) as error:
+                problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    return problems
 
 
 def collect(call: Call, subject: str) -> None:

@@ -195,14 +195,7 @@ def _hint(call: Call, text: str) -> str:
 
 
 def _gc(call: Call) -> None:
-    problems = []
-    for attachment, _ in list(record.everything(call.host, NAME)):
-        if call.is_valid(attachment):
-            continue
-        try:
-            _remove_ifb(call.host, attachment)
-        except (CniError, OSError) as error:
-            problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    problems = record.undo_gone(call, NAME, lambda attachment, _: _remove_ifb(call.host, attachment))
     if problems:
         raise failure(f"failed to remove IFB devices: {'; '.join(problems)}")
 

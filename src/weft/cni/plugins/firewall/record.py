@@ -5,63 +5,43 @@ dead pod may be a living one's by the time that the dead one is cleaned up, whos
 an address owns what stands for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final
 
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
+from weft.model.keyed import Key
 from weft.model.net import Ip
 from weft.model.value import Value
-from weft.wire import cnijson
-from weft.wire.cnijson import JsonError, Object
+from weft.wire.cnivalue import encode
 
-_SUBJECT: Final = "firewall"
+SUBJECT: Final = "firewall"
 _OWNERS: Final = "/firewall-owners"
 
 
 class Done(Value):
     """What was done for an attachment, in which boot, and with which backend. `zone` is firewalld's."""
 
-    boot: str
-    backend: str
-    zone: str
-    addresses: tuple[Ip, ...]
+    boot: Annotated[str, Key("boot")] = ""
+    backend: Annotated[str, Key("backend")] = ""
+    zone: Annotated[str, Key("zone")] = ""
+    addresses: Annotated[tuple[Ip, ...], Key("addresses")] = ()
 
 
 def keep(call: Call, done: Done) -> None:
     """Keep it, before anything is done; the addresses are this attachment's from now on."""
-    addresses = [str(address) for address in done.addresses]
-    record.keep(call, _SUBJECT, {"backend": done.backend, "zone": done.zone, "addresses": addresses})
+    record.keep(call, SUBJECT, encode(done))
     for address in done.addresses:
         call.host.state.replace(_path(address), record.key_of(call.attachment).encode(), parents=0o700)
 
 
-def parse(known: Object) -> Done | None:
-    """Read what `keep` has kept; None if it is torn."""
-    try:
-        return Done(
-            boot=cnijson.text(known, "boot"),
-            backend=cnijson.text(known, "backend"),
-            zone=cnijson.text(known, "zone"),
-            addresses=tuple(map(cnijson.parse_ip, cnijson.items(known, "addresses", cnijson.as_text))),
-        )
-    except JsonError:
-        return None
-
-
 def look_up(host: Host, attachment: Attachment) -> Done | None:
     """Return what was done for an attachment in this boot, None if nothing is known."""
-    known = record.look_up(host, _SUBJECT, attachment)
-    return None if known is None else parse(known)
-
-
-def everything(host: Host) -> Iterator[tuple[Attachment, Done | None]]:
-    """Give all that is kept, of other boots too; with None what is torn."""
-    for attachment, known in list(record.everything(host, _SUBJECT)):
-        yield attachment, parse(known)
+    known = record.look_up(host, SUBJECT, attachment)
+    return None if known is None else record.as_value(Done, known)
 
 
 def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[Ip, ...]:
@@ -74,7 +54,7 @@ def forget(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> None:
     for address in owned(host, attachment, addresses):
         with suppress(FileNotFoundError):
             host.state.unlink(_path(address))
-    record.forget(host, _SUBJECT, attachment)
+    record.forget(host, SUBJECT, attachment)
 
 
 def _owner(host: Host, address: Ip) -> str:

@@ -15,6 +15,7 @@ from weft.cni.plugins.firewall import firewalld, iptables, nft
 from weft.cni.plugins.firewall import record as firewallrecord
 from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
 from weft.cni.plugins.firewall.record import Done
+from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Result
@@ -110,11 +111,15 @@ def _families(addresses: Sequence[Ip]) -> list[int]:
     return sorted({address.version for address in addresses})
 
 
-def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
-    """Take back what was done for a leaked attachment, from its record."""
-    done = firewallrecord.parse(known)
-    if done is not None:
-        _undo(host, attachment, done, note=lambda _: None)
+def _undo_known(
+    host: Host, attachment: Attachment, known: Object, *, note: Callable[[str], None] = lambda _: None
+) -> None:
+    """Take back what was done for an attachment that is gone, from its record."""
+    done = record.as_value(Done, known)
+    if done is None:
+        firewallrecord.forget(host, attachment, ())
+    else:
+        _undo(host, attachment, done, note=note)
 
 
 def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str], None]) -> None:
@@ -214,17 +219,10 @@ def _missing_guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> s
 
 
 def _gc(call: Call) -> None:
-    problems = []
-    for attachment, done in firewallrecord.everything(call.host):
-        if call.is_valid(attachment):
-            continue
-        try:
-            if done is None:
-                firewallrecord.forget(call.host, attachment, ())
-            else:
-                _undo(call.host, attachment, done, note=call.note)
-        except (CniError, OSError) as error:
-            problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    def undo(attachment: Attachment, known: Object) -> None:
+        _undo_known(call.host, attachment, known, note=call.note)
+
+    problems = record.undo_gone(call, firewallrecord.SUBJECT, undo)
     _collect_strangers(call)
     if problems:
         raise failure(f"failed to remove rules: {'; '.join(problems)}")
@@ -272,5 +270,5 @@ PLUGIN: Final = Plugin(
     status=_status,
     versions=versions_from("0.4.0"),
     about=about(NAME),
-    keeps=Subject(name=NAME, undo=_undo_leaked),
+    keeps=Subject(name=firewallrecord.SUBJECT, undo=_undo_known),
 )
