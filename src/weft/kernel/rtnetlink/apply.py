@@ -55,7 +55,7 @@ class _Work:
         self._pending: list[tuple[Step, Plain, Message]] = []
         self.failures: list[Failure] = []
         self._rtnl = rtnl
-        self._indexes: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}  # of links, whose own steps come before those of what is on them
 
     @property
     def full(self) -> bool:
@@ -96,7 +96,6 @@ class _Work:
             case Delete(), Sysctl() | NodeLink():
                 pass  # a setting has no absence, and a link is its pods'; it is wanted no more
             case _, Link():
-                self._indexes.pop(thing.name, None)
                 try:
                     if isinstance(step, Put):
                         _put_link(self._rtnl, thing)
