@@ -55,7 +55,6 @@ CHANGES: Final = (
     ("netns.c", "NETLINK_ROUTE));\n    return_home();", "NETLINK_ROUTE));"),
     ("netns.c", "name[0] == '.' || strchr(name, '/')", "strchr(name, '/')"),
     ("netns.c", "    return_home();\n    errno = error;\n", "    errno = error;\n"),
-    ("netns.c", "O_RDONLY | O_CLOEXEC | O_NONBLOCK", "O_RDONLY | O_CLOEXEC"),
     # delegate.c
     ("delegate.c", "S_ISREG(status.st_mode)", "!S_ISDIR(status.st_mode)"),
     ("delegate.c", "strchr(name, '/') || !strcmp(name, \".\")", '!strcmp(name, ".")'),

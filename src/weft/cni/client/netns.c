@@ -68,7 +68,7 @@ static int open_netns(struct descriptors *out, const char *path)
         snprintf(out->netns_problem, sizeof out->netns_problem, "magic %lx", (unsigned long)where.f_type);
         return -1;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = open(path, O_RDONLY | O_CLOEXEC); /* never a FIFO: nothing of these file systems is one */
     if (fd < 0)
         problem(out, "open");
     return fd;
