@@ -246,6 +246,21 @@ class Leaving:
         return self._host.delegate(name, command, env, stdin)
 
 
+def test_what_a_del_could_not_have_done_the_next_del_does(site, pod, tmp_path):
+    (tmp_path / "not-ours").symlink_to(f"{REFERENCE}/static")
+    path = {"CNI_PATH": str(tmp_path)}
+    ipam = {"type": "not-ours", "addresses": [{"address": "10.9.9.9/24"}]}
+    conf = config(site, ipam=ipam, isDefaultGateway=False)
+    assert site.call("bridge", "ADD", conf, container=pod, extra=path).exit == 0
+    site.wrap = lambda host: Leaving(host, "DEL")
+    assert site.call("bridge", "DEL", conf, container=pod, extra=path).code == 11
+    debts = site.directory / "state" / "owed"
+    assert len(list(debts.iterdir())) == 1
+    site.wrap = lambda host: host
+    assert site.call("bridge", "DEL", conf, container=pod, extra=path).exit == 0
+    assert list(debts.iterdir()) == []
+
+
 def test_gc_pays_debts_too(site, pod, tmp_path):
     (tmp_path / "not-ours").symlink_to(f"{REFERENCE}/static")
     path = {"CNI_PATH": str(tmp_path)}
