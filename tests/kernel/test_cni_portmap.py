@@ -14,11 +14,15 @@ import pytest
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from weft.cni.install.executables import install
-from weft.cni.plugins.portmap import forms, iptables
+from weft.cni.plugins.portmap import forms, iptables, maps
+from weft.cni.plugins.portmap.forms import FORMS, MAPS
 from weft.cni.plugins.portmap.handback import hand_back
+from weft.cni.plugins.portmap.ports import PortMap
+from weft.cni.sdk.host import Host
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
-from weft.wire.cni import CniError
+from weft.model.value import replace
+from weft.wire.cni import CniError, failure
 
 HTTP, DNS, WEB6 = mapping(8080, 80), mapping(5353, 53, "udp"), mapping(8443, 443, "tcp", "2001:db8::1")
 GOLDEN = {
@@ -403,6 +407,26 @@ def test_gc_removes_what_is_gone_and_only_that(netns, ports, pods, forgotten):
     assert len(records(ports)) == (0 if forgotten else 1)
     assert gc(ports).exit == 0
     assert elements(netns) == {}
+
+
+def test_gc_goes_on_after_a_port_that_cannot_be_removed(netns, ports, pods, monkeypatch):
+    """What fails is a program that is there and does not work, in whichever form; it is played here."""
+    assert ports.portmap("ADD", HTTP, id_="c1").exit == 0
+    assert ports.portmap("ADD", DNS, id_="c2").exit == 0
+    refused = []
+
+    def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
+        if not refused:
+            refused.append(attachment.container_id)
+            raise failure("it does not work")
+        maps.remove(host, attachment, wanted)
+
+    monkeypatch.setitem(FORMS, MAPS, replace(FORMS[MAPS], remove=remove))
+    answer = gc(ports)
+    assert answer.msg == f"failed to remove host ports: {refused[0]} eth0: it does not work"
+    assert len(records(ports)) == 1
+    assert gc(ports).exit == 0
+    assert (elements(netns), records(ports)) == ({}, [])
 
 
 def test_del_forgets_what_is_of_another_boot(ports, pods):

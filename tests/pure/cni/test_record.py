@@ -66,7 +66,10 @@ def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call
     gone = [Attachment(network="cbr0", container_id=name, ifname="eth0") for name in ("c2", "c3", "c4")]
     for attachment in (ATTACHMENT, *gone):
         record.keep_of(call.host, "bandwidth", attachment, {"ifb": "ifb1"})
-    call.is_valid = ATTACHMENT.__eq__
+    torn = tmp_path / "bandwidth" / f"{'0' * 32}.json"
+    torn.touch()
+    notes: list[str] = []
+    call.is_valid, call.note = ATTACHMENT.__eq__, notes.append
     errors = iter([OSError("no"), failure("nor so"), JsonError("torn")])
 
     def undo(attachment: Attachment, known: Any) -> None:
@@ -77,7 +80,10 @@ def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call
     problems = record.undo_gone(call, "bandwidth", undo)
     assert sorted(problem.partition(" eth0: ")[0] for problem in problems) == ["c2", "c3", "c4"]
     assert [problem.partition(" eth0: ")[2] for problem in problems] == ["no", "nor so", "torn"]
-    assert [known["container"] for known in kept(tmp_path).values()] == ["c1"]
+    [note] = notes
+    assert note.startswith("STATE-001")
+    assert not torn.exists()
+    assert [known["container"] for name, known in kept(tmp_path).items() if name.endswith(".json")] == ["c1"]
 
 
 def test_what_is_known_of_addresses(call, tmp_path: Path):

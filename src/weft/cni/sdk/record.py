@@ -154,7 +154,10 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
 
 
 def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], None]) -> list[str]:
-    """Undo, in GC, what was kept of attachments that are not valid; return what failed, which stops no other."""
+    """Undo, in GC, what was kept of attachments that are not valid; return what failed, which stops no other.
+
+    What cannot be read any more is set aside.
+    """
     problems = []
     for attachment, known in list(everything(call.host, subject)):
         if not call.is_valid(attachment):
@@ -162,6 +165,8 @@ def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], Non
                 undo(attachment, known)
             except (CniError, JsonError, OSError) as error:
                 problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
+    for problem in set_aside_torn(call.host, subject):
+        call.note(str(problem))
     return problems
 
 

@@ -18,7 +18,6 @@ from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.model.attachment import Attachment
-from weft.model.errors import Problem
 from weft.model.nftset import Element
 from weft.model.value import Value
 from weft.wire.cni import CniError
@@ -74,11 +73,6 @@ def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
-def set_aside_torn(host: Host) -> list[Problem]:
-    """Set aside what was kept and cannot be read any more."""
-    return record.set_aside_torn(host, SUBJECT)
-
-
 def forget(host: Host, attachment: Attachment) -> None:
     """Forget what was kept."""
     record.forget(host, SUBJECT, attachment)
@@ -92,11 +86,17 @@ def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str]
     end_flows(host, kept.wanted, of_container=True, note=note)
 
 
-def undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
-    """Remove what was made of a leaked attachment, from its record; what is of an earlier boot went with it."""
+def undo_known(
+    host: Host, attachment: Attachment, known: Object, *, note: Callable[[str], None] = lambda _: None
+) -> None:
+    """Remove what was made for an attachment that is gone, from its record, and forget it.
+
+    What is of an earlier boot went with that.
+    """
     kept = _read(known) if known.get("boot") == host.boot_id else None
     if kept is not None:
-        undo(host, attachment, kept, note=lambda _: None)
+        undo(host, attachment, kept, note=note)
+    forget(host, attachment)
 
 
 def share(host: Host, attachment: Attachment, holder: Element) -> bool:

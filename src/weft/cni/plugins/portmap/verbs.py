@@ -20,14 +20,16 @@ from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
 from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
+from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.attachment import Result
+from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
 from weft.model.nftset import Table
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
+from weft.wire.cnijson import Object
 
 NAME: Final = "portmap"
 
@@ -185,15 +187,13 @@ def _problem(call: Call, wanted: PortMap) -> str:
 
 
 def _gc(call: Call) -> None:
-    for attachment, kept in forms.everything(call.host):
-        if call.is_valid(attachment):
-            continue
-        if kept is not None:
-            forms.undo(call.host, attachment, kept, note=call.note)
-        forms.forget(call.host, attachment)
-    for problem in forms.set_aside_torn(call.host):
-        call.note(str(problem))
+    def undo(attachment: Attachment, known: Object) -> None:
+        forms.undo_known(call.host, attachment, known, note=call.note)
+
+    problems = record.undo_gone(call, forms.SUBJECT, undo)
     _collect_strangers(call)
+    if problems:
+        raise failure(f"failed to remove host ports: {'; '.join(problems)}")
 
 
 def _collect_strangers(call: Call) -> None:
@@ -219,5 +219,5 @@ PLUGIN: Final = Plugin(
     check=_check,
     gc=_gc,
     about=about(NAME),
-    keeps=Subject(name=forms.SUBJECT, undo=forms.undo_leaked),
+    keeps=Subject(name=forms.SUBJECT, undo=forms.undo_known),
 )
