@@ -48,8 +48,8 @@ def leading(have: Table, origin: str, chain: str) -> list[str]:
 
 def target(rule: str) -> str:
     """Return the chain, or the target without options, to which a rule leads; "" for none or one with options."""
-    match rule.rsplit(" ", 2):
-        case [*_, "-j" | "-g", name] if not name.endswith('"'):  # else these are words of a comment
+    match rule.split(" ")[-2:]:
+        case ["-j" | "-g", name] if not name.endswith('"'):  # else these are words of a comment
             return name
     return ""
 
