@@ -575,4 +575,5 @@ def test_the_demo_tells_its_story(running):
         "host-gw",
     ):
         assert told in ran.stdout, told
+    assert ran.stdout.count("Two pods on different nodes: weft lab ping") == 2, "of each back end"
     assert not Path("/run/netns/lab-demo-node1").exists()
