@@ -5,7 +5,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -256,6 +256,24 @@ class TestLocks:
             pass
         with files.lock("/lock", wait=False):
             pass
+
+    def test_a_lock_ends_although_a_program_that_is_being_started_has_its_descriptor(self, files: RootedFiles):
+        read, write = os.pipe()
+        with ExitStack() as held:
+            held.enter_context(files.lock("/lock"))
+            held.enter_context(files.locks("/locks")).take(7)
+            child = os.fork()
+            if child == 0:  # as between fork and exec
+                os.close(write)
+                os.read(read, 1)
+                os._exit(0)
+        try:
+            with files.lock("/lock", wait=False), files.locks("/locks") as locks:
+                locks.take(7)
+        finally:
+            os.close(write)
+            os.waitpid(child, 0)
+            os.close(read)
 
     def test_a_lock_whose_file_was_removed_keeps_nobody_out(self, files: RootedFiles):
         """Whoever waited for the old file takes the new one, like everybody after."""

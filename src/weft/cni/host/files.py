@@ -222,6 +222,8 @@ class RootedFiles:
                 yield
                 return
             finally:
+                # Closing is not enough: a program that another thread starts has the descriptor until it is executed.
+                fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
 
     def _take(self, fd: int, path: str, *, wait: bool) -> None:
@@ -244,6 +246,8 @@ class RootedFiles:
         try:
             yield ByteLocks(fd)
         finally:
+            # Closing is not enough, as with `lock`.
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
             os.close(fd)
 
 
