@@ -20,9 +20,14 @@ _OWED: Final = "/owed"
 
 
 def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
-    """Run a plugin of this name, ours or the host's, with the call's environment."""
-    if call.build.find(plugin) is not None:
-        return call.delegated(plugin, command, stdin)
+    """Run a plugin of this name, ours or the host's, with the call's environment, and pass its stderr on."""
+    done = call.delegated(plugin, command, stdin) or _run_theirs(call, plugin, command, stdin)
+    if done.stderr:
+        call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
+    return done
+
+
+def _run_theirs(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
     if not plugin:
         raise failure("no plugin name provided")
     if "/" in plugin:
@@ -49,7 +54,6 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
     _pay(call, ipam_type)
     try:
         done = run(call, ipam_type, "ADD", call.request.stdin)
-        _pass_on(call, done)
         try:
             check(done)
             return cnichain.read_outcome(done.stdout, call.version).result
@@ -72,24 +76,16 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
     except ClientGone:
         _owe(call, ipam_type)
         raise
-    _pass_on(call, done)
     check(done)
     with suppress(FileNotFoundError):
         call.host.state.unlink(f"{_OWED}/{record.key_of(call.attachment)}.json")
 
 
-def ask(call: Call, plugin: str, command: str) -> None:
-    """Have a delegate do CHECK, GC or STATUS with this call's own configuration. Raises the delegate's error."""
+def ask(call: Call, plugin: str, command: str, stdin: bytes | None = None) -> None:
+    """Have a delegate do what returns nothing, with this configuration or the call's own. Raises its error."""
     if command == "GC":
         _pay(call, plugin)
-    done = run(call, plugin, command, call.request.stdin)
-    _pass_on(call, done)
-    check(done)
-
-
-def _pass_on(call: Call, done: Done) -> None:
-    if done.stderr:
-        call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
+    check(run(call, plugin, command, call.request.stdin if stdin is None else stdin))
 
 
 def _owe(call: Call, ipam_type: str) -> None:

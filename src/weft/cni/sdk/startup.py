@@ -131,11 +131,11 @@ class Call(Value):
         """Write a line to the plugin's stderr."""
         self.notes.append(text)
 
-    def delegated(self, plugin: str, command: str, stdin: bytes) -> Done:
-        """Run another plugin of ours as a delegate: same environment, another verb and configuration."""
+    def delegated(self, plugin: str, command: str, stdin: bytes) -> Done | None:
+        """Run a plugin of ours as a delegate, in the same environment; None if there is none of that name."""
         found = self.build.find(plugin)
         if found is None:
-            raise LookupError(plugin)
+            return None
         request = replace(self.request, plugin=plugin, command=command, stdin=stdin)
         return run(found, request, self.host, build=self.build)
 

@@ -37,7 +37,6 @@ def _add(call: Call) -> bytes:
         flannelstate.hold(call, path)
         call.host.files.replace(path, stdin, parents=0o700)
         done = _run(call, made["type"], stdin, undo)
-        _pass_on(call, done.stderr)
         if done.exit:
             call.note(f"flannel: the delegate was told {stdin.decode()}")
         delegate.check(done)
@@ -79,7 +78,7 @@ def _delete(call: Call) -> None:
     except JsonError as error:
         call.note(f"flannel: {path} is no configuration and stays as it is: {error}")
         return
-    _ask(call, plugin, "DEL", stdin)
+    delegate.ask(call, plugin, "DEL", stdin)
     flannelstate.drop(call, path)
 
 
@@ -98,7 +97,7 @@ def _check(call: Call) -> None:
         raise failure(f"flannel: {path} is no configuration", f"CNI-002: {error}") from error
     # The runtime has converted the result to its version of today, which need not be ADD's.
     told |= {"cniVersion": call.version, "prevResult": cnijson.member(call.config, "prevResult")}
-    _ask(call, plugin, "CHECK", flannelconf.render(told))
+    delegate.ask(call, plugin, "CHECK", flannelconf.render(told))
 
 
 def _gc(call: Call) -> None:
@@ -109,7 +108,7 @@ def _gc(call: Call) -> None:
     errors: list[Exception] = []
     for made in _told(call, conf, [content for _, content in stale]):
         try:
-            _ask(call, cnijson.text(made, "type"), "GC", flannelconf.render(made | keys))
+            delegate.ask(call, cnijson.text(made, "type"), "GC", flannelconf.render(made | keys))
         except CniError as error:
             errors.append(error)
     for path, _ in () if errors else stale:
@@ -154,23 +153,12 @@ def _status(call: Call) -> None:
     if problem:
         raise CniError(_unavailable(call, conf), f"weftd: this node is not ready: {problem}")
     made = flannelconf.delegate_config(conf, env)
-    _ask(call, made["type"], "STATUS", flannelconf.render(made))
+    delegate.ask(call, made["type"], "STATUS", flannelconf.render(made))
 
 
 def _unavailable(call: Call, conf: FlannelConf) -> int:
     """Return the code that says whether pods are attached, which nobody keeps connected now."""
     return cni.UNAVAILABLE_AND_LIMITED if flannelstate.is_used(call, conf) else cni.UNAVAILABLE
-
-
-def _ask(call: Call, plugin: str, command: str, stdin: bytes) -> None:
-    done = delegate.run(call, plugin, command, stdin)
-    _pass_on(call, done.stderr)
-    delegate.check(done)
-
-
-def _pass_on(call: Call, stderr: bytes) -> None:
-    if stderr:
-        call.note(stderr.decode("utf-8", "replace").rstrip("\n"))
 
 
 def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:
