@@ -291,6 +291,10 @@ class TestStandIn:
         os.close(stdin)
         assert (done.stdout, done.stderr) == (b"stand-in: bridge\n", problem)
 
+    def test_an_input_that_is_too_large_is_told_as_that(self, bin_dir: Path, tmp_path: Path):
+        done = run(bin_dir / "bridge", b"x" * (frames.MAX_PAYLOAD + 1), WEFT_CNI_SOCKET=str(tmp_path / "none"))
+        assert (done.stdout, done.stderr) == (b"stand-in: bridge\n", b"more than 1 MiB")
+
     def test_an_input_that_breaks_off_is_not_taken_for_a_whole_one(self, bin_dir: Path, tmp_path: Path):
         ours, theirs = socket.socketpair()
         with ours, theirs:

@@ -139,6 +139,16 @@ def test_the_hint_of_a_failed_add_undoes_just_that_add(weft, recording, monkeypa
     assert delete.conf == add.conf
 
 
+def test_a_hint_names_a_namespace_that_looks_like_an_option(weft, recording, monkeypatch, netns, tmp_path):
+    recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
+    (tmp_path / "-i").symlink_to(netns)
+    monkeypatch.chdir(tmp_path)
+    line = said(*weft("add", "net", "--", "-i"))
+    assert cli.run(shlex.split(line.partition("`")[2].rpartition("`")[0])[1:]) == 0
+    add, delete = recording.calls
+    assert delete.env["CNI_NETNS"] == add.env["CNI_NETNS"]
+
+
 def test_a_hint_names_no_option_that_is_as_usual(weft, recording, netns):
     recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
     line = said(*weft("add", "net", netns))

@@ -248,6 +248,18 @@ def _without_times(text: str) -> list[str]:
     return [line.split(" [")[0] for line in text.splitlines() if not line.startswith("#")]
 
 
+def test_a_parent_that_ignores_the_end_of_children_changes_nothing(cluster: Cluster):
+    """It hands that down, and the kernel then keeps no exit status of the programs for rules."""
+    cluster.configure()
+    node = cluster.node(1)
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    node.spawn("--ip-masq", wrap=[sys.executable, "-c", ignoring]).wait_ready()
+    eventually(lambda: node.ready)
+    assert not node.lines("ERROR|WARN asyncio|HOST-002")
+
+
 def test_without_its_own_device_a_node_is_not_ready_and_says_why(cluster: Cluster):
     cluster.configure(VXLAN)
     node = cluster.node(1)
