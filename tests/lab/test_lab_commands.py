@@ -27,6 +27,12 @@ def running():
         yield running
 
 
+def test_a_lab_leaves_no_way_around_what_it_covers_and_no_log_open_to_others(running):
+    assert ".aside" not in running.run("node1", "cat", "/proc/self/mounts")
+    [log] = Path("/run/weft-lab").glob(f"{running.name}/**/supervisor.log")
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
 def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     report = running.ps()
     assert [node["name"] for node in report["nodes"]] == ["node1", "node2"]
