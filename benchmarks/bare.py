@@ -6,8 +6,8 @@ from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 from typing import Self
 
+from tests.support import namespaces as netns
 from weft.cni.attachment.interface import RTPROT_BOOT
-from weft.kernel import netns
 from weft.kernel.rtnetlink.addr import add_address
 from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import Message

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from tests.support import namespaces
 from tests.support.netns import Netns
-from weft.kernel import netns as namespaces
 from weft.kernel import probe
 from weft.kernel.rtnetlink.rtnl import Rtnl
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import kernelview, published, traces
+from tests.support import kernelview, namespaces, published, traces
 from tests.support.conflist import DEBIAN, Attachment, Runner
 from tests.support.lab import WEFT
 from tests.support.machine import Machine
@@ -23,7 +23,6 @@ from tests.support.published import PORT, Answering, Inside
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually, public_v4, public_v6
 from weft.cni.install.conflist import CONFLIST
-from weft.kernel import netns as namespaces
 
 NUMBER = 21
 PORTS = tuple(

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 import pytest
 
-from weft.kernel import netns as namespaces
+from tests.support import namespaces
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip

@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, Self
 
-from weft.kernel import netns as namespaces
+from tests.support import namespaces
 
 PORT: Final = 8080
 Inside = Callable[[Callable[[], str]], str]  # calls a function in a network namespace

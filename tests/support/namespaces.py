@@ -1,4 +1,4 @@
-"""Network namespaces: make one, open one, run something inside one.
+"""Network namespaces for tests and benchmarks: make one, open one, run something inside one.
 
 A namespace belongs to a thread. So that no thread of ours is ever left in another's, everything here runs in a
 thread of its own that ends with it. What must stay inside (a socket) is opened there and used from anywhere.
