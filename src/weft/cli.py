@@ -19,7 +19,6 @@ from weft.model.errors import Problem, WeftError
 from weft.model.value import Value, fields_of
 
 FAILED: Final = 1
-USAGE: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
 

@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Iterable
-from pathlib import Path
 
 from weft.kernel.rtnetlink import link
 from weft.kernel.rtnetlink.netlink import NetlinkError
@@ -17,16 +16,6 @@ def link_kinds(rtnl: Rtnl, kinds: Iterable[str]) -> frozenset[str]:
     Needs CAP_NET_ADMIN.
     """
     return frozenset(kind for kind in kinds if _knows(rtnl, kind))
-
-
-def has_ipv6() -> bool:
-    """Tell whether the kernel has IPv6, switched on at boot."""
-    return Path("/proc/sys/net/ipv6/conf").exists()
-
-
-def has_bridge_netfilter() -> bool:
-    """Tell whether bridged packets can be made to cross iptables (br_netfilter)."""
-    return Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()
 
 
 def _knows(rtnl: Rtnl, kind: str) -> bool:

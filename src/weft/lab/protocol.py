@@ -17,7 +17,6 @@ from weft.model.value import fields_of
 
 T = TypeVar("T")
 
-LONGEST_LINE: Final = 64 << 20  # pingall of a thousand pods in JSON
 MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_MAX_FD)
 
 

@@ -11,7 +11,6 @@ log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 
-NOT_WANTED: Final = "ROUTE-002"  # the code of removing what is ours and is not to be there
 
 # The code of the problem that the repair answers to, and what was done.
 Repair = tuple[str, Step]

@@ -18,7 +18,6 @@ RTM_GETNEIGH: Final = 30
 
 NDA_DST: Final = 1
 NDA_LLADDR: Final = 2
-NDA_CACHEINFO: Final = 3
 NDA_VLAN: Final = 5
 NDA_PORT: Final = 6
 NDA_VNI: Final = 7
@@ -30,7 +29,6 @@ NUD_REACHABLE: Final = 0x02
 NUD_PERMANENT: Final = 0x80
 NTF_SELF: Final = 0x02
 NTF_MASTER: Final = 0x04
-NTF_EXT_LEARNED: Final = 0x10
 
 NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
 
