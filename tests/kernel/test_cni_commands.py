@@ -186,9 +186,9 @@ def test_what_was_added_is_checked_and_deleted(weft, recording, netns):
 
 def test_what_nobody_is_asked_is_said(weft, recording, tmp_path, netns):
     configure(tmp_path, disableCheck=True, disableGC=True, cniVersion="1.0.0")
-    assert weft("check", "net", netns)[1] == "net has disableCheck: nobody was asked\n"
+    assert weft("check", "net", netns)[1] == "net has disableCheck: no plugin was asked\n"
     assert weft("gc", "net")[1] == "net has disableGC: nothing was done\n"
-    assert weft("status", "net")[1] == "net speaks 1.0.0: nobody was asked, STATUS came with 1.1.0\n"
+    assert weft("status", "net")[1] == "net speaks 1.0.0: no plugin was asked, STATUS came with 1.1.0\n"
     configure(tmp_path, cniVersion="1.0.0")
     assert weft("gc", "net")[1].endswith("net speaks 1.0.0: its plugins were not asked, GC came with 1.1.0\n")
     assert recording.calls == []

@@ -29,7 +29,7 @@ class Listing(Protocol):
         ...
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
-        """The lease that an earlier run took, if it is there and nobody has changed it since."""
+        """The lease that an earlier run took, if it is there and unchanged since."""
         ...
 
 
@@ -66,7 +66,7 @@ class Store(Protocol[ListingT]):
         ...
 
     def hold(self, own: OwnLease) -> None:
-        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` shows it to nobody."""
+        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` does not show it."""
         ...
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
@@ -100,7 +100,7 @@ class Store(Protocol[ListingT]):
 
 
 class Opener(Protocol):
-    """Makes the store's client. `now` counts seconds and is set by nobody, `random(n)` gives n bytes."""
+    """Makes the store's client. `now` counts seconds and cannot be set, `random(n)` gives n bytes."""
 
     def __call__(self, options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
         """Read the flags; connects to nothing. Raises `ConfigError`."""

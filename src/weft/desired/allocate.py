@@ -33,7 +33,7 @@ class Choice(Value):
 
 
 class Present(Value):
-    """What the store holds: leases, which of them are reservations, and subnets whose values nobody can read."""
+    """What the store holds: leases, which of them are reservations, and subnets whose values cannot be read."""
 
     leases: Sequence[Lease]
     reserved: frozenset[str] = frozenset()

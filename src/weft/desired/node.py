@@ -1,7 +1,7 @@
 """The union of what a node wants, and an index over it that costs what changed.
 
 `Wanted` holds the objects of named parts: one for what the node needs once, one per peer. Setting a part
-returns the keys that are touched, so that nobody else iterates over peers when one changes.
+returns the keys that are touched, so that no caller iterates over peers when one changes.
 """
 
 from weft.desired.inputs import Inputs

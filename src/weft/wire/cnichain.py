@@ -243,5 +243,5 @@ def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
 
 
 def _within(error: CniError, prefix: str) -> CniError:
-    """Put words before a message. Unlike in a plugin, the code stays what it is for whoever asks."""
+    """Put words before a message. Unlike in a plugin, the code stays what it is for the caller."""
     return CniError(error.code, f"{prefix}{error.msg}", error.details)

@@ -1,6 +1,6 @@
 """Follows changes of keys from a point in etcd's history, until something ends it.
 
-Carries no meaning of keys and keeps no state: whoever called decides whether to go on from the last mark or to
+Carries no meaning of keys and keeps no state: the caller decides whether to go on from the last mark or to
 list again. A watch that is silent is asked for a sign of life, because a dead endpoint sends no goodbye.
 """
 

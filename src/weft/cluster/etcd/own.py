@@ -65,7 +65,7 @@ class OwnKey:
         """Tell whether a key is this node's, and so no peer's.
 
         By the etcd lease it hangs on, which is known before the key is written. And a key that we have taken over
-        since it was read is ours too, whoever wrote it; so is our key when it says what we say, as `adopt` has it.
+        since it was read is ours too; so is our key when it says what we say, as `adopt` has it.
         """
         name = entry.lease.id
         return (

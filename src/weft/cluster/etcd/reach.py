@@ -77,7 +77,7 @@ class Reach:
             asked = asyncio.get_running_loop().create_future()
             try:
                 threading.Thread(target=_ask, args=(endpoint, asked), name="weft-dns", daemon=True).start()
-            except RuntimeError as error:  # the limit of processes; nobody would ever answer
+            except RuntimeError as error:  # the limit of processes; no answer would ever come
                 return OSError(str(error))
             self._asked[question] = asked
         answer = await asyncio.shield(asked)

@@ -72,7 +72,7 @@ class EtcdStore:
         return await self._key.acquire(chooser, recorded=recorded, listing=listing)
 
     def hold(self, own: OwnLease) -> None:
-        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` shows it to nobody."""
+        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` does not show it."""
         self._key.hold(own)
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:

@@ -72,7 +72,7 @@ class Listing(Value):
         return Present(leases=self.leases, reserved=reserved, unreadable=self.blocked)
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
-        """Our own earlier key, if nobody has touched it since we wrote it (settled.md §5)."""
+        """Our own earlier key, if it was not touched since we wrote it (settled.md §5)."""
         if recorded is None:
             return None
         name, proof = recorded.lease.id, proof_in(recorded)

@@ -13,7 +13,7 @@ from weft.model.reported import LinkInfo
 
 
 def own_mac(call: Call, conf: BridgeConf, bridge: LinkInfo, result: Result) -> Mac | None:
-    """Return the MAC that its address gives the container: if both are ours to give, and nobody else has it."""
+    """Return the MAC that its address gives the container: if both are ours to give, and no other link has it."""
     if conf.mac or conf.spoof_check or not conf.is_gateway or conf.ipam_type != hostlocal.NAME:
         return None
     mac = pod.mac_of(result)

@@ -1,7 +1,7 @@
 """Duplicate address detection of IPv6 (RFC 4862 §5.4) where a configuration asks for it, in a tenth of a second.
 
 By its defaults the kernel waits up to a second before it asks and one more for an answer. On a node's own bridge, and
-on a local network, whoever has the address answers within milliseconds.
+on a local network, a machine that has the address answers within milliseconds.
 """
 
 import time

@@ -119,7 +119,7 @@ def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
 
 
 def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple[Cidr, ...]:
-    """Return the attachment's addresses from whoever still knows them: the link, our record, the runtime."""
+    """Return the attachment's addresses from what still knows them: the link, our record, the runtime."""
     if link is not None and call.host.container is not None:
         seen = interface.addresses_on(call.host.container.rtnl, link.index)
         return tuple(address for address in seen if not address.ip.is_link_local)

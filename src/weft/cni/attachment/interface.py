@@ -79,7 +79,7 @@ def configure(
 
 
 def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
-    """Take the steps in one go: the kernel takes them in order, and nobody else has this socket."""
+    """Take the steps in one go: the kernel takes them in order, and this socket is of this call alone."""
     refused = rtnl.batch([step.message for step in steps])
     for position, refusal in sorted(refused.items()):
         if steps[position].failed:

@@ -119,7 +119,7 @@ def additions(have: iptables.Table, chain: str, comment: str, addresses: Sequenc
 
 
 def removals(have: iptables.Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
-    """Return the lines that remove the jumps of these addresses, and the chain once nobody jumps there.
+    """Return the lines that remove the jumps of these addresses, and the chain once no rule jumps there.
 
     Another attachment of the same container and network shares the chain: upstream empties it under that one.
     """

@@ -79,7 +79,7 @@ def gateway_addresses(result: Result) -> tuple[Cidr, ...]:
 
 
 def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
-    """Return the addresses that belong on `ifname`; one without an index belongs to nobody here (cni.md §3.3)."""
+    """Return the addresses that belong on `ifname`; one without an index belongs to no link here (cni.md §3.3)."""
     if not result.interfaces:
         raise Unfit("no interfaces to configure")
     found = []

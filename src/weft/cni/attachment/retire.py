@@ -69,7 +69,7 @@ class Retirement:
 
     def _delete(self, group: list[int]) -> None:
         try:
-            # Any number that nobody uses would do; a fresh one cannot collect what somebody put into an old one.
+            # Any unused number would do; a fresh one cannot take along what another program has put into an old one.
             self._rtnl.delete_links(group, group=secrets.randbits(30) | 1 << 30)
         except NetlinkError as error:
             # They went by themselves when the container's namespace went.

@@ -57,7 +57,7 @@ def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) 
 
 
 def _unmake(call: Call, name: str) -> None:
-    """Delete a pair that was made although we were not told so. Nobody else can have this random name."""
+    """Delete a pair that was made although we were not told so. No other program can have this random name."""
     with suppress(NetlinkError):
         made = call.host.rtnl.link(name)
         if made is not None:

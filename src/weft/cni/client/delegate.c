@@ -156,7 +156,7 @@ static int drain(int fd, struct sink *sink)
     return got > 0;
 }
 
-/* Writes once; 0 when there is nothing left to write or nobody to read it. */
+/* Writes once; 0 when there is nothing left to write or no reader. */
 static int feed(int fd, struct span *input)
 {
     ssize_t wrote = write(fd, input->data, input->size);

@@ -119,7 +119,7 @@ void collect(struct descriptors *out, const char *plugin, const char *netns)
 }
 
 /* Opens one directory of the container's settings; -1 with errno set. A descriptor of /proc/sys/net itself would resolve
- * in the namespace of whoever uses it, so that the daemon would change the host's settings through it. */
+ * in the namespace of the process that uses it, so that the daemon would change the host's settings through it. */
 static int open_settings(const char *name)
 {
     char path[sizeof SETTINGS + MAX_NAME];

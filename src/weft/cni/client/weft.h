@@ -49,7 +49,7 @@ enum kind { CALL = 1, RUN = 2, RAN = 3, DONE = 4, OPEN = 5, OPENED = 6, BEGUN = 
 /* Codes of the CNI specification, section "Error". */
 enum { CODE_ENVIRONMENT = 4, CODE_AGAIN = 11 };
 
-/* Bytes that belong to somebody else. */
+/* Bytes that are kept elsewhere. */
 struct span {
     const unsigned char *data;
     size_t size;

@@ -195,7 +195,7 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
     with site.calling():
         site.runtime.check(site.network, _conf(netns, ifname, args, cap_args))
     asked = not site.network.disable_check
-    text = f"{ifname} of {netns} is as it was made" if asked else f"{network} has disableCheck: nobody was asked"
+    text = f"{ifname} of {netns} is as it was made" if asked else f"{network} has disableCheck: no plugin was asked"
     install.report(output, {"asked": asked, "netns": netns, "ifname": ifname}, text)
 
 
@@ -260,8 +260,8 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
         site.runtime.status(site.network)
     asked = site.network.at_least("1.1.0")
     version = site.network.version or "0.1.0"
-    text = f"{network} is ready" if asked else f"{network} speaks {version}: nobody was asked, STATUS came with 1.1.0"
-    install.report(output, {"asked": asked, "ready": True if asked else None}, text)
+    text = "is ready" if asked else f"speaks {version}: no plugin was asked, STATUS came with 1.1.0"
+    install.report(output, {"asked": asked, "ready": True if asked else None}, f"{network} {text}")
 
 
 @cni.command()

@@ -137,7 +137,7 @@ def _node(command: str, state_dir: str, data_dir: str) -> Iterator[Host]:
     node = open_node(state_dir, retire=retired.append, lease_problem=lambda: "")
     with closing(node), node_host(node) as host:
         yield host
-        for index in retired:  # nobody will come to do it later
+        for index in retired:  # no daemon will do it later
             with suppress(NetlinkError):
                 host.rtnl.delete_link(index)
 

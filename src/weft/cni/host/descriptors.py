@@ -49,7 +49,7 @@ class Node(Value):
     lease_problem: Callable[[], str]
     unready: Callable[[], str] = lambda: ""
     stores: StoreViews = field(default_factory=dict)
-    # Sockets of the node's namespace that nobody uses now: to open one takes nine system calls.
+    # Sockets of the node's namespace that no request uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
     idle_netfilter: list[NfSocket] = field(default_factory=list)
     # The first client's root, where the paths of plugin configuration are: for work that no client has asked for.
@@ -134,7 +134,7 @@ class OpenedHost:
     ) -> None:
         """Look at the descriptors. `CniError` for those that are not what their names say.
 
-        `settings` opens a first-level directory of the container's /proc/sys/net, for whoever closes the descriptors.
+        `settings` opens a first-level directory of the container's /proc/sys/net; the caller closes it.
         Waits for what other programs hold happen inside `aside`.
         """
         for name in ("own", "root"):

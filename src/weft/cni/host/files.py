@@ -4,7 +4,7 @@ Paths of plugin configuration come from the caller's mount namespace, which is n
 relative to a descriptor of the caller's `/`, by `weft.cni.host.openat`. No other module of `cni/` opens files, but for
 `weft.cni.host.sysctls`.
 
-It knows nothing of what the files mean. A root is a descriptor that somebody else owns and closes.
+It knows nothing of what the files mean. A root is a descriptor that the caller owns and closes.
 """
 
 import ctypes
@@ -182,7 +182,7 @@ class RootedFiles:
             self.makedirs(directory, mode=mode)
 
         def make(parent: int, name: str) -> None:
-            with suppress(FileExistsError):  # somebody else has made it just now
+            with suppress(FileExistsError):  # another process has made it just now
                 os.mkdir(name, mode, dir_fd=parent)
                 # The umask belongs to the whole process and cannot be changed for one thread.
                 os.chmod(name, mode, dir_fd=parent)
@@ -216,7 +216,7 @@ class RootedFiles:
             fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
             try:
                 self._take(fd, path, wait=wait)
-                # Whoever held it may have removed the file: then this lock keeps nobody out.
+                # The one that held it may have removed the file: then this lock keeps no other out.
                 if os.fstat(fd).st_nlink == 0:
                     continue
                 yield
@@ -297,7 +297,7 @@ def _rename(directory: int, old: str, new: str, how: int) -> int:
 
 
 def _name(directory: int, temporary: str, name: str) -> None:
-    """Give a temporary file the name that nobody may have: by rename, or by link where that cannot refuse."""
+    """Give a temporary file a name that no file may have: by rename, or by link where that cannot refuse."""
     error = _rename(directory, temporary, name, _RENAME_NOREPLACE)
     if error == errno.EEXIST:
         raise FileExistsError(error, os.strerror(error))
@@ -307,7 +307,7 @@ def _name(directory: int, temporary: str, name: str) -> None:
 
 
 def _put(directory: int, temporary: str, name: str) -> None:
-    """Give a temporary file the name, whoever has it.
+    """Give a temporary file the name, in place of any other.
 
     To rename over a file makes ext4 write the new content to the disk first (mount option auto_da_alloc), 1.2 ms
     for the sake of a crash that none of these files outlives; to exchange the two and remove the old one 0.2 ms.

@@ -42,14 +42,14 @@ class Turn:
         self._token = ""
 
     def token(self) -> str:
-        """Return the token, written down from the first call on: most requests call nobody."""
+        """Return the token, written down from the first call on: most requests call no delegate."""
         if not self._token:
             self._token = os.urandom(16).hex()
             self._files.replace(self._path, self._token.encode())
         return self._token
 
     def end(self) -> None:
-        """Let nobody through any more."""
+        """Let no delegate through any more."""
         if self._token:
             self._files.unlink(self._path)
 
@@ -126,7 +126,7 @@ class ContainerLocks:
                 self._kept_away -= shared
 
     def inside(self, env: Mapping[str, str]) -> bool:
-        """Tell whether the request comes from a delegate of whoever holds its turn now."""
+        """Tell whether the request comes from a delegate of the request that holds its turn now."""
         token, place = env.get(VARIABLE, ""), _place(env)
         if not token or place is None:
             return False
@@ -135,7 +135,7 @@ class ContainerLocks:
         return False
 
     def sweep(self) -> None:
-        """Remove what a crash has left: tokens of turns that nobody holds."""
+        """Remove what a crash has left: tokens of turns that no request holds."""
         for name in self._files.list(_TOKENS):
             with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
                 locks.take(_offset_in(name))
@@ -147,7 +147,7 @@ class ContainerLocks:
 
 @contextmanager
 def claim(files: RootedFiles, container: str) -> Iterator[bool]:
-    """Hold a container's turn if nobody has it, nor GC its own; else False, at once."""
+    """Hold a container's turn if no request has it, nor GC its own; else False, at once."""
     with files.locks(_LOCKS) as locks:
         try:
             locks.take(_NODE, shared=True)

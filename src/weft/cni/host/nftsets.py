@@ -20,7 +20,7 @@ Frame = Callable[[set[str]], list[str]]
 # Returns what puts the first element in place of the one that its key has now.
 Settle = Callable[[Element, Element | None], Sequence[Change]]
 
-# Each failed one was overtaken by somebody else's change.
+# Each failed one was overtaken by another program's change.
 _ATTEMPTS: Final = 8
 
 
@@ -98,6 +98,6 @@ def _complete(nf: NfSocket, table: Table, frame: Frame) -> None:
     try:
         programs.run_nft(lines)
     except CniError as error:
-        # If now something else is missing, somebody was quicker with a part of it: then it is tried again.
+        # If now something else is missing, another call was quicker with a part of it: then it is tried again.
         if frame(nf.sets(table)) == lines:
             raise Unusable(f"table {table} cannot be made: {error.msg}", error.details) from error

@@ -22,7 +22,7 @@ class Settings:
     """
 
     def __init__(self, directories: Mapping[str, int], more: Callable[[str], int] | None = None) -> None:
-        """Use `directories`, and what `more` opens when it is needed; whoever made the descriptors closes them."""
+        """Use `directories`, and what `more` opens when it is needed; the caller closes the descriptors."""
         self._directories = dict(directories)
         self._more = more
 

@@ -56,7 +56,7 @@ def node_host(node: Node) -> Iterator[OpenedHost]:
 
 
 def _nobody(*_: object) -> NoReturn:
-    raise ClientGone("nobody is there to run programs, or to open anything")
+    raise ClientGone("no client is there to run programs, or to open anything")
 
 
 def cut(node: Node, bridges: Mapping[str, str]) -> list[Cut]:
@@ -116,7 +116,7 @@ class Sweeper:
         while True:
             try:
                 self._sweep()
-            except Exception:  # noqa: BLE001 - the next sweep may do better, and there is nobody to tell but the log
+            except Exception:  # noqa: BLE001 - the next sweep may do better, and the log alone can be told
                 _log.exception("the sweep for leaked attachments ended early")
             if self._stopping.wait(self._every):
                 return

@@ -1,6 +1,6 @@
 """What a runtime remembers of its attachments, in files that libcni reads and writes too (cni.md §2.7).
 
-A file is written under another name and renamed, so nobody sees half of one. It need not outlive a boot: the
+A file is written under another name and renamed, so no reader sees half of one. It need not outlive a boot: the
 attachment doesn't either.
 """
 

@@ -56,7 +56,7 @@ class Runtime(Value):
         """Attach a container and remember it.
 
         When a plugin fails what the others made stays, and DEL must follow (cni.md §1.9). When the attachment cannot be
-        remembered it is undone: nobody would know of it.
+        remembered it is undone: no later call would know of it.
         """
         outcome = self._drive(cnichain.add(network, conf))
         entry = Entry(network=network.name, conf=conf, config=network.raw, result=outcome.obj)
@@ -121,7 +121,7 @@ class Runtime(Value):
             raise failure("\n".join(map(str, failed)))
 
     def status(self, network: NetworkList) -> None:
-        """Ask whether an ADD could be served now: code 50 or 51 if not. Before version 1.1.0 nobody can be asked."""
+        """Ask whether an ADD could be served now: code 50 or 51 if not. Before version 1.1.0 no plugin can be asked."""
         if network.at_least("1.1.0"):
             self._drive(cnichain.status(network))
 

@@ -47,7 +47,7 @@ def check(done: Done) -> None:
 def add_addresses(call: Call, ipam_type: str) -> Result:
     """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (cni.md §1.9).
 
-    If the client has gone, nobody knows how far the program came, and DEL is owed.
+    If the client has gone, it is not known how far the program came, and DEL is owed.
     """
     if ipam_type == hostlocal.NAME:
         return hostlocal.allocate(call)

@@ -127,7 +127,7 @@ class Sysctls(Protocol):
 
 
 class Container(Value):
-    """The container's network namespace, opened by whoever could: never by path in the daemon."""
+    """The container's network namespace, opened by the client: never by path in the daemon."""
 
     rtnl: Rtnl
     sysctls: Sysctls
@@ -162,7 +162,7 @@ class Host(Protocol):
 
     @property
     def rtnl(self) -> Rtnl:
-        """A socket in the host's namespace (the namespace of whoever called the plugin)."""
+        """A socket in the host's namespace (the namespace of the plugin's caller)."""
         ...
 
     @property

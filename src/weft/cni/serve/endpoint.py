@@ -51,7 +51,7 @@ class Endpoint:
                 raise _unusable(path, error.strerror or str(error)) from error
             sock.listen(_BACKLOG)
             sock.settimeout(0)
-            # A client that finds the name finds somebody listening, also while a daemon takes over.
+            # A client that finds the name finds a server that listens, also while a daemon takes over.
             os.rename(fresh, path)
             named = held.enter_context(ExitStack())
             named.callback(files.unlink, f"/{name}")

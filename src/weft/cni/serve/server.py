@@ -39,7 +39,7 @@ _GLANCE_SECONDS: Final = 0.005
 # They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes half as much
 # CPU time again, spent on handing the interpreter over at each system call.
 _PLACES: Final = 1
-# Whoever takes longer is taken to wait: for other hosts, for a program, for a slow disk. No request takes half of it.
+# A request that takes longer counts as one that waits: for other hosts, a program, a slow disk. None takes half of it.
 _LONG_SECONDS: Final = 0.02
 # A service manager's usual 1024 descriptors are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16
@@ -109,7 +109,7 @@ class _Server:
         self._admit()
 
     async def watch(self, idle: float) -> None:
-        """Cut off what takes too long, until nobody has asked for so many seconds."""
+        """Cut off what takes too long, until no client has asked for so many seconds."""
         while time.monotonic() - self._busy_until < idle:
             await asyncio.sleep(_WATCH_SECONDS)
             now = time.monotonic()

@@ -122,7 +122,7 @@ class Session:
         return not self._answered and since is not None and spent + now - since > self._service.limit
 
     def cut_off(self, why: str) -> None:
-        """Answer in place of the worker, which then finds nobody to answer and undoes what it did."""
+        """Answer in place of the worker, which then finds no client to answer and undoes what it did."""
         done = Done(exit=1, stdout=CniError(cni.TRY_AGAIN, why).render())
         with self._guard:
             answered, self._answered = self._answered, True
@@ -186,7 +186,7 @@ class Session:
             return True
 
     def _reply(self, done: Done) -> bool:
-        """Send the answer; False if nobody takes it."""
+        """Send the answer; False if the client does not take it."""
         with self._guard:
             if self._answered:
                 return False
@@ -288,7 +288,7 @@ class Session:
             self._since = time.monotonic()
 
     def _abandon(self, request: Request, host: OpenedHost) -> None:
-        """Undo an ADD that nobody waits for any more; the plugin notes what it could not have a delegate do."""
+        """Undo an ADD that no client waits for any more; the plugin notes what it could not have a delegate do."""
         container = request.env.get("CNI_CONTAINERID", "")
         _log.warning("client gone: plugin=%s command=%s container=%s", request.plugin, request.command, container)
         if request.command != "ADD":

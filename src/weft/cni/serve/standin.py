@@ -17,7 +17,7 @@ from weft.cni.serve.session import Plugins
 # The descriptor on which the client that has started it listens already.
 _LISTENING: Final = 3
 _IDLE_SECONDS: Final = 5.0
-_NO_DAEMON: Final = "weftd does not run on this node, so nobody writes it"
+_NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"
 
 
 async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> None:

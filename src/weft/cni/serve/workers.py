@@ -1,7 +1,7 @@
 """Worker threads for synchronous work: jobs of one key in order, of different keys at once.
 
 Knows nothing of CNI. Threads are made when needed and kept. How many jobs have a place at a time is limited, because
-they share one interpreter and the kernel's one rtnetlink lock. A job that waits for somebody else gives its place up:
+they share one interpreter and the kernel's one rtnetlink lock. A job that waits for another program gives its place up:
 it steps aside, or is taken to wait because it takes so long.
 """
 
@@ -50,7 +50,7 @@ class Turns:
     def submit(self, key: str | None, job: Job) -> bool:
         """Have `job` run after all earlier ones with its key; without a key, as soon as there is a place.
 
-        Returns whether jobs wait: then somebody has to `relieve`.
+        Returns whether jobs wait: then `relieve` is to be called.
         """
         run = _Run(key, job)
         with self._changed:
@@ -119,7 +119,7 @@ class Turns:
             if self._idle:
                 self._idle -= 1
             elif not self._start_thread():
-                return  # whoever waits is looked after when somebody is relieved, or ends
+                return  # what waits gets its turn when a job is relieved, or ends
             run = self._ready.popleft()
             self._waiting -= 1
             self._enter(run)

@@ -48,7 +48,7 @@ class Firewalld:
 
 @contextmanager
 def opened(files: Files) -> Iterator[Firewalld | None]:
-    """Connect to firewalld; None if there is no bus, or nobody on it has the name."""
+    """Connect to firewalld; None if there is no bus, or the name is not on it."""
     try:
         sock = files.connect(_BUS, seconds=_SECONDS)
     except OSError:

@@ -165,7 +165,7 @@ def _delete(call: Call) -> None:
 def _delete_strangers(call: Call) -> None:
     """Take back what somebody else has made for this attachment, or we before the state was lost.
 
-    Without `prevResult` nobody knows its addresses; with it, what cannot be looked at has most likely never been made.
+    Without `prevResult` its addresses are not known; with it, what cannot be looked at has most likely never been made.
     """
     conf = firewallconf.parse_for_delete(call.config)
     try:
@@ -229,7 +229,7 @@ def _gc(call: Call) -> None:
 
 
 def _collect_strangers(call: Call) -> None:
-    """Take back what nothing is kept of: elements that name this network and nobody valid, and bridges that are gone.
+    """Take back what nothing is kept of: elements of this network without a valid attachment, bridges that are gone.
 
     Which attachment upstream's rules belong to, nothing in them says.
     """

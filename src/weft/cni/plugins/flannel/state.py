@@ -112,7 +112,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
 
     `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place,
-    so it may be whole in a moment, and with our record gone nobody would know whose it is.
+    so it may be whole in a moment, and with our record gone it could not be told whose it is.
     """
     path = cnijson.text(known, "path")
     content = read(host, path)
@@ -120,7 +120,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
         host.files.stamp(path.rpartition("/")[0])
         return
     network = _network(content)
-    # Of an earlier boot nobody writes any more; and the clock may have been set back.
+    # That of an earlier boot is written no more; and the clock may have been set back.
     alive = known.get("boot") == host.boot_id
     if network is None and alive and abs(time.time_ns() - host.files.modified(path)) < _BEING_WRITTEN_NS:
         raise JsonError(f"{path} is no configuration, and may still be written")
@@ -130,7 +130,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
 
 
 def _addresses_are_ours(content: bytes) -> bool:
-    """Tell whether nobody but us gives the addresses of this configuration."""
+    """Tell whether we alone give the addresses of this configuration."""
     try:
         ipam = cnijson.text(cnijson.member(cnijson.load(content), "ipam"), "type")
     except JsonError:

@@ -23,7 +23,7 @@ from weft.wire.subnetenv import PluginEnv
 
 NAME: Final = "flannel"
 
-# What a GC goes by if there is no subnet.env: whoever is gone is gone without it too.
+# What a GC goes by if there is no subnet.env: what is gone is gone without it too.
 _NO_LEASE: Final = PluginEnv(networks=(), subnets=(), mtu=0, ip_masq=False)
 
 
@@ -101,7 +101,7 @@ def _check(call: Call) -> None:
 
 
 def _gc(call: Call) -> None:
-    """Have the delegates collect, then remove the state of whoever is gone: if one fails, all state stays."""
+    """Have the delegates collect, then remove the state of what is gone: if one fails, all state stays."""
     conf = flannelconf.parse(call.config)
     stale = list(flannelstate.stale(call, conf))
     keys = {key: call.config[key] for key in cni.VALID_ATTACHMENTS if key in call.config}
@@ -157,7 +157,7 @@ def _status(call: Call) -> None:
 
 
 def _unavailable(call: Call, conf: FlannelConf) -> int:
-    """Return the code that says whether pods are attached, which nobody keeps connected now."""
+    """Return the code that says whether pods are attached, which nothing keeps connected now."""
     return cni.UNAVAILABLE_AND_LIMITED if flannelstate.is_used(call, conf) else cni.UNAVAILABLE
 
 

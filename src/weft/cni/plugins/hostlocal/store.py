@@ -74,7 +74,7 @@ class Store:
         return ip in self._view.living
 
     def reserve(self, ip: Ip, owner: bytes, *, range_id: int) -> bool:
-        """Take an address if nobody has it; remember it as the last one of its range set."""
+        """Take an address if no attachment has it; remember it as the last one of its range set."""
         try:
             self._files.write_new(self._path(str(ip)), owner)
             self._remember(ip, owner)

@@ -50,7 +50,7 @@ def allocate(call: Call) -> Result:
 
 def release(call: Call) -> None:
     """Free what the attachment holds, whatever the ranges are now: only the owner counts (cni.md §4.5)."""
-    # Without a directory nobody has ever had an address of this network.
+    # Without a directory no attachment has ever had an address of this network.
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         if not reservations.release_owner(call.container_id, call.ifname):
             reservations.look_again()
@@ -169,7 +169,7 @@ def _check(call: Call) -> None:
 
 
 def _gc(call: Call) -> None:
-    """Free the addresses of attachments that are not valid, and those whose files name nobody. Goes on after errors."""
+    """Free the addresses of attachments that are not valid, and those whose files name none. Goes on after errors."""
     valid = cni.valid_attachments(call.config)
     given = ipamrecord.given_to_valid(call)
     problems: list[str] = []

@@ -199,7 +199,7 @@ def _gc(call: Call) -> None:
 def _collect_strangers(call: Call) -> None:
     """Remove what nothing is kept of: elements and chains that name this network, and an attachment that is gone.
 
-    Rules of upstream's nft form name no network, so they are left to whoever made them.
+    Rules of upstream's nft form name no network, so they are left to the program that made them.
     """
     valid = cni.valid_attachments(call.config)
     nf = _socket(call)
