@@ -27,7 +27,7 @@ def measure() -> list[Figure]:
             Figure(
                 what=f"lease put to route, {peers} peers",
                 ours=ours,
-                target=2,
+                target=2.2,
                 floor=puts,
                 upstream=upstream[0],
                 **shared,

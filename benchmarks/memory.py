@@ -27,7 +27,7 @@ def _figures(pool: ThreadPoolExecutor) -> list[Figure]:
             target=target,
             upstream=upstream,
         )
-        for peers, target, upstream in ((10, 40, "39 MB"), (5000, 50, "48 MB"))
+        for peers, target, upstream in ((10, 42, "39 MB"), (5000, 50, "48 MB"))
     ]
 
 
