@@ -66,7 +66,7 @@ def _routes(machine: Machine) -> Iterator[str]:
     for family in ("-4", "-6"):
         for route in machine.run("ip", family, "route").splitlines():
             # A bridge without ports is down, and so is its route.
-            yield route.removesuffix("linkdown ").rstrip()
+            yield route.replace(" linkdown", "").rstrip()
 
 
 def _files(root: Path) -> Iterator[str]:
