@@ -64,14 +64,17 @@ def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None
     What somebody else changes between look and commit makes the commit fail: then it is done again. Raises `CniError`
     if the same is refused again, which is not somebody else's doing.
     """
+    needed = look()
     for attempt in range(_ATTEMPTS):
-        needed = look()
         if not needed:
             return
         try:
             commit(needed)
         except CniError:
-            if attempt == _ATTEMPTS - 1 or look() == needed:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            refused, needed = needed, look()
+            if needed == refused:
                 raise
         else:
             return
