@@ -10,16 +10,15 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.server import Server
 
 ROOT_PASSWORD = "toor-4f1c"
 VERSIONS = ("debian", "wheel")  # functions of this module that give the programs of each
@@ -93,7 +92,7 @@ class Kv:
     mod_revision: int
 
 
-class Etcd:
+class Etcd(Server):
     """One etcd server of one member. `certs` makes it speak TLS, `client_certs` also ask for the client's."""
 
     def __init__(
@@ -105,7 +104,7 @@ class Etcd:
         client_certs: bool = False,
         host: str = "127.0.0.1",
     ) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.binaries = binaries
         self.certs = certs
         self.client_certs = client_certs
@@ -114,7 +113,6 @@ class Etcd:
         self.port, self._metrics_port, self._peer_port = free_ports(3, host)
         self.name = "t"
         self.members = {self.name: self.peer_url}
-        self._process: subprocess.Popen[bytes] | None = None
         self.user: str | None = None
 
     @property
@@ -126,24 +124,8 @@ class Etcd:
     def peer_url(self) -> str:
         return f"http://{self.host}:{self._peer_port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not running"
-        return self._process.pid
-
-    def start(self, *flags: str) -> "Etcd":
-        """Start it, on the data and the ports it had, and wait until it answers."""
-        self.spawn(*flags)
-        try:
-            self.wait()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
     def spawn(self, *flags: str) -> None:
         """Start it without waiting."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         argv = [self.binaries.server, "--name", self.name, "--data-dir", str(self.data), "--logger", "zap"]
         argv += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         argv += ["--listen-peer-urls", self.peer_url, *self._membership()]
@@ -153,33 +135,7 @@ class Etcd:
             argv += ["--cert-file", self.certs.server, "--key-file", self.certs.server_key]
             argv += ["--trusted-ca-file", self.certs.ca] if self.client_certs else []
             argv += ["--client-cert-auth"] if self.client_certs else []
-        with (self.folder / "log").open("ab") as log:
-            # setpriv becomes etcd, which the kernel then ends when this process ends, however that happens.
-            self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *argv, *flags],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-            )
-
-    def stop(self) -> None:
-        """End it, as an operator would."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """Let it hang: connections stay, nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        self.launch([*argv, *flags])
 
     def ctl(self, *argv: str, stdin: str = "") -> str:
         """Run etcdctl against this server, as root once `enable_auth` was called."""
@@ -287,33 +243,12 @@ class Etcd:
         members = ",".join(f"{name}={url}" for name, url in self.members.items())
         return ["--initial-advertise-peer-urls", self.peer_url, "--initial-cluster", members]
 
-    def wait(self) -> None:
-        """Wait until it answers."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            try:
-                with urllib.request.urlopen(f"http://{self.host}:{self._metrics_port}/health", timeout=1) as answer:
-                    if json.load(answer)["health"] == "true":
-                        return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.02)
-        log = (self.folder / "log").read_text(errors="replace")
-        raise AssertionError(f"etcd did not start:\n{log[-3000:]}")
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        os.kill(self._process.pid, signal.SIGCONT)  # a stopped process does not see SIGTERM
-        self._process.send_signal(number)
+    def answers(self) -> bool:
         try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(timeout=5)
-        self._process = None
+            with urllib.request.urlopen(f"http://{self.host}:{self._metrics_port}/health", timeout=1) as answer:
+                return bool(json.load(answer)["health"] == "true")
+        except OSError:
+            return False
 
 
 def start_cluster(folder: Path, binaries: Binaries, count: int = 3) -> list[Etcd]:
