@@ -2,6 +2,7 @@
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
+#   programs  Kubernetes' own, built from their modules when they are missing; four minutes, once
 #   system    stores, kernel objects and the daemon; two at a time, apart from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
@@ -30,7 +31,8 @@ pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
-stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kernel tests/node
+stage "Kubernetes' programs" 1500 scripts/kubernetes.sh
+stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
 stage 'mutants' 330 $bin/python -m tests.mutants --sample 30 --minutes 4 --floor 90 --by-chance 0.0001
 stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -s tests/campaign

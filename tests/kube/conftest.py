@@ -1,0 +1,46 @@
+"""Kubernetes' own API server: one for all tests of a process, and ones of a test's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import etcd, kubeobjects
+from tests.support.apiserver import ApiServer, Controllers
+from tests.support.etcd import Etcd
+
+
+@pytest.fixture(scope="session")
+def shared_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    yield from _running(tmp_path_factory.mktemp("kube"))
+
+
+@pytest.fixture(scope="session")
+def controllers(shared_apiserver: ApiServer) -> Iterator[Controllers]:
+    """What gives the nodes of `apiserver` their podCIDRs; a test may let it hang, and ends that."""
+    made = Controllers(shared_apiserver.folder.parent / "controllers", shared_apiserver).start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def apiserver(shared_apiserver: ApiServer, controllers: Controllers) -> Iterator[ApiServer]:
+    """An API server that must stay running. It has no node; what a test makes is removed afterwards."""
+    yield shared_apiserver
+    kubeobjects.clear(shared_apiserver.admin)
+
+
+@pytest.fixture
+def own_apiserver(tmp_path: Path) -> Iterator[ApiServer]:
+    """An API server for this test alone, to be stopped, restarted and worse; nothing assigns podCIDRs."""
+    yield from _running(tmp_path / "kube")
+
+
+def _running(folder: Path) -> Iterator[ApiServer]:
+    store = Etcd(folder / "etcd", etcd.wheel()).start("--unsafe-no-fsync")
+    server = ApiServer(folder / "apiserver", store)
+    try:
+        yield server.start()
+    finally:
+        server.kill()  # before its store, without which it ends slowly
+        store.kill()
