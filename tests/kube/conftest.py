@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import etcd, kubeobjects
-from tests.support.apiserver import ApiServer, Controllers
+from tests.support.apiserver import ApiServer, Controllers, running
 from tests.support.etcd import Etcd
 
 
@@ -38,9 +38,8 @@ def own_apiserver(tmp_path: Path) -> Iterator[ApiServer]:
 
 def _running(folder: Path) -> Iterator[ApiServer]:
     store = Etcd(folder / "etcd", etcd.wheel()).start("--unsafe-no-fsync")
-    server = ApiServer(folder / "apiserver", store)
     try:
-        yield server.start()
+        with running(folder / "apiserver", store) as server:
+            yield server
     finally:
-        server.kill()  # before its store, without which it ends slowly
         store.kill()

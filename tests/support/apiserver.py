@@ -5,7 +5,8 @@ accounts and rules. All of it is on one address, and in a network namespace when
 """
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -127,6 +128,16 @@ class Controllers(Server):
 
     def answers(self) -> bool:
         return True  # it works soon; tests wait for what it does
+
+
+@contextmanager
+def running(folder: Path, etcd: Etcd, *, netns: Netns | None = None) -> Iterator[ApiServer]:
+    """Run an API server on an etcd that outlives it: without its store it ends slowly."""
+    server = ApiServer(folder, etcd, netns=netns)
+    try:
+        yield server.start()
+    finally:
+        server.kill()
 
 
 def _inside(netns: Netns | None) -> Callable[[Callable[[], Any]], Any]:

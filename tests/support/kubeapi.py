@@ -81,11 +81,11 @@ class Api:
         except (OSError, http.client.HTTPException, ApiError):
             return False
 
-    def watch(self, path: str, *, seconds: float = SECONDS, **query: Any) -> Iterator[Json]:
-        """Yield the events of a watch as they come; TimeoutError when none comes for `seconds`. To be closed."""
+    @contextmanager
+    def watch(self, path: str, *, seconds: float = SECONDS, **query: Any) -> Iterator[Iterator[Json]]:
+        """Have a watch, and give its events as they come; TimeoutError when none comes for `seconds`."""
         with self._answer("GET", _target(path, {"watch": "true", **query}), seconds=seconds) as answer:
-            while line := answer.readline():
-                yield json.loads(line)
+            yield map(json.loads, iter(answer.readline, b""))
 
     @contextmanager
     def _answer(
