@@ -90,6 +90,12 @@ def test_add_and_del(site, pod, version, env, count):
     assert list((site.directory / "state").rglob("*.json")) == []
 
 
+@pytest.mark.parametrize("wrong", [{"delegate": {"name": "x"}}, {"delegate": {"type": 5}}, {"ipam": 5}])
+def test_what_add_has_refused_del_takes(site, pod, wrong):
+    assert add(site, config(site) | wrong, pod).exit
+    assert delete(site, config(site) | wrong, pod).exit == 0
+
+
 @pytest.mark.parametrize("size", [238, 239, 255, 1000])
 def test_a_long_container_id_is_taken_by_add_and_del_or_by_neither(site, pod, size):
     answers = add(site, config(site), pod, id_="x" * size), delete(site, config(site), pod, id_="x" * size)

@@ -214,6 +214,12 @@ def test_del_needs_neither_mappings_nor_result(netns, ports, pods):
     assert elements(netns) == {}
 
 
+@pytest.mark.parametrize("wrong", [{"hostPort": 70000}, {"hostPort": "80"}, {"protocol": "none"}])
+def test_what_add_has_refused_del_takes(ports, pods, wrong):
+    assert ports.portmap("ADD", HTTP | wrong).exit
+    assert ports.portmap("DEL", HTTP | wrong).exit == 0
+
+
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"form": "maps", "boot": "boot-1"}'])
 def test_del_with_lost_or_torn_state_goes_by_the_comments(netns, ports, pods, torn):
     assert ports.portmap("ADD", HTTP, DNS, id_="c1").exit == 0

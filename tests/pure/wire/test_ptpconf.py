@@ -2,6 +2,7 @@
 
 import pytest
 
+from weft.cni.plugins.bridge.conf import KeptBeside
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.plugins.ptp.conf import PtpConf
 from weft.model.attachment import Dns
@@ -32,5 +33,6 @@ def test_what_is_refused(config, message):
     assert caught.value.msg == message
 
 
-def test_del_reads_what_add_refuses():
-    assert ptpconf.parse_for_delete({"mtu": -1, "ipMasqBackend": "x"}) == PtpConf(mtu=-1, masq_kind="x")
+def test_del_reads_no_key_that_it_does_not_need():
+    config = {"mtu": "x", "ipMasqBackend": 5, "dns": [], "macspoofchk": "bridge's", "ipMasq": True, **IPAM}
+    assert ptpconf.parse_for_delete(config) == KeptBeside(ip_masq=True, ipam_type="host-local")

@@ -11,6 +11,7 @@ from typing import Final
 from weft.cni.attachment import interface, masq, veth
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import spoofcheck
+from weft.cni.plugins.bridge.conf import KeptBeside
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.host import Host
@@ -18,41 +19,32 @@ from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call, Subject
 from weft.model.attachment import Attachment, Cidr
 from weft.model.reported import LinkInfo
-from weft.model.value import Value
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object
 
 
-class Made(Value):
-    """What the configuration says that an attachment has beside its links."""
-
-    masquerade: bool
-    ipam_type: str
-    spoof_check: bool = False
-
-
-def delete(call: Call, made: Made) -> None:
+def delete(call: Call, kept: KeptBeside) -> None:
     """Undo an attachment, also without its namespace, and as often as is asked for."""
     container = call.container_if_any()
     known = record.read(call)
     link = container.rtnl.link(call.ifname) if container is not None else None
-    masquerade = made.masquerade or bool(known is not None and known.masq)
+    masquerade = kept.masquerades or bool(known is not None and known.masq)
     addresses = _addresses(call, link, known) if masquerade else ()
     interface.disable(call, link, _host_end(call, link, known))
     if masquerade:
         _remove_masquerade(call, known.masq if known else "", addresses)
     if known is not None and known.spoof_check:
         spoofcheck.remove([call.attachment])
-    elif made.spoof_check:
+    elif kept.spoof_check:
         with _noted(call, "nft"):
             spoofcheck.remove([call.attachment])
-    if made.ipam_type:
-        delegate.delete_addresses(call, made.ipam_type)
+    if kept.ipam_type:
+        delegate.delete_addresses(call, kept.ipam_type)
     record.remove(call)
 
 
-def collect(call: Call, made: Made) -> None:
+def collect(call: Call, kept: KeptBeside) -> None:
     """Undo the attachments of the network that are not valid any more; one failure stops no other step."""
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone = dict(_gone(call))
@@ -62,21 +54,21 @@ def collect(call: Call, made: Made) -> None:
             _disable_recorded(call, attachment, known)
     for kind in bridgeconf.MASQ_KINDS:
         recorded = any(known.masq == kind for known in gone.values())
-        if recorded or made.masquerade:
+        if recorded or kept.masquerades:
             # A kind that made none of these rules and does not work here has none: that is no problem.
             with _gathered(problems) if recorded else _noted(call, kind):
                 masq.collect(call, kind, {attachment: known.addresses for attachment, known in gone.items()})
     checked = {attachment for attachment, known in gone.items() if known.spoof_check}
-    if made.spoof_check:
+    if kept.spoof_check:
         # Our record of the links may be torn, and the one of the addresses not.
         given = (attachment for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT))
         checked.update(attachment for attachment in given if not call.is_valid(attachment))
     if checked:
         with _gathered(problems):
             spoofcheck.remove(checked)
-    if made.ipam_type:
+    if kept.ipam_type:
         with _gathered(problems):
-            delegate.ask(call, made.ipam_type, "GC")
+            delegate.ask(call, kept.ipam_type, "GC")
     if problems:
         raise problems[0] if len(problems) == 1 else failure("; ".join(map(str, problems)))
     record.collect(call, record.LINKS)

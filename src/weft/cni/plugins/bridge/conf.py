@@ -10,6 +10,7 @@ from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
 
 MASQ_KINDS: Final = ("iptables", "nftables")
+FAILED: Final = "failed to load netconf"
 
 # Of ptp too.
 IpMasq = Annotated[bool, Key("ipMasq", "Masquerade what the container sends out of its network.")]
@@ -19,6 +20,7 @@ MasqKind = Annotated[
 ]
 Mtu = Annotated[int, Key("mtu", "The MTU of the pair of interfaces.", default="the kernel's")]
 IpamType = Annotated[str, Key("type", "The plugin that gives addresses.", at="ipam", default="none: no addresses")]
+SpoofCheck = Annotated[bool, Key("macspoofchk", "Drop what the container sends with another MAC than its own.")]
 OwnDns = Annotated[Dns, Key("dns", "Resolver settings for the result, instead of the IPAM plugin's.")]
 
 _MAX_MTU: Final = 65535
@@ -38,6 +40,25 @@ class Trunk(Value):
         """The VLANs of a trunk that is as it should be."""
         single = set() if self.single is None else {self.single}
         return single if self.first is None or self.last is None else {*single, *range(self.first, self.last + 1)}
+
+
+class KeptBeside(Value):
+    """All that DEL and GC need: what an attachment has beside its links. Nothing else may keep them from their work."""
+
+    ip_masq: IpMasq = False
+    ipam_type: IpamType = ""
+    spoof_check: bool = False
+
+    @property
+    def masquerades(self) -> bool:
+        """Tell whether there may be masquerade rules: they are for addresses, which IPAM gives."""
+        return self.ip_masq and bool(self.ipam_type)
+
+
+class Kept(KeptBeside):
+    """The same of bridge."""
+
+    spoof_check: SpoofCheck = False
 
 
 class BridgeConf(Value):
@@ -69,9 +90,7 @@ class BridgeConf(Value):
     vlan: Annotated[int, Key("vlan", "The port's VLAN, 1 to 4094, untagged for the container.", default="none")] = 0
     trunks: Annotated[tuple[Trunk, ...] | None, Key("vlanTrunk", "Tagged VLANs of the port.")] = None
     keep_default_vlan: Annotated[bool, Key("preserveDefaultVlan", "Leave the port in VLAN 1 as well.")] = False
-    spoof_check: Annotated[bool, Key("macspoofchk", "Drop what the container sends with another MAC than its own.")] = (
-        False
-    )
+    spoof_check: SpoofCheck = False
     detect_duplicates: Annotated[
         bool, Key("enabledad", "Wait until it is known that no other host has the container's IPv6 addresses.")
     ] = False
@@ -109,7 +128,7 @@ class BridgeConf(Value):
 
 def parse(config: Object, args: str) -> BridgeConf:
     """Read a request for ADD, CHECK or STATUS; `args` is CNI_ARGS. Raises `CniError`."""
-    conf = parse_for_delete(config, args)
+    conf = decode_or_fail(BridgeConf, config, args, failed=FAILED)
     for trunk in conf.trunks or ():
         _check_trunk(trunk)
     if not 0 <= conf.vlan <= _MAX_VLAN:
@@ -124,9 +143,9 @@ def parse(config: Object, args: str) -> BridgeConf:
     return replace(conf, is_gateway=conf.is_gateway or conf.is_default_gateway)
 
 
-def parse_for_delete(config: Object, args: str = "") -> BridgeConf:
-    """Read a request for DEL or GC, which must work whatever the values are."""
-    return decode_or_fail(BridgeConf, config, args, failed="failed to load netconf")
+def parse_for_delete(config: Object) -> Kept:
+    """Read a request for DEL or GC. Raises `CniError`."""
+    return decode_or_fail(Kept, config, failed=FAILED)
 
 
 def check_masq(*, ip_masq: bool, kind: str) -> None:

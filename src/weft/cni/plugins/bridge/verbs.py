@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from weft.cni.attachment import announce, attach, dad, detach, interface, pod, veth
-from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.host import programs
 from weft.cni.plugins.bridge import check as bridgecheck
@@ -114,18 +113,11 @@ def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None)
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, _made(call))
+    detach.delete(call, bridgeconf.parse_for_delete(call.config))
 
 
 def _gc(call: Call) -> None:
-    detach.collect(call, _made(call))
-
-
-def _made(call: Call) -> Made:
-    conf = bridgeconf.parse_for_delete(call.config)
-    return Made(
-        masquerade=conf.ip_masq and bool(conf.ipam_type), ipam_type=conf.ipam_type, spoof_check=conf.spoof_check
-    )
+    detach.collect(call, bridgeconf.parse_for_delete(call.config))
 
 
 PLUGIN: Final = Plugin(

@@ -1,7 +1,7 @@
 """firewall's configuration (cni.md §6.3), checked so that every name in it can stand in a rule."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from weft.model.keyed import Key
 from weft.model.value import Value, replace
@@ -27,8 +27,8 @@ _LONGEST_CHAIN: Final = 28
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:@/][A-Za-z0-9_.:@/-]*")
 
 
-class FirewallConf(Value):
-    """What firewall is asked. `backend` is empty for whichever is there."""
+class Kept(Value):
+    """All that DEL needs. `backend` is empty for whichever is there."""
 
     backend: Annotated[
         str,
@@ -39,6 +39,14 @@ class FirewallConf(Value):
         ),
     ] = ""
     zone: Annotated[str, Key("firewalldZone", "firewalld's zone for the addresses.")] = "trusted"
+
+
+K = TypeVar("K", bound=Kept)
+
+
+class FirewallConf(Kept):
+    """What firewall is asked."""
+
     admin_chain: Annotated[
         str,
         Key(
@@ -58,7 +66,7 @@ class FirewallConf(Value):
 
 def parse(config: Object) -> FirewallConf:
     """Read a request. Raises `CniError`."""
-    conf = parse_for_delete(config)
+    conf = _read(FirewallConf, config)
     if conf.backend not in _BACKENDS:
         raise failure(f'unknown backend: "{conf.backend}"', f"there are {', '.join(_BACKENDS[1:])}")
     if conf.policy not in _POLICIES:
@@ -69,9 +77,13 @@ def parse(config: Object) -> FirewallConf:
     return conf
 
 
-def parse_for_delete(config: Object) -> FirewallConf:
-    """Read a request for DEL, which must work whatever the values are. Raises `CniError`."""
-    conf = decode_or_fail(FirewallConf, config, failed="failed to load netconf")
+def parse_for_delete(config: Object) -> Kept:
+    """Read a request for DEL. Raises `CniError`."""
+    return _read(Kept, config)
+
+
+def _read(kind: type[K], config: Object) -> K:
+    conf = decode_or_fail(kind, config, failed="failed to load netconf")
     return replace(conf, backend=_SPELLINGS.get(conf.backend, conf.backend))
 
 

@@ -18,15 +18,20 @@ DATA_DIR: Final = "/var/lib/cni/flannel"
 _SET_BY_FLANNEL: Final = ("name", "ipam")
 
 
-class FlannelConf(Value):
+class Kept(Value):
+    """All that DEL needs."""
+
+    data_dir: Annotated[str, Key("dataDir", "Where a file for each container says what its delegate was told.")] = (
+        DATA_DIR
+    )
+
+
+class FlannelConf(Kept):
     """What the plugin is asked. `runtime` is None when the runtime sent none."""
 
     name: Annotated[str, Key("name")] = ""
     version: Annotated[str, Key("cniVersion")] = ""
     subnet_file: Annotated[str, Key("subnetFile", "The daemon's file with the node's subnet.")] = SUBNET_FILE
-    data_dir: Annotated[str, Key("dataDir", "Where a file for each container says what its delegate was told.")] = (
-        DATA_DIR
-    )
     delegate: Annotated[
         Object,
         Key(
@@ -56,6 +61,11 @@ def parse(config: Object) -> FlannelConf:
         if cnijson.value_of(conf.delegate, key) is not None:
             raise failure(f"'delegate' must not have '{key}': flannel sets it")
     return conf
+
+
+def parse_for_delete(config: Object) -> Kept:
+    """Read a request for DEL. Raises `JsonError`."""
+    return decode(Kept, config)
 
 
 def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:

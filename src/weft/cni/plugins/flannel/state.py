@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from weft.cni.plugins.flannel.conf import FlannelConf
+from weft.cni.plugins.flannel.conf import Kept
 from weft.cni.plugins.hostlocal.verbs import NAME as HOST_LOCAL
 from weft.cni.plugins.static.verbs import NAME as STATIC
 from weft.cni.sdk import record
@@ -27,7 +27,7 @@ _HASH_HEX: Final = 16
 _BEING_WRITTEN_NS: Final = 60 * 10**9
 
 
-def choose(call: Call, conf: FlannelConf) -> tuple[str, bytes | None]:
+def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
     """Return where an ADD's state goes, and what is there now."""
     first = f"{conf.data_dir}/{call.container_id}"
     before = read(call.host, first)
@@ -42,7 +42,7 @@ def hold(call: Call, path: str) -> None:
     record.keep(call, SUBJECT, {"path": path})
 
 
-def find(call: Call, conf: FlannelConf) -> tuple[str, bytes] | None:
+def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
     """Return this attachment's state file and its content, None if there is none."""
     own = _own_path(conf, call.attachment)
     content = read(call.host, own)
@@ -75,7 +75,7 @@ def let_go(call: Call) -> None:
     record.forget(call.host, SUBJECT, call.attachment)
 
 
-def stale(call: Call, conf: FlannelConf) -> Iterator[tuple[str, bytes]]:
+def stale(call: Call, conf: Kept) -> Iterator[tuple[str, bytes]]:
     """Give the state files of this network whose attachments a GC does not name as valid, with their content.
 
     An upstream file does not tell its interface: it stays while any attachment of the container is valid.
@@ -98,7 +98,7 @@ def stale(call: Call, conf: FlannelConf) -> Iterator[tuple[str, bytes]]:
             yield path, content
 
 
-def is_used(call: Call, conf: FlannelConf) -> bool:
+def is_used(call: Call, conf: Kept) -> bool:
     """Tell whether an attachment of this network may be alive: one that has state, and not of an earlier boot."""
     old = {
         known.get("path")
@@ -138,7 +138,7 @@ def _addresses_are_ours(content: bytes) -> bool:
     return ipam in ("", HOST_LOCAL, STATIC)
 
 
-def _files(host: Host, conf: FlannelConf) -> Iterator[tuple[str, str, bytes]]:
+def _files(host: Host, conf: Kept) -> Iterator[tuple[str, str, bytes]]:
     """Give name, path and content of every state file."""
     names: list[str] = []
     with suppress(FileNotFoundError):
@@ -158,7 +158,7 @@ def _network(content: bytes) -> str | None:
         return None
 
 
-def _own_path(conf: FlannelConf, attachment: Attachment) -> str:
+def _own_path(conf: Kept, attachment: Attachment) -> str:
     """Return the state file of a further attachment of the container."""
     what = f"{attachment.network}\0{attachment.ifname}".encode("utf-8", "surrogateescape")
     return f"{conf.data_dir}/{attachment.container_id}.{hashlib.sha256(what).hexdigest()[:_HASH_HEX]}"

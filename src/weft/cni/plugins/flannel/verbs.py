@@ -67,8 +67,7 @@ def _restore_state(call: Call, path: str, before: bytes | None) -> None:
 
 
 def _delete(call: Call) -> None:
-    conf = flannelconf.parse(call.config)
-    found = flannelstate.find(call, conf)
+    found = flannelstate.find(call, flannelconf.parse_for_delete(call.config))
     if found is None:
         flannelstate.let_go(call)
         return

@@ -1,6 +1,6 @@
 """portmap's configuration (cni.md §5.1) as values, and back: what is kept of an attachment has the same keys."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap, PortmapConf
 from weft.model.attachment import Cidr
@@ -20,6 +20,12 @@ _LONGEST_CHAIN: Final = 28
 _NFT_BREAKS: Final = frozenset(";#")
 
 
+class _Kept(Value):
+    """All that DEL needs where nothing is kept of the attachment."""
+
+    mappings: Annotated[Any, Key("portMappings", at="runtimeConfig")] = None
+
+
 def parse(config: Object) -> PortmapConf:
     """Read a request. Raises `CniError`, whose text begins as upstream's does."""
     try:
@@ -28,6 +34,11 @@ def parse(config: Object) -> PortmapConf:
         raise failure(f"failed to parse config: {error}") from error
     except CniError as error:
         raise error.within("failed to parse config: ") from error
+
+
+def is_mapped(config: Object) -> bool:
+    """Tell in DEL whether mappings were asked for, right ones or not. Raises `JsonError`."""
+    return bool(decode(_Kept, config).mappings)
 
 
 def _parse(config: Object) -> PortmapConf:

@@ -126,7 +126,7 @@ def _delete(call: Call) -> None:
     host, attachment = call.host, call.attachment
     kept = forms.look_up(host, attachment)
     if kept is None:
-        _remove_strangers(call, mapped=bool(portmapconf.parse(call.config).mappings))
+        _remove_strangers(call, mapped=portmapconf.is_mapped(call.config))
     else:
         forms.undo(host, attachment, kept, note=call.note)
     forms.forget(host, attachment)

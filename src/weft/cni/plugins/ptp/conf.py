@@ -1,6 +1,16 @@
 """ptp's configuration: those of bridge's keys that make sense without a bridge, with the same words for wrong ones."""
 
-from weft.cni.plugins.bridge.conf import IpamType, IpMasq, MasqKind, Mtu, OwnDns, check_masq, check_mtu
+from weft.cni.plugins.bridge.conf import (
+    FAILED,
+    IpamType,
+    IpMasq,
+    KeptBeside,
+    MasqKind,
+    Mtu,
+    OwnDns,
+    check_masq,
+    check_mtu,
+)
 from weft.model.attachment import Dns
 from weft.model.value import Value, field
 from weft.wire.cni import failure
@@ -20,7 +30,7 @@ class PtpConf(Value):
 
 def parse(config: Object) -> PtpConf:
     """Read a request for ADD, CHECK or STATUS. Raises `CniError`."""
-    conf = parse_for_delete(config)
+    conf = decode_or_fail(PtpConf, config, failed=FAILED)
     check_masq(ip_masq=conf.ip_masq, kind=conf.masq_kind)
     check_mtu(conf.mtu)
     if not conf.ipam_type:
@@ -28,6 +38,6 @@ def parse(config: Object) -> PtpConf:
     return conf
 
 
-def parse_for_delete(config: Object) -> PtpConf:
-    """Read a request for DEL or GC, which must work whatever the values are."""
-    return decode_or_fail(PtpConf, config, failed="failed to load netconf")
+def parse_for_delete(config: Object) -> KeptBeside:
+    """Read a request for DEL or GC. Raises `CniError`."""
+    return decode_or_fail(KeptBeside, config, failed=FAILED)

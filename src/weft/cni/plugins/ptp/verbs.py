@@ -13,7 +13,6 @@ from weft.cni.attachment import attach, compare, detach, forwarding, interface, 
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
-from weft.cni.attachment.detach import Made
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.host import programs
 from weft.cni.plugins.ptp import conf as ptpconf
@@ -154,22 +153,17 @@ def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, _made(call))
+    detach.delete(call, ptpconf.parse_for_delete(call.config))
 
 
 def _gc(call: Call) -> None:
-    detach.collect(call, _made(call))
+    detach.collect(call, ptpconf.parse_for_delete(call.config))
 
 
 def _status(call: Call) -> None:
     conf = ptpconf.parse(call.config)
     delegate.ask(call, conf.ipam_type, "STATUS")
     attachcheck.tools_work(masquerade=conf.ip_masq, masq_kind=conf.masq_kind)
-
-
-def _made(call: Call) -> Made:
-    conf = ptpconf.parse_for_delete(call.config)
-    return Made(masquerade=conf.ip_masq, ipam_type=conf.ipam_type)
 
 
 PLUGIN: Final = Plugin(
