@@ -16,9 +16,10 @@ from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, soon, until, value
 from weft.cluster.etcd import password
-from weft.cluster.etcd.access import Access, Endpoint, parse_endpoints, tls_context
+from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.link import BrokenError
+from weft.cluster.reach import Endpoint
 from weft.config.options import Secret
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import ConfigError, Unavailable

@@ -12,7 +12,7 @@ from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Mark
-from weft.cluster.etcd.watch import Mailbox
+from weft.cluster.mailbox import Mailbox
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.value import replace
 from weft.wire.etcd import decode_lease

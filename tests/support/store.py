@@ -10,8 +10,8 @@ from weft.cluster.etcd.access import Timing
 from weft.config.netconf import NetConf, Pool
 from weft.desired.allocate import Chooser
 from weft.model.lease import LeaseAttrs
+from weft.model.net import Subnets
 from weft.model.value import Value
-from weft.wire.etcd import Subnets
 
 T = TypeVar("T")
 QUICK = Timing(connect=0.5, call=1.0, ping=0.3, pong=0.3, backoff=0.02, backoff_most=0.1, renew_retry=0.2)

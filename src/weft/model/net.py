@@ -6,6 +6,9 @@ from typing import Self
 
 Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
+# One of each family, None for a family without.
+Addresses = tuple[IPv4Address | None, IPv6Address | None]
+Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
 _HEX_DIGITS = 12
 _USUAL_LENGTH = 17

@@ -10,7 +10,8 @@ import pytest
 from grpclib import GRPCError, Status
 
 from weft.cluster.etcd import problems
-from weft.cluster.etcd.access import Access, Endpoint
+from weft.cluster.etcd.access import Access
+from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 ENDPOINT = Endpoint(url="https://etcd:2379", host="etcd", port=2379, tls=True)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from weft.cluster.etcd import reach
-from weft.cluster.etcd.access import Endpoint
-from weft.cluster.etcd.reach import Reach, UnresolvedError
+from weft.cluster import reach
+from weft.cluster.reach import Endpoint, Reach, UnresolvedError
 
 
 def endpoint(port: int) -> Endpoint:

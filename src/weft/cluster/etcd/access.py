@@ -4,6 +4,7 @@ import ssl
 from typing import Final
 from urllib.parse import urlsplit
 
+from weft.cluster.reach import Endpoint
 from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
@@ -47,15 +48,6 @@ class Access(Value):
     @property
     def tls_files(self) -> bool:
         return bool(self.ca_file or self.cert_file or self.key_file)
-
-
-class Endpoint(Value):
-    """One etcd client URL. `tls` is decided by its scheme alone."""
-
-    url: str
-    host: str
-    port: int
-    tls: bool
 
 
 def parse_endpoints(access: Access) -> tuple[Endpoint, ...]:

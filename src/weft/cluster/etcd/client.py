@@ -20,8 +20,8 @@ from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.link import BrokenError, Conversation, LargeError, Link
 from weft.cluster.etcd.password import Password
 from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
-from weft.cluster.etcd.reach import Reach, UnresolvedError
 from weft.cluster.etcd.rpc import etcd_pb2
+from weft.cluster.reach import Reach, UnresolvedError
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,8 @@ from grpclib import GRPCError
 from grpclib.client import Channel, Stream, StreamStreamMethod, UnaryUnaryMethod
 from grpclib.protocol import H2Protocol
 
-from weft.cluster.etcd.access import Endpoint
-from weft.cluster.etcd.reach import Reach
 from weft.cluster.etcd.rpc import etcd_grpc
+from weft.cluster.reach import Endpoint, Reach
 
 log = logging.getLogger(__name__)
 

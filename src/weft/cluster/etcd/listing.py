@@ -13,7 +13,8 @@ from weft.cluster.etcd.values import Entry, Listing, Mark
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.net import Net
-from weft.wire.etcd import decode_lease, parse_id, short_id, too_long
+from weft.wire.etcd import decode_lease, parse_id, short_id
+from weft.wire.leasedata import too_long
 
 # A page is decoded at a stretch, so its size bounds how long the event loop waits: about 5 ms.
 PAGE: Final = 500

@@ -10,9 +10,9 @@ from typing import Final
 
 from grpclib import GRPCError, Status
 
-from weft.cluster.etcd.access import Access, Endpoint
+from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.link import LARGEST
-from weft.cluster.etcd.reach import Reach
+from weft.cluster.reach import Endpoint, Reach
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 # The client's connection preface (RFC 9113 §3.4) and an empty SETTINGS frame.

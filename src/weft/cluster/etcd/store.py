@@ -19,6 +19,7 @@ from weft.desired.allocate import Chooser
 from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
+from weft.model.net import Addresses
 from weft.wire.etcd import config_key, subnets_prefix
 
 
@@ -57,6 +58,10 @@ class EtcdStore:
             raise Unavailable(_no_config(self._config_key))
         return reply.kvs[0].value.decode(errors="replace")
 
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the protocol has it
+        """None: etcd has no place for them."""
+        return None, None
+
     async def list(self) -> Listing:
         """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
         return await list_leases(self._client, self._prefix)
@@ -78,6 +83,9 @@ class EtcdStore:
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
         return await self._key.publish(own, attrs)
+
+    async def ready(self) -> None:
+        """Do nothing: etcd has no place for it."""
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Renew the lease `margin` seconds before it expires, and tell what becomes of it.

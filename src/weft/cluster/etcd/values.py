@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from weft.desired.allocate import Present
+from weft.desired.allocate import Choice, Chooser, Present
 from weft.model.cluster import Malformed, OwnLease, Token
-from weft.model.lease import Lease
+from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Net
 from weft.model.value import Value
 
@@ -70,6 +70,15 @@ class Listing(Value):
         """What the choice of a subnet looks at."""
         reserved = frozenset(entry.lease.id for entry in self.entries if not entry.etcd_lease)
         return Present(leases=self.leases, reserved=reserved, unreadable=self.blocked)
+
+    @property
+    def published(self) -> LeaseAttrs | None:
+        """Nothing: a key says whose it is by its content."""
+        return None
+
+    def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
+        """What `acquire` would take."""
+        return chooser.choose(self.present, recorded=self.unchanged(recorded))
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
         """Our own earlier key, if it was not touched since we wrote it (settled.md §5)."""

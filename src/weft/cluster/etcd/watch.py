@@ -14,58 +14,10 @@ from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
 from weft.cluster.etcd.values import Entry, Listing, Mark
-from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent
+from weft.cluster.mailbox import Mailbox, Word
+from weft.model.cluster import Listed, Malformed, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
-
-# The newest word for an id: a lease, a malformed entry, or None for gone.
-Word = Lease | Malformed | None
-
-
-class Mailbox:
-    """What the consumer has not taken yet: at most a list, the changes since, and a loss, in that order."""
-
-    def __init__(self) -> None:
-        self._listed: Listed | None = None
-        self._words: dict[str, Word] | None = None
-        self._mark: Mark | None = None
-        self._lost: Lost | None = None
-        self._filled = asyncio.Event()
-
-    def listed(self, listed: Listed) -> None:
-        """Everything there is: what was waiting is overtaken."""
-        self._listed, self._words, self._lost = listed, None, None
-        self._filled.set()
-
-    def changed(self, words: Iterable[tuple[str, Word]], mark: Mark | None) -> None:
-        """Some leases changed; without words: the store is back and nothing changed. Ends a loss."""
-        if self._words is None:
-            self._words = {}
-        for name, word in words:
-            self._words.pop(name, None)  # the newest word goes to the end: the store's order
-            self._words[name] = word
-        self._mark, self._lost = mark, None
-        self._filled.set()
-
-    def lost(self, reason: str, *, refused: bool = False) -> None:
-        """The store went away, or refuses us. What was said before is still true and is still delivered."""
-        self._lost = Lost(reason=reason, refused=refused)
-        self._filled.set()
-
-    async def take(self) -> StoreEvent:
-        """Wait for the next event."""
-        event: StoreEvent | None = None
-        while event is None:
-            await self._filled.wait()
-            if self._listed is not None:
-                event, self._listed = self._listed, None
-            elif self._words is not None:
-                event, self._words = _changed(self._words, self._mark), None
-            elif self._lost is not None:
-                event, self._lost = self._lost, None
-            else:
-                self._filled.clear()
-        return event
 
 
 class Watcher:
@@ -185,12 +137,3 @@ class Watcher:
         longest = min(self._timing.backoff * 2**self._failures, self._timing.backoff_most)
         self._failures = min(self._failures + 1, 16)
         await asyncio.sleep(longest * (0.5 + self._jitter() / 2))
-
-
-def _changed(words: dict[str, Word], mark: Mark | None) -> Changed:
-    return Changed(
-        put=tuple(word for word in words.values() if isinstance(word, Lease)),
-        gone=tuple(name for name, word in words.items() if word is None),
-        malformed=tuple(word for word in words.values() if isinstance(word, Malformed)),
-        mark=mark,
-    )

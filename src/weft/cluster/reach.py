@@ -11,11 +11,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from weft.cluster.etcd.access import Endpoint
+from weft.model.value import Value
 
 # What socket.getaddrinfo gives: family, type, protocol, canonical name, address.
 _Info = tuple[int, int, int, str, Any]
 _Answer = Sequence[_Info] | OSError
+
+
+class Endpoint(Value):
+    """A URL that servers answer at. `tls` is decided by its scheme alone."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
 
 
 class UnresolvedError(OSError):
