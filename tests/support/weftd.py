@@ -187,14 +187,17 @@ class Daemon:
         return [
             *(sys.executable, "-m", self.program),
             *(() if any(flag.startswith("--iface") for flag in flags) else ("--iface=eth0",)),
-            f"--etcd-endpoints={self._underlay.etcd.url}",
-            f"--etcd-prefix={self.prefix}",
+            *self.store_flags(),
             f"--subnet-file={self.subnet_file}",
             f"--state-dir={self.state_dir}",
             f"--cni-socket={self.folder / 'cni' / 'cni.sock'}",
             f"--healthz-port={self.health_port}",
             *flags,
         ]
+
+    def store_flags(self) -> list[str]:
+        """Which store it uses."""
+        return [f"--etcd-endpoints={self._underlay.etcd.url}", f"--etcd-prefix={self.prefix}"]
 
     def spawn(self, *flags: str, env: dict[str, str] | None = None, wrap: Sequence[str] = ()) -> "Daemon":
         """Start the daemon without waiting for anything; `wrap` is a command that runs the daemon's."""

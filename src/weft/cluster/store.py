@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from weft.config.options import Options
-from weft.desired.allocate import Chooser, Present
+from weft.desired.allocate import Choice, Chooser
 from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Addresses
 from weft.model.value import Value
 
 
@@ -23,13 +24,17 @@ class Listing(Protocol):
         """All of them, ours too."""
         ...
 
-    @property
-    def present(self) -> Present:
-        """What the choice of a subnet looks at."""
+    def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
+        """What `acquire` would take. Raises `Unavailable` as it does."""
         ...
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
         """The lease that an earlier run took, if it is there and unchanged since."""
+        ...
+
+    @property
+    def published(self) -> LeaseAttrs | None:
+        """What this node published before, in a store that knows a node by its name."""
         ...
 
 
@@ -52,6 +57,13 @@ class Store(Protocol[ListingT]):
         """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
         ...
 
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:
+        """The public addresses that an operator has set for this node in the store, which count more than the flags'.
+
+        While the store is away, those that `recorded` was taken with.
+        """
+        ...
+
     async def list(self) -> ListingT:
         """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
         ...
@@ -71,6 +83,10 @@ class Store(Protocol[ListingT]):
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
+        ...
+
+    async def ready(self) -> None:
+        """Say that this node's pods have their network, in a store that has a place for it."""
         ...
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:

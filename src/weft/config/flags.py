@@ -12,12 +12,15 @@ from typing import Any, Final
 
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
+from weft.config.kubernetes import Surroundings, annotation_prefix, surroundings
 from weft.config.options import Options, Secret
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
+from weft.model.value import replace
 
 _PREFIX: Final = "FLANNELD_"
+_KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix", "net-config-path")
 _ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
 # sun_path has 108 bytes, the last of them zero (unix(7)).
 _SOCKET_PATH_MAX: Final = 107
@@ -41,9 +44,11 @@ def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     where = {each.flag.name: each.where for each in given}
     problems += _not_in_this_build(values, where)
     problems += _contradictions(values, where)
+    around = surroundings(environ, problems, warnings) if values["kube_subnet_mgr"] else Surroundings()
     if problems:
         raise ConfigError(*problems)
-    return _options(values, warnings=(*warnings, *_warnings(values, where)))
+    warnings += _warnings(values, where)
+    return replace(_options(values, warnings=tuple(warnings)), surroundings=around)
 
 
 def changed(options: Options) -> list[str]:
@@ -216,6 +221,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "subnet-file": _path,
     "state-dir": _path,
     "cni-socket": _socket_path,
+    "kube-annotation-prefix": annotation_prefix,
 }
 
 
@@ -277,4 +283,12 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
     plain = [each for each in values["etcd_endpoints"] if each.startswith("http://")]
     if tls_files and plain:
         warnings.append(f"--{tls_files[0]} has no effect on {', '.join(plain)}: an http:// endpoint never uses TLS")
-    return warnings
+    return [*warnings, *_without_effect(values, where)]
+
+
+def _without_effect(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
+    """Say which flags are of the store that is not asked for."""
+    kube = values["kube_subnet_mgr"]
+    why = "with --kube-subnet-mgr leases are not in etcd" if kube else "it needs --kube-subnet-mgr"
+    others = [flag.name for flag in FLAGS if flag.name.startswith("etcd-")] if kube else _KUBERNETES_ONLY
+    return [f"{where[name]} has no effect: {why}" for name in others if name in where]

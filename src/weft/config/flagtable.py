@@ -46,7 +46,7 @@ _UPLINK = "Uplink: the interface that carries traffic between nodes"
 _NODE = "Node"
 _RULES = "Rules and routes"
 _HEALTH = "Health and logs"
-_KUBERNETES = "Kubernetes (not in this build)"
+_KUBERNETES = "Kubernetes"
 
 FLAGS: Final[tuple[Flag, ...]] = (
     Flag(
@@ -226,7 +226,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         default="false",
         help="keep leases in the Kubernetes API instead of etcd",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
     Flag(
         name="kube-api-url",
@@ -234,7 +233,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         value="URL",
         help="API server; not needed in a pod",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
     Flag(
         name="kubeconfig-file",
@@ -242,7 +240,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         value="FILE",
         help="kubeconfig; not needed in a pod",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
     Flag(
         name="kube-annotation-prefix",
@@ -251,7 +248,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         value="PREFIX",
         help="prefix of the node annotations",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
     Flag(
         name="net-config-path",
@@ -260,7 +256,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         value="FILE",
         help="network configuration; with etcd it is the key PREFIX/config",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
     Flag(
         name="set-node-network-unavailable",
@@ -268,7 +263,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         default="true",
         help="clear the node's NetworkUnavailable condition",
         group=_KUBERNETES,
-        later="the Kubernetes API as a store",
     ),
 )
 

@@ -5,6 +5,7 @@ No defaults live here: the table in `weft.config.flagtable` has them. Nothing he
 
 from ipaddress import IPv4Address, IPv6Address
 
+from weft.config.kubernetes import Surroundings
 from weft.config.re2 import Pattern
 from weft.model.net import Ip
 from weft.model.value import Value
@@ -31,6 +32,7 @@ class Options(Value):
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.
     `etcd_endpoints` are URLs with a scheme. `warnings` are for the log: what was accepted but should change.
+    `surroundings` are read with `kube_subnet_mgr` only.
     With `help` or `version` set, nothing else was looked at and all other fields hold their defaults.
     """
 
@@ -69,4 +71,5 @@ class Options(Value):
     log_backtrace_at: str
     state_dir: str
     cni_socket: str
+    surroundings: Surroundings = Surroundings()
     warnings: tuple[str, ...] = ()

@@ -21,8 +21,8 @@ from weft.desired.allocate import Chooser
 from weft.model.cluster import Held, OwnLease, StoreEvent
 from weft.model.errors import ConfigError, Unavailable, WeftError
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Subnets
 from weft.model.value import replace
-from weft.wire.etcd import Subnets
 
 log = logging.getLogger(__name__)
 

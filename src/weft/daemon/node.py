@@ -11,8 +11,9 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import control, host, start
@@ -40,11 +41,11 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Subnets
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.text import counted
 from weft.model.value import replace
-from weft.wire.etcd import Subnets
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,8 @@ class Node:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
         netconf = start.understand(remembered, store, self._world)
+        addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
+        options = self._options = start.with_addresses(options, addresses)
         leasing = Leasing(
             store,
             self._directory,
@@ -156,19 +159,20 @@ class Node:
             network.notice(notice)
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         events = await _begin(network, leasing, parts)
-        up = tasks.create_task(self._come_up(network, kernel, parts))
+        up = tasks.create_task(self._come_up(network, kernel, parts, store))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         watches = [events]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
 
-    async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor) -> None:
+    async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor, store: Store[Any]) -> None:
         """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""
         await network.devices_there()
         await network.subnet_file.write()
         parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
         self._ready(network)
+        parts.start("readiness in the store", lambda: start.answered(store.ready, "the store to take it"))
         await start.remove_former_devices(kernel, network.reconciler.decider.ownership)
 
     async def _look(
@@ -182,11 +186,12 @@ class Node:
                 log.warning("%s", problem)
             self._report.why = why
         known = self._identity or identity.load(self._directory)
-        own = start.settle_identity(known, self._world, snapshot, netconf, facts)
         if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):
             log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
             leasing.disown()
         listing = await leasing.listing()
+        published = None if listing is None else listing.published
+        own = start.settle_identity(known, self._world, snapshot, netconf, facts, published=published)
         if listing is not None:
             own = start.without_clones(own, leasing.elders(listing), self._world, facts=facts)
         self._identity = own

@@ -6,10 +6,10 @@ serves instead (settled.md §6).
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from ipaddress import ip_network
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf, parse_netconf
@@ -22,13 +22,14 @@ from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.facts import select
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
-from weft.desired.leasecheck import macs_in
+from weft.desired.leasecheck import macs_in, vtep_mac
 from weft.desired.node import served
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.errors import Unavailable
-from weft.model.lease import Lease
+from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import NodeLink
+from weft.model.net import Addresses, Mac
 from weft.model.ownership import Ownership
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 1.0
+_T = TypeVar("_T")
 
 
 async def read_net_conf(store: Store[Any], remembered: Memory | None, status: Status) -> Memory:
@@ -45,22 +47,42 @@ async def read_net_conf(store: Store[Any], remembered: Memory | None, status: St
 
     Raises `ConfigError` when the store refuses us.
     """
-    said = ""
-    while True:
+
+    async def ask() -> Memory:
         try:
             text = await store.net_conf()
         except Unavailable as error:
             problem = error.problems[0]
-            if problem.code == "STORE-001" and remembered is not None:
-                log.warning("%s; starting with what was known before", problem)
-                status.store = problem
-                return remembered
+            if problem.code != "STORE-001" or remembered is None:
+                raise
+            log.warning("%s; starting with what was known before", problem)
+            status.store = problem
+            return remembered
+        return replace(remembered, net_conf=text) if remembered else Memory(net_conf=text)
+
+    return await answered(ask, "the network configuration", status)
+
+
+async def answered(ask: Callable[[], Awaitable[_T]], what: str, status: Status | None = None) -> _T:
+    """Ask the store for `what` until it answers. What it says instead is logged once, and what `status` waits for."""
+    said = ""
+    while True:
+        try:
+            return await ask()
+        except Unavailable as error:
+            problem = error.problems[0]
             if str(problem) != said:
-                log.warning("waiting for the network configuration: %s", problem)
-            said, status.waiting = str(problem), problem
+                log.warning("waiting for %s: %s", what, problem)
+            said = str(problem)
+            if status is not None:
+                status.waiting = problem
             await asyncio.sleep(_RETRY_SECONDS)
-        else:
-            return replace(remembered, net_conf=text) if remembered else Memory(net_conf=text)
+
+
+def with_addresses(options: Options, addresses: Addresses) -> Options:
+    """The options with the public addresses that an operator has set in the store, where there are any."""
+    v4, v6 = addresses
+    return replace(options, public_ip=v4 or options.public_ip, public_ipv6=v6 or options.public_ipv6)
 
 
 def understand(memory: Memory, store: Store[Any], world: World) -> NetConf:
@@ -98,15 +120,31 @@ def make_inputs(options: Options, netconf: NetConf, backend: Backend, facts: Fac
 
 
 def settle_identity(
-    known: Identity | None, world: World, snapshot: Snapshot, netconf: NetConf, facts: Facts
+    known: Identity | None,
+    world: World,
+    snapshot: Snapshot,
+    netconf: NetConf,
+    facts: Facts,
+    *,
+    published: LeaseAttrs | None,
 ) -> Identity:
-    """This node's MACs: those that are known; at the first start those of devices that are there, else new ones."""
+    """This node's MACs: those that are known; at the first start its devices', else the published, else new ones."""
     if known is not None:
         return known
     new = Identity.random(world.random)
+    if published is not None:
+        new = Identity(
+            mac_v4=_mac(published.data) or new.mac_v4,
+            mac_v6=_mac(published.data_v6) or new.mac_v6,
+        )
     backend = world.backends[netconf.backend]
     probe = Inputs(netconf=netconf, backend=backend, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
     return host.adopted(new, snapshot, backend.devices(probe), backend.LINK)
+
+
+def _mac(data: Any) -> Mac | None:
+    mac = vtep_mac(data)
+    return mac if mac is not None and mac.is_unicast else None
 
 
 async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:

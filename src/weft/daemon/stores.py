@@ -1,17 +1,22 @@
-"""The stores that there are: the one module of the daemon that knows them by name."""
+"""The stores that there are, and which of them the flags ask for: the one module of the daemon that knows them by name.
+
+Each is imported when it is opened: a daemon needs one, and the other's libraries take megabytes.
+"""
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from weft.cluster.etcd import password
-from weft.cluster.etcd.access import Access
-from weft.cluster.etcd.store import EtcdStore
-from weft.cluster.store import StoreKind
+from weft.cluster.store import Store, StoreKind
 from weft.config.options import Options
 
 
-def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> EtcdStore:
+def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+    from weft.cluster.etcd import password
+    from weft.cluster.etcd.access import Access
+    from weft.cluster.etcd.store import EtcdStore
+
     file = options.etcd_password_file
     access = Access(
         endpoints=options.etcd_endpoints,
@@ -22,8 +27,39 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
         password=password.from_file(file) if file else options.etcd_password,
         password_file=file,
     )
-    seed = int.from_bytes(random(8))
-    return EtcdStore(access, options.etcd_prefix, now=now, chance=Random(seed))  # noqa: S311 - no secret
+    return EtcdStore(access, options.etcd_prefix, now=now, chance=_chance(random))
 
 
-ETCD: Final = StoreKind(identity=lambda options: options.etcd_prefix, open=_etcd)
+def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+    from weft.cluster.kube.find import find
+    from weft.cluster.kube.store import KubeStore
+
+    around = options.surroundings
+    return KubeStore(
+        find(options.kube_api_url, options.kubeconfig_file, around=around),
+        around,
+        prefix=options.kube_annotation_prefix,
+        net_conf=Path(options.net_config_path),
+        tells=options.set_node_network_unavailable,
+        now=now,
+        chance=_chance(random),
+    )
+
+
+def _chance(random: Callable[[int], bytes]) -> Random:
+    return Random(int.from_bytes(random(8)))  # noqa: S311 - no secret
+
+
+def _identity(options: Options) -> str:
+    """The prefix, and a node's name: under another name it is another node."""
+    if options.kube_subnet_mgr:
+        return options.kube_annotation_prefix + options.surroundings.node
+    return options.etcd_prefix
+
+
+def _open(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+    opener = _kube if options.kube_subnet_mgr else _etcd
+    return opener(options, now=now, random=random)
+
+
+BY_FLAGS: Final = StoreKind(identity=_identity, open=_open)

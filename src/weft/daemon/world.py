@@ -9,7 +9,7 @@ from typing import Final
 
 from weft.cluster.store import StoreKind
 from weft.daemon.planes.plane import Plane
-from weft.daemon.stores import ETCD
+from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Backend
 from weft.model.value import Value
@@ -58,6 +58,6 @@ def real(notify_socket: str = "") -> World:
         random=os.urandom,
         backends=BACKENDS,
         planes={},
-        store=ETCD,
+        store=BY_FLAGS,
         notify_socket=notify_socket,
     )

@@ -53,6 +53,7 @@ class Judge:
 
     def __init__(self, ours: Ours) -> None:
         self._ours = ours
+        self._families = {net.version for net in ours.networks}
         self._networks = [_range(net, net) for net in ours.networks]
         self._subnets = [_range(net, f"our subnet {net}") for net in ours.subnets]
         obstacles = [
@@ -76,9 +77,12 @@ class Judge:
         return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen)
 
     def _harms(self, lease: Lease, macs: Collection[Mac]) -> Iterator[str]:
-        subnets = [_range(net, net) for net in lease.subnets]
+        # Nothing is made of a family that is off here, whatever a lease says of it.
+        subnets = [_range(net, net) for net in lease.subnets if net.version in self._families]
         for subnet in subnets:
             yield from self._subnet_harms(subnet)
+        if not subnets:
+            yield "no subnet of a family that is on"
         for public in (lease.attrs.public_ip, lease.attrs.public_ipv6):
             if public is not None:
                 yield from self._public_harms(public, subnets)
@@ -123,13 +127,14 @@ class Judge:
 
 def macs_in(lease: Lease) -> tuple[Mac, ...]:
     """The VTEP MACs that can be read in a lease's data, each once; what cannot be read is the backend's to refuse."""
-    v4, v6 = _mac(lease.attrs.data), _mac(lease.attrs.data_v6)
+    v4, v6 = vtep_mac(lease.attrs.data), vtep_mac(lease.attrs.data_v6)
     if v6 is None or v6 == v4:
         return () if v4 is None else (v4,)
     return (v6,) if v4 is None else (v4, v6)
 
 
-def _mac(data: Any) -> Mac | None:
+def vtep_mac(data: Any) -> Mac | None:
+    """The VTEP MAC in the data of one family; None if none can be read."""
     text = data.get("VtepMAC") if isinstance(data, dict) else None
     if not isinstance(text, str):
         return None

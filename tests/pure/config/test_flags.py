@@ -20,6 +20,9 @@ def problems(*argv: str, **environ: str) -> list[Problem]:
     return list(caught.value.problems)
 
 
+NODE = {"NODE_NAME": "n1"}
+
+
 def row(name):
     return pytest.mark.spec(f"flannel.md §1.2/{name}")
 
@@ -48,6 +51,12 @@ ROWS = [
     ("iptables-forward-rules", True, "--iptables-forward-rules=f", False),
     ("ip-blackhole-route", False, "--ip-blackhole-route", True),
     ("v", 0, "--v=3", 3),
+    ("kube-subnet-mgr", False, "--kube-subnet-mgr", True),
+    ("kube-api-url", "", "--kube-api-url=https://k:6443", "https://k:6443"),
+    ("kube-annotation-prefix", "flannel.alpha.coreos.com/", "--kube-annotation-prefix=a.b", "a.b/"),
+    ("kubeconfig-file", "", "--kubeconfig-file=k", "k"),
+    ("net-config-path", "/etc/kube-flannel/net-conf.json", "--net-config-path=n", "n"),
+    ("set-node-network-unavailable", True, "--set-node-network-unavailable=false", False),
     ("version", False, "--version", True),
 ]
 
@@ -56,7 +65,7 @@ ROWS = [
 def test_a_flag_has_its_default_and_takes_its_value(name, default, argument, value):
     field = name.replace("-", "_")
     assert getattr(DEFAULTS, field) == default
-    assert getattr(parse_flags([argument], {}), field) == value
+    assert getattr(parse_flags([argument], NODE), field) == value
 
 
 @pytest.mark.spec("flannel.md §1.2/etcd-certfile", "flannel.md §1.2/etcd-keyfile")
@@ -195,12 +204,6 @@ def test_our_own_flags():
     [
         pytest.param(argument, marks=row(argument.partition("=")[0].removeprefix("--")))
         for argument in (
-            "--kube-subnet-mgr",
-            "--kube-api-url=https://k:6443",
-            "--kube-annotation-prefix=a.b",
-            "--kubeconfig-file=k",
-            "--net-config-path=n",
-            "--set-node-network-unavailable=false",
             "--vmodule=a=1",
             "--log_backtrace_at=a:1",
         )
@@ -215,16 +218,16 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
 
 @pytest.mark.spec("flannel.md §1.3/every-flag")
 def test_every_flag_has_a_variable_and_a_field():
-    assert {flag.field for flag in FLAGS} == set(Options.__struct_fields__) - {"help", "warnings"}
+    assert {flag.field for flag in FLAGS} == set(Options.__struct_fields__) - {"help", "warnings", "surroundings"}
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]
     lines += ["--state-dir=/s", "--cni-socket=/c"]
-    environ = {}
+    environ = dict(NODE)
     for line in lines:
         name, _, value = line.removeprefix("--").partition("=")
         environ["FLANNELD_" + name.upper().replace("-", "_")] = value or "true"
-    given, meant = parse_flags([], environ), parse_flags(lines, {})
+    given, meant = parse_flags([], environ), parse_flags(lines, NODE)
     # What this build lacks has no other value; the file of the password stands instead of the password.
     others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file"}
     assert {name for name in others if getattr(given, name) != getattr(DEFAULTS, name)} == others
@@ -252,7 +255,7 @@ def test_a_variable_gives_a_list_one_element():
 def test_a_variable_that_cannot_be_read_is_an_error():
     [problem] = problems(FLANNELD_IPTABLES_RESYNC="soon")
     assert (problem.where, problem.seen) == ("FLANNELD_IPTABLES_RESYNC", "'soon'")
-    assert problems(FLANNELD_KUBE_SUBNET_MGR="true")[0].seen == "not in this build"
+    assert problems(FLANNELD_VMODULE="a=1")[0].seen == "not in this build"
 
 
 @pytest.mark.spec("flannel.md §1.3/version-no-effect")
@@ -301,7 +304,7 @@ def test_help_is_laid_out_for_a_terminal():
         "Node",
         "Rules and routes",
         "Health and logs",
-        "Kubernetes (not in this build)",
+        "Kubernetes",
     ]
     health = groups[7].splitlines()
     assert health[3:5] == [

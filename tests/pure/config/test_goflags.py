@@ -137,7 +137,7 @@ def test_an_unknown_flag_is_an_error_with_a_guess(argument, hint):
 @pytest.mark.spec("flannel.md §1.1/unknown-flag")
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_line():
     found = problems(
-        "--ifac", "eth0", "--v=x", "---y", "--public-ip=::1", "--kubeconfig-file=k", "--etcd-keyfile=k", "--iface",
+        "--ifac", "eth0", "--v=x", "---y", "--public-ip=::1", "--vmodule=k", "--etcd-keyfile=k", "--iface",
         FLANNELD_IP_MASQ="maybe",
     )  # fmt: skip
     assert [problem.where for problem in found] == [
@@ -147,7 +147,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_line():
         "--v",
         "--public-ip",
         "FLANNELD_IP_MASQ",
-        "--kubeconfig-file",
+        "--vmodule",
         "--etcd-keyfile",
     ]
     assert {problem.code for problem in found} == {"FLAG-001"}

@@ -86,6 +86,14 @@ def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], r
     assert reason in problem.seen
 
 
+def test_what_a_lease_says_of_a_family_that_is_off_does_no_harm():
+    """Nodes of a dual-stack Kubernetes have podCIDRs of both families, whatever the network is of."""
+    peers = Roster(replace(OURS, networks=tuple(net for net in OURS.networks if net.version == 4)))
+    both, alone = peer(2, v6=IPv6Network("2001:db8::/64")), peer(3, v4=None, v6=IPv6Network("2001:db8:1::/64"))
+    assert peers.listed([both, alone]) == {both.id}
+    assert peers.refused[alone.id].seen == "no subnet of a family that is on"
+
+
 @pytest.mark.parametrize("length, last, believed", [(31, 1, True), (30, 3, False), (30, 2, True)])
 def test_the_last_address_of_a_link_is_a_nodes_only_where_there_is_no_broadcast(length, last, believed):
     """RFC 3021: both addresses of a /31 are nodes'."""

@@ -56,13 +56,15 @@ async def preview(options: Options, world: World) -> Preview:
     before = memory.load(directory, world.moment(), aside=False)
     with closing(world.store.open(options, now=world.now, random=world.random)) as store:
         remembered, listing = await _cluster(store, before)
+        options = start.with_addresses(options, await store.addresses(remembered.own))
     netconf = start.understand(remembered, store, world)
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
         facts, why = await start.look_around(options, netconf, kernel, snapshot)
         known = identity.load(directory, aside=False)
-        own_macs = start.settle_identity(known, world, snapshot, netconf, facts)
+        published = None if listing is None else listing.published
+        own_macs = start.settle_identity(known, world, snapshot, netconf, facts, published=published)
         inputs = start.make_inputs(options, netconf, world.backends[netconf.backend], facts, own_macs)
         previous = host.previous_subnets(options)
         inputs = replace(inputs, former_networks=previous.networks)
@@ -124,9 +126,10 @@ def _own(
     chooser = Chooser(
         netconf=inputs.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0
     )
-    choice = chooser.choose(
-        Present(leases=remembered.leases) if listing is None else listing.present,
-        recorded=None if listing is None else listing.unchanged(remembered.own),
+    choice = (
+        chooser.choose(Present(leases=remembered.leases))
+        if listing is None
+        else listing.choice(chooser, remembered.own)
     )
     if choice.reuse is not None:
         return choice.reuse, choice.stale, f"our lease is {choice.reuse.id}"

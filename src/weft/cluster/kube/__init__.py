@@ -1,0 +1,1 @@
+"""The store of leases in the nodes of Kubernetes."""

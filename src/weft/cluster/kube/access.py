@@ -1,0 +1,124 @@
+"""How the API is reached: its URL, whom we trust, whom it is to take us for. Connects nowhere."""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from weft.cluster.kube.credentials import Credentials, Fixed
+from weft.cluster.reach import Endpoint
+from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
+
+_URL_WORDS: Final = "https://HOST:PORT"
+
+
+class Timing(Value):
+    """Patience, in seconds.
+
+    `connect` bounds making a connection, `call` each wait for the server. `backoff` doubles up to `backoff_most`
+    between tries.
+    """
+
+    connect: float = 5.0
+    call: float = 10.0
+    backoff: float = 0.1
+    backoff_most: float = 10.0
+
+
+class Pem(Value):
+    """PEM text, or the file that holds it; nothing if both are empty. `where` names it for people."""
+
+    file: str = ""
+    data: bytes = b""
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.file or self.data)
+
+
+class Access(Value):
+    """All that a client needs. `server_name` is the name in the server's certificate, if not the URL's host."""
+
+    url: str
+    ca: Pem = Pem()
+    certificate: Pem = Pem()
+    key: Pem = Pem()
+    server_name: str = ""
+    insecure: bool = False
+    credentials: Credentials = Fixed()
+    timing: Timing = Timing()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to connect. Raises `ConfigError`."""
+        return parse_url(self.url)
+
+    @property
+    def base(self) -> str:
+        """What stands before each path."""
+        return urlsplit(self.url).path.rstrip("/")
+
+    def context(self) -> ssl.SSLContext | None:
+        """Build the TLS context, anew for each connection, so that renewed files are picked up. None for http.
+
+        Raises `ConfigError`.
+        """
+        if not self.endpoint.tls:
+            return None
+        try:
+            cadata = self.ca.data.decode("ascii") if self.ca.data else None
+            context = ssl.create_default_context(cafile=self.ca.file or None, cadata=cadata)
+        except (OSError, ssl.SSLError, UnicodeDecodeError) as error:
+            raise ConfigError(_unusable(self.ca, error, "CA certificates in PEM")) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            try:
+                with _as_file(self.certificate) as certificate, _as_file(self.key) as key:
+                    # Without a password callback OpenSSL asks at the terminal, and the daemon hangs.
+                    context.load_cert_chain(certificate, key, password=lambda: "")
+            except (OSError, ssl.SSLError) as error:
+                expected = "a client certificate and its unencrypted key in PEM"
+                raise ConfigError(_unusable(self.certificate, error, expected)) from None
+        return context
+
+
+def parse_url(url: str) -> Endpoint:
+    """Read the URL of an API server. Raises `ConfigError`."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise ConfigError(_no_url(url)) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ConfigError(_no_url(url))
+    return Endpoint(url=url, host=parts.hostname, port=port, tls=parts.scheme == "https")
+
+
+def _no_url(url: str) -> Problem:
+    seen = "a URL with a user in it (not shown)" if "@" in url else repr(url)
+    return Problem(code="FLAG-001", where="--kube-api-url", seen=seen, expected=_URL_WORDS)
+
+
+def _unusable(pem: Pem, error: Exception, expected: str) -> Problem:
+    seen = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+    return Problem(code="FLAG-001", where=pem.where, seen=seen or "not usable as PEM", expected=expected)
+
+
+@contextmanager
+def _as_file(pem: Pem) -> Iterator[str]:
+    """The path of a file that holds it: of one that is on no disk if it is text, because ssl takes nothing else."""
+    if not pem.data:
+        yield pem.file
+        return
+    descriptor = os.memfd_create("weft-pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem.data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,181 @@
+"""Asks a Kubernetes API: one connection that is kept, and one more for each watch.
+
+Knows no resources. Errors are `Unavailable` (problems.py) and `ExpiredError`; `ConfigError` only for what the command
+line or a kubeconfig names and what is not there.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+from urllib.parse import urlencode
+
+from weft import __version__
+from weft.cluster.kube.access import Access
+from weft.cluster.kube.link import Link, Request
+from weft.cluster.kube.problems import (
+    BusyError,
+    ExpiredError,
+    NotFoundError,
+    answered,
+    handshake,
+    silent,
+)
+from weft.cluster.reach import Reach
+
+__all__ = ["BusyError", "Client", "ExpiredError", "NotFoundError"]
+
+_OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_WATCH_GRACE: Final = 30.0
+_PATCH: Final = "application/strategic-merge-patch+json"
+
+
+class Client:
+    """An API server's client. Everything it does can be cancelled; `close()` drops the connections."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._endpoint = access.endpoint
+        self._base = access.base
+        self._reach = Reach(access.timing.connect)
+        self._link: Link | None = None
+        self._watches: set[Link] = set()
+        self._asking = asyncio.Lock()
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+        return self._access.url
+
+    def close(self) -> None:
+        """Drop the connections; what is under way ends as broken."""
+        if self._link is not None:
+            self._link.abort()
+        self._link = None
+        for link in self._watches:
+            link.abort()
+
+    async def get(self, path: str, **query: str) -> bytes:
+        """The body of what lies at a path. Raises `Unavailable`, `NotFoundError` among it, and `ExpiredError`."""
+        return await self._call("GET", _target(path, query))
+
+    async def patch(self, path: str, body: bytes) -> bytes:
+        """Change an object by a strategic merge patch; returns it as it is then. Raises `Unavailable`."""
+        return await self._call("PATCH", path, body)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        """Give the lines of a watch, as they arrive, until the server ends it, after `lasts` seconds at most.
+
+        Raises `Unavailable` and `ExpiredError`.
+        """
+        target = _target(path, {"watch": "1", "timeoutSeconds": str(lasts), **query})
+        link = await self._connect()
+        self._watches.add(link)
+        try:
+            request = await self._request("GET", target)
+            async with asyncio.timeout(self._access.timing.call) as alarm:
+                try:
+                    response = await link.ask(request)
+                    if response.status_code != _OK:
+                        raise self._refusal("GET", target, response.status_code, await link.body())
+                    alarm.reschedule(asyncio.get_running_loop().time() + lasts + _WATCH_GRACE)
+                    async with aclosing(link.lines()) as lines:
+                        yield lines
+                except OSError as error:
+                    raise silent(self.where, _words(error)) from None
+        except TimeoutError:
+            raise silent(self.where, "it is silent") from None
+        finally:
+            self._watches.discard(link)
+            link.abort()
+
+    async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
+        async with self._asking:
+            status, answer, after = await self._try(method, target, body)
+            if status == _UNAUTHORIZED:  # a token may have been renewed meanwhile
+                self._access.credentials.refused()
+                status, answer, after = await self._try(method, target, body)
+        if status // 100 != _OK // 100:
+            raise self._refusal(method, target, status, answer, after)
+        return answer
+
+    async def _try(self, method: str, target: str, body: bytes) -> tuple[int, bytes, str]:
+        """Ask once; once more on a new connection if the one that was kept turns out to be closed."""
+        request = await self._request(method, target, body)
+        kept, self._link = self._link, None
+        if kept is not None and kept.is_free:
+            try:
+                return await self._ask(kept, request)
+            except TimeoutError:
+                raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
+            except OSError:  # the server closes a connection when it likes, and answers nothing of ours then
+                pass
+        link = await self._connect()
+        try:
+            return await self._ask(link, request)
+        except TimeoutError:
+            raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
+        except OSError as error:
+            raise silent(self.where, _words(error)) from None
+
+    async def _ask(self, link: Link, request: Request) -> tuple[int, bytes, str]:
+        try:
+            async with asyncio.timeout(self._access.timing.call):
+                response = await link.ask(request)
+                body = await link.body()
+        except BaseException:
+            link.abort()
+            raise
+        if link.is_free:
+            self._link = link
+        else:
+            link.abort()
+        after = next((text.decode("latin-1") for name, text in response.headers if name == b"retry-after"), "")
+        return response.status_code, body, after
+
+    async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
+        headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
+        if body:
+            headers["Content-Type"] = _PATCH
+        token = await self._access.credentials.token()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token.reveal()}"
+        return Request(method=method, target=self._base + target, headers=headers, body=body)
+
+    async def _connect(self) -> Link:
+        endpoint, timing = self._endpoint, self._access.timing
+        try:
+            context = await asyncio.to_thread(self._access.context)
+            connection = await self._reach.open(endpoint)
+            try:
+                async with asyncio.timeout(timing.connect):
+                    name = self._access.server_name or endpoint.host if context else None
+                    reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
+            except BaseException:
+                connection.close()
+                raise
+        except ssl.SSLError as error:
+            raise handshake(self.where, error) from None
+        except TimeoutError:
+            raise silent(self.where, f"no connection within {timing.connect:g} s") from None
+        except OSError as error:
+            raise silent(self.where, _words(error)) from None
+        return Link(reader, writer, _host(endpoint.host, endpoint.port))
+
+    def _refusal(self, method: str, target: str, status: int, body: bytes, after: str = "") -> Exception:
+        return answered(self.where, method, target, status, body, after=after)
+
+
+def _target(path: str, query: dict[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

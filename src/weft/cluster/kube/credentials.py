@@ -1,0 +1,78 @@
+"""Whom the API is to take us for: a token, which may change while we run. Never logged, never on a command line."""
+
+import asyncio
+from pathlib import Path
+from typing import Final, Protocol
+
+from weft.config.options import Secret
+from weft.model.errors import Problem, Unavailable
+
+_FRESH_SECONDS: Final = 60.0  # as client-go; kubelet renews a token when a fifth of its time is left
+_LARGEST: Final = 1 << 16
+
+
+class Credentials(Protocol):
+    """Gives the token of now."""
+
+    async def token(self) -> Secret | None:
+        """The token; None to send none. Raises `Unavailable` while there is none."""
+        ...
+
+    def refused(self) -> None:
+        """Have the next token be got anew: the API has refused this one."""
+        ...
+
+
+class Fixed:
+    """One token for ever, or none."""
+
+    def __init__(self, token: Secret | None = None) -> None:
+        self._token = token
+
+    async def token(self) -> Secret | None:
+        """The token."""
+        return self._token
+
+    def refused(self) -> None:
+        """Nothing can be done about it."""
+
+
+class TokenFile:
+    """A file that another program renews: read again each minute, and when the API has refused what it held."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token: Secret | None = None
+        self._until = 0.0
+
+    async def token(self) -> Secret | None:
+        """The token in the file."""
+        now = asyncio.get_running_loop().time()
+        if self._token is None or now >= self._until:
+            self._token, self._until = await asyncio.to_thread(self._read), now + _FRESH_SECONDS
+        return self._token
+
+    def refused(self) -> None:
+        """Read the file again at the next call."""
+        self._token = None
+
+    def _read(self) -> Secret:
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(_LARGEST).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not a token"
+            raise Unavailable(
+                Problem(
+                    code="STORE-002",
+                    where=str(self._path),
+                    seen=f"cannot be read: {why}",
+                    expected="a token of the Kubernetes API",
+                    hint="Kubernetes mounts it into pods: see automountServiceAccountToken, or correct the kubeconfig",
+                )
+            ) from None
+        if not text or not text.isprintable() or " " in text:
+            raise Unavailable(
+                Problem(code="STORE-002", where=str(self._path), seen="not a token", expected="one line of text")
+            )
+        return Secret(text)

@@ -1,0 +1,111 @@
+"""Credentials that a program prints: an exec plugin of a kubeconfig (client.authentication.k8s.io, v1 and v1beta1).
+
+It is run without a shell and without a terminal, and again when what it gave has expired or was refused.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from weft.config.options import Secret
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.text import one_line
+
+_SECONDS: Final = 30.0
+_WORDS: Final = 300
+_GROUP: Final = "client.authentication.k8s.io/"
+_VERSIONS: Final = (f"{_GROUP}v1", f"{_GROUP}v1beta1")
+
+
+class _Status(Struct):
+    token: str = ""
+    certificate: str = field(name="clientCertificateData", default="")
+    until: datetime | None = field(name="expirationTimestamp", default=None)
+
+
+class _Answer(Struct, rename="camel"):
+    api_version: str
+    status: _Status
+
+
+class ExecPlugin:
+    """Runs `argv` with the variables `environ`.
+
+    `hint` is the kubeconfig's, for a program that is missing.
+    """
+
+    def __init__(
+        self, argv: tuple[str, ...], environ: Mapping[str, str], *, version: str, hint: str, where: str
+    ) -> None:
+        if version not in _VERSIONS:
+            expected = " or ".join(_VERSIONS)
+            raise ConfigError(
+                Problem(code="FLAG-001", where=f"{where}.apiVersion", seen=repr(version), expected=expected)
+            )
+        self._argv = argv
+        info = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        self._environment = {**environ, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+        self._version = version
+        self._hint = hint
+        self._where = where
+        self._token: Secret | None = None
+        self._until: datetime | None = None
+
+    async def token(self) -> Secret | None:
+        """The token that the program printed last, if it is still good. Raises `Unavailable`."""
+        if self._token is None or (self._until is not None and datetime.now(UTC) >= self._until):
+            found = await self._run()
+            self._token, self._until = Secret(found.token), found.until
+        return self._token
+
+    def refused(self) -> None:
+        """Run the program at the next call."""
+        self._token = None
+
+    async def _run(self) -> _Status:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise self._failed(f"cannot be run: {error.strerror}", self._hint) from None
+        try:
+            async with asyncio.timeout(_SECONDS):
+                out, errors = await process.communicate()
+        except TimeoutError:
+            raise self._failed(f"has not ended within {_SECONDS:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            said = one_line(errors.decode(errors="replace"))[:_WORDS]
+            raise self._failed(f"ended with status {process.returncode}: {said}")
+        return self._read(out)
+
+    def _read(self, out: bytes) -> _Status:
+        """Read what the program printed; none of it is ever shown."""
+        try:
+            answer = msgspec.json.decode(out, type=_Answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise self._failed("printed no ExecCredential (not shown)") from None
+        if answer.api_version != self._version:
+            raise self._failed(f"printed an ExecCredential of {one_line(answer.api_version)[:_WORDS]}")
+        if not answer.status.token:
+            what = "a client certificate, which is not in this build" if answer.status.certificate else "no token"
+            raise self._failed(f"printed {what}")
+        return answer.status
+
+    def _failed(self, seen: str, hint: str = "") -> Unavailable:
+        where = f"{self._where}: {self._argv[0]}"
+        expected = f"an ExecCredential of {self._version} with a token"
+        return Unavailable(Problem(code="STORE-002", where=where, seen=seen, expected=expected, hint=hint))

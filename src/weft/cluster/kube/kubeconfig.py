@@ -1,0 +1,169 @@
+"""Reads a kubeconfig: the server, the CA and the user of its current context, as client-go takes them.
+
+https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths are relative to the file's folder.
+"""
+
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Struct, field
+
+from weft.cluster.kube.access import Access, Pem
+from weft.cluster.kube.credentials import Credentials, Fixed, TokenFile
+from weft.cluster.kube.execplugin import ExecPlugin
+from weft.config.options import Secret
+from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_line
+
+_LARGEST: Final = 1 << 20
+_T = TypeVar("_T")
+
+
+class _Cluster(Struct, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _Variable(Struct):
+    name: str
+    value: str = ""
+
+
+class _Exec(Struct, rename="camel"):
+    """A program that prints credentials (client.authentication.k8s.io)."""
+
+    command: str
+    api_version: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str = ""
+    interactive_mode: str = ""
+    provide_cluster_info: bool = False
+
+
+class _User(Struct):
+    certificate: str = field(name="client-certificate", default="")
+    certificate_data: str = field(name="client-certificate-data", default="")
+    key: str = field(name="client-key", default="")
+    key_data: str = field(name="client-key-data", default="")
+    token: str = ""
+    token_file: str = field(name="tokenFile", default="")
+    username: str = ""
+    impersonated: str = field(name="as", default="")
+    provider: dict[str, Any] | None = field(name="auth-provider", default=None)
+    exec: _Exec | None = None
+
+
+class _Context(Struct):
+    cluster: str = ""
+    user: str = ""
+
+
+class _Config(Struct, rename="kebab"):
+    current_context: str = ""
+    clusters: list[dict[str, Any]] | None = None
+    users: list[dict[str, Any]] | None = None
+    contexts: list[dict[str, Any]] | None = None
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Access:
+    """What a kubeconfig says. Raises `ConfigError`, which names the file and the key.
+
+    `environ` are the variables of programs that it has started.
+    """
+    try:
+        with path.open("rb") as file:
+            content = yaml.safe_load(file.read(_LARGEST))
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror}", "a kubeconfig", "Correct --kubeconfig-file") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(path, f"not YAML: {one_line(str(error))}", "a kubeconfig") from None
+    config = _read(path, content, _Config, "")
+    context = _named(path, config.contexts, "context", config.current_context, _Context)
+    cluster = _named(path, config.clusters, "cluster", context.cluster, _Cluster)
+    user = _named(path, config.users, "user", context.user, _User) if context.user else _User()
+    _refuse_what_is_not_built(path, cluster, user)
+    if not cluster.server:
+        raise _wrong(path, f"cluster {context.cluster!r} has no server", "https://HOST:PORT")
+    return Access(
+        url=cluster.server,
+        ca=_pem(path, cluster.certificate_authority, cluster.certificate_authority_data, "certificate-authority"),
+        certificate=_pem(path, user.certificate, user.certificate_data, "client-certificate"),
+        key=_pem(path, user.key, user.key_data, "client-key"),
+        server_name=cluster.tls_server_name,
+        insecure=cluster.insecure_skip_tls_verify,
+        credentials=_credentials(path, user, environ),
+    )
+
+
+def _credentials(path: Path, user: _User, environ: Mapping[str, str]) -> Credentials:
+    """Where the token comes from; a file counts more than a text beside it."""
+    if user.token_file:
+        return TokenFile(path.parent / user.token_file)
+    if user.token:
+        return Fixed(Secret(user.token))
+    if user.exec is None:
+        return Fixed()
+    spec = user.exec
+    command = str(path.parent / spec.command) if "/" in spec.command else spec.command
+    return ExecPlugin(
+        (command, *(spec.args or ())),
+        {**environ, **{each.name: each.value for each in spec.env or ()}},
+        version=spec.api_version,
+        hint=spec.install_hint,
+        where=f"{path}: user.exec",
+    )
+
+
+def _refuse_what_is_not_built(path: Path, cluster: _Cluster, user: _User) -> None:
+    """Say what would have to be ignored."""
+    found = {
+        "cluster.proxy-url": cluster.proxy_url,
+        "user.username": user.username,
+        "user.as": user.impersonated,
+        "user.auth-provider": user.provider,
+        "user.exec.provideClusterInfo": user.exec is not None and user.exec.provide_cluster_info,
+        "user.exec.interactiveMode": user.exec is not None and user.exec.interactive_mode == "Always",
+    }
+    keys = [key for key, value in found.items() if value]
+    if keys:
+        hint = "Give weft a user of its own with a token, a client certificate or an exec plugin that asks nobody"
+        raise _wrong(path, f"{', '.join(keys)}: not in this build", "a user and a cluster without", hint)
+
+
+def _named(path: Path, entries: list[dict[str, Any]] | None, kind: str, name: str, type_: type[_T]) -> _T:
+    """The entry of a list that has a name."""
+    for entry in entries or ():
+        if entry.get("name") == name:
+            return _read(path, entry.get(kind) or {}, type_, f"{kind} {name}")
+    known = ", ".join(repr(str(entry.get("name"))) for entry in entries or ()) or "none"
+    raise _wrong(path, f"no {kind} has the name {name!r}", f"one of {kind}s: {known}")
+
+
+def _read(path: Path, content: Any, type_: type[_T], where: str) -> _T:
+    try:
+        return msgspec.convert(content, type_)
+    except msgspec.ValidationError as error:
+        raise _wrong(path, f"{where}: {error}".removeprefix(": "), "a kubeconfig") from None
+
+
+def _pem(path: Path, file: str, data: str, key: str) -> Pem:
+    """PEM of a file or of the text beside it, which counts more."""
+    if not data:
+        return Pem(file=str(path.parent / file), where=f"{path}: {key}") if file else Pem()
+    try:
+        return Pem(data=b64decode(data, validate=True), where=f"{path}: {key}-data")
+    except ValueError:
+        raise _wrong(path, f"{key}-data is not base64 (not shown)", "PEM in base64") from None
+
+
+def _wrong(path: Path, seen: str, expected: str, hint: str = "") -> ConfigError:
+    return ConfigError(Problem(code="FLAG-001", where=str(path), seen=seen, expected=expected, hint=hint))

@@ -1,0 +1,107 @@
+"""One connection to an API server: HTTP/1.1 by h11, one request at a time.
+
+Knows nothing of what is asked. Everything raises `OSError` when the connection breaks or falls silent.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from typing import Final
+
+import h11
+
+from weft.model.value import Value
+
+_CHUNK: Final = 1 << 18
+LARGEST: Final = 32 << 20  # bytes of an answer
+_LONGEST: Final = 4 << 20  # bytes of a line
+# A peer that is gone is noticed after 25 s: nothing is heard for ten, then three probes, five apart (tcp(7)).
+_KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
+)
+
+
+class Request(Value):
+    """What is asked: `target` is path and query, `headers` besides Host and Content-Length."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class Link:
+    """A connection that is open. `host` is what the server is called in requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._host = host
+        self._state = h11.Connection(h11.CLIENT)
+        connection: socket.socket = writer.get_extra_info("socket")
+        for level, option, value in _KEEPALIVE:
+            with suppress(OSError):  # not TCP
+                connection.setsockopt(level, option, value)
+
+    def abort(self) -> None:
+        """Drop the connection, whatever is under way."""
+        self._writer.transport.abort()
+
+    @property
+    def is_free(self) -> bool:
+        """Tell whether another request may be sent."""
+        return self._state.our_state is h11.IDLE and not self._writer.transport.is_closing()
+
+    async def ask(self, request: Request) -> h11.Response:
+        """Send a request and wait for the head of the answer."""
+        head = [("Host", self._host), ("Content-Length", str(len(request.body))), *request.headers.items()]
+        sent = self._state.send(h11.Request(method=request.method, target=request.target, headers=head))
+        sent = (sent or b"") + (self._state.send(h11.Data(data=request.body)) or b"")
+        self._writer.write(sent + (self._state.send(h11.EndOfMessage()) or b""))
+        await self._writer.drain()
+        while not isinstance(event := await self._next(), h11.Response):
+            if not isinstance(event, h11.InformationalResponse):
+                raise ConnectionResetError("the connection ended before an answer")
+        return event
+
+    async def body(self) -> bytes:
+        """Read the rest of the answer."""
+        body = bytearray()
+        async for data in self._data():
+            body += data
+            if len(body) > LARGEST:
+                raise OSError(f"an answer of more than {LARGEST} bytes")
+        if self._state.our_state is h11.DONE and self._state.their_state is h11.DONE:
+            self._state.start_next_cycle()
+        return bytes(body)
+
+    async def lines(self) -> AsyncGenerator[list[bytes], None]:
+        """Give the lines of the answer, all that have arrived at once together, until it ends."""
+        rest = b""
+        async for data in self._data():
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > _LONGEST:
+                raise OSError(f"a line of more than {_LONGEST} bytes")
+            if lines:
+                yield lines
+
+    async def _data(self) -> AsyncGenerator[bytes, None]:
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+                return
+
+    async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        try:
+            while (event := self._state.next_event()) is h11.NEED_DATA:
+                self._state.receive_data(await self._reader.read(_CHUNK))
+        except h11.RemoteProtocolError as error:
+            raise ConnectionResetError(f"not HTTP, or cut short: {error}") from None
+        return event

@@ -1,0 +1,192 @@
+"""This node in the API: which it is, its subnets, what it publishes and what becomes of it (flannel.md §5.5).
+
+Its lease is its Node object: it lasts as long as that, and is another one when the node is registered anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from weft.cluster.kube.access import Timing
+from weft.cluster.kube.client import Client, NotFoundError
+from weft.cluster.kube.nodes import NODES, Listing, subnets_for
+from weft.cluster.kube.problems import not_the_api
+from weft.config.kubernetes import Surroundings
+from weft.desired.allocate import Chooser
+from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked
+from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Addresses
+from weft.model.value import replace
+from weft.wire import kube
+from weft.wire.kube import Node, NotTheApiError
+
+log = logging.getLogger(__name__)
+
+_REST_MOST: Final = 60.0
+
+
+class Proof(NamedTuple):
+    """The token of an own lease: which Node object it is, and the addresses that an operator had set for it."""
+
+    uid: str
+    public_v4: str = ""
+    public_v6: str = ""
+
+
+def proof_in(own: OwnLease) -> Proof:
+    """The proof that the daemon gives back, maybe after a restart; one that no node has if another store made it."""
+    token = own.token
+    return Proof(*map(str, token)) if len(token) == len(Proof._fields) else Proof("")
+
+
+class OwnNode:
+    """This node's object. `prefix` begins the names of its annotations, `now` is the wall clock."""
+
+    def __init__(
+        self,
+        client: Client,
+        surroundings: Surroundings,
+        prefix: str,
+        *,
+        timing: Timing,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._surroundings = surroundings
+        self._prefix = prefix
+        self._timing = timing
+        self._now = now
+        self._name = surroundings.node
+        self._attrs: LeaseAttrs | None = None
+        self._heard = asyncio.Event()
+        self._node: Node | None = None
+
+    async def name(self) -> str:
+        """This node's name: as we were told, or as our pod says. Raises `Unavailable`."""
+        if not self._name:
+            namespace, pod = self._surroundings.namespace, self._surroundings.pod
+            body = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+            try:
+                found = kube.read_pods_node(body)
+            except NotTheApiError as error:
+                raise not_the_api(self._client.where, str(error)) from None
+            if not found:
+                seen = "on no node yet (spec.nodeName is empty)"
+                hint = "Check POD_NAME and POD_NAMESPACE, or set NODE_NAME from spec.nodeName"
+                raise Unavailable(Problem(code="LEASE-002", where=f"pod {namespace}/{pod}", seen=seen, hint=hint))
+            self._name = found
+        return self._name
+
+    @property
+    def known_name(self) -> str:
+        """This node's name, once there was a lease."""
+        if not self._name:
+            raise RuntimeError("no lease yet")
+        return self._name
+
+    async def read(self) -> Node:
+        """The node as it is now. Raises `Unavailable`."""
+        name = await self.name()
+        try:
+            return self._read(await self._client.get(f"{NODES}/{name}"))
+        except NotFoundError:
+            hint = "kubelet registers it: see `kubectl get nodes`. NODE_NAME must be the name that is shown there"
+            raise Unavailable(
+                Problem(code="LEASE-002", where=f"node {name}", seen="not registered", hint=hint)
+            ) from None
+
+    async def addresses(self) -> Addresses:
+        """The public addresses that an operator has set for this node. Raises `Unavailable`."""
+        return self._addresses(await self.read())
+
+    async def acquire(self, chooser: Chooser, listing: Listing | None) -> OwnLease:
+        """Take this node's podCIDRs for its lease, and publish `chooser.attrs`. Raises `Unavailable`."""
+        node = (None if listing is None else listing.own) or await self.read()
+        v4, v6 = subnets_for(node, chooser.netconf, None if listing is None else listing.census)
+        node = await self._annotate(node, chooser.attrs)
+        proof = Proof(node.uid, *("" if each is None else str(each) for each in self._addresses(node)))
+        lease = Lease(id=node.name, v4=v4, v6=v6, attrs=chooser.attrs, created=node.created)
+        return OwnLease(lease=lease, expires=None, token=proof)
+
+    def hold(self, own: OwnLease) -> None:
+        """Take `own` for this node's before the API has confirmed it."""
+        self._name, self._attrs = own.lease.id, own.lease.attrs
+
+    async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
+        """Change what the node says. Raises `Unavailable`, with LEASE-004 if it is another one by now."""
+        node = await self._annotate(await self.read(), attrs)
+        if node.uid != proof_in(own).uid:
+            raise Unavailable(Problem(code="LEASE-004", where=f"node {node.name}", seen="registered anew meanwhile"))
+        return replace(own, lease=replace(own.lease, attrs=attrs))
+
+    async def available(self) -> None:
+        """Say that this node's network is there (flannel.md §5.8). Raises `Unavailable`."""
+        await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
+
+    def seen(self, node: Node | None) -> None:
+        """Take what the watch has seen of this node; None when it is gone."""
+        self._node = node
+        self._heard.set()
+
+    async def keep(self, own: OwnLease) -> AsyncGenerator[OwnEvent, None]:
+        """`Held` now; ends after `Revoked`. Puts annotations back that others change, at a slowing pace."""
+        self.hold(own)
+        yield Held(own=own)
+        rest = self._timing.backoff
+        while True:
+            await self._heard.wait()
+            self._heard.clear()
+            if reason := self._lost(own, self._node):
+                yield Revoked(reason=reason)
+                return
+            if self._node is None or self._attrs is None:
+                continue
+            wrong = kube.annotations_for(self._attrs, self._node)
+            if not wrong:
+                continue
+            names = ", ".join(sorted(self._prefix + name for name in wrong))
+            log.warning("LEASE-004 node %s: another program changed %s; putting it back", own.lease.id, names)
+            try:
+                await self._annotate(self._node, self._attrs)
+            except Unavailable as error:
+                log.warning("LEASE-004 node %s: not put back, trying again: %s", own.lease.id, error)
+                self._heard.set()
+            await asyncio.sleep(rest)
+            rest = min(rest * 2, _REST_MOST)
+
+    def _lost(self, own: OwnLease, node: Node | None) -> str:
+        """Why a node is not the one that has the lease `own`; empty if it is."""
+        name = own.lease.id
+        if node is None:
+            return f"node {name} was deleted"
+        if node.uid != proof_in(own).uid:
+            return f"node {name} was deleted and registered anew"
+        return ""
+
+    async def _annotate(self, node: Node, attrs: LeaseAttrs) -> Node:
+        """Have the node say `attrs`, by one patch if it does not yet."""
+        self._attrs = attrs
+        wrong = kube.annotations_for(attrs, node)
+        if not wrong:
+            return node
+        body = kube.annotate(wrong, self._prefix)
+        return self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
+
+    def _read(self, body: bytes) -> Node:
+        try:
+            return kube.read_node(body, self._prefix)
+        except NotTheApiError as error:
+            raise not_the_api(self._client.where, str(error)) from None
+
+    def _addresses(self, node: Node) -> Addresses:
+        try:
+            return (
+                kube.address_in(node, kube.NODE, IPv4Address, self._prefix),
+                kube.address_in(node, kube.NODE_V6, IPv6Address, self._prefix),
+            )
+        except PeerError as error:
+            raise Unavailable(*error.problems) from None

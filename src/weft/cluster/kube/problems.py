@@ -1,0 +1,131 @@
+"""What can be wrong with an API server, in words for people, and what kind of error that is.
+
+`STORE-001`: the server does not answer (again later). `STORE-002`: it refuses us, or is none. `API-001`: this node
+lacks a right; the message has the rule that gives it. Nothing here ever sees a token.
+"""
+
+import json
+import ssl
+from typing import Final
+
+from weft.model.errors import Problem, Unavailable
+from weft.model.text import one_line
+
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_GONE: Final = 410
+_BUSY: Final = (429, 503)
+_SERVER_FAULT: Final = 500
+_UNAUTHORIZED: Final = 401
+_WORDS: Final = 300  # of what the server says
+
+
+class ExpiredError(Exception):
+    """What was asked for by its version is forgotten: list again."""
+
+
+class NotFoundError(Unavailable):
+    """There is no such object."""
+
+
+class BusyError(Unavailable):
+    """The server wants to be asked again after `seconds`."""
+
+    def __init__(self, problem: Problem, seconds: float) -> None:
+        super().__init__(problem)
+        self.seconds = seconds
+
+
+def silent(where: str, seen: str) -> Unavailable:
+    """The server does not answer."""
+    hint = "See whether kube-apiserver runs and is reachable, or correct --kube-api-url or the kubeconfig"
+    return Unavailable(Problem(code="STORE-001", where=where, seen=seen, expected="the Kubernetes API", hint=hint))
+
+
+def refused(where: str, seen: str, *, expected: str = "", hint: str = "") -> Unavailable:
+    """The server answers, and refuses us."""
+    return Unavailable(Problem(code="STORE-002", where=where, seen=seen, expected=expected, hint=hint))
+
+
+def not_the_api(where: str, seen: str) -> Unavailable:
+    """What answers is no Kubernetes API."""
+    hint = "Check --kube-api-url: is it the API server, without a proxy that changes answers?"
+    return refused(where, f"not an answer of the Kubernetes API: {_short(seen)}", hint=hint)
+
+
+def handshake(where: str, error: ssl.SSLError) -> Unavailable:
+    """TLS could not be agreed upon."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        seen = f"the server's certificate is not trusted: {error.verify_message}"
+        hint = "Give the CA that signed it in the kubeconfig (certificate-authority), and a name that it is made for"
+        return refused(where, seen, expected="a certificate of a known CA for this host", hint=hint)
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return refused(where, f"TLS failed: {reason}", expected="a server that speaks TLS 1.2 or newer")
+
+
+def answered(
+    where: str, method: str, path: str, status: int, body: bytes, *, after: str = ""
+) -> Unavailable | ExpiredError:
+    """What an answer that is no success means. `after` is its Retry-After."""
+    said = _message(body)
+    if status == _FORBIDDEN:
+        return _forbidden(where, method, path, said)
+    if status == _NOT_FOUND:
+        return NotFoundError(Problem(code="STORE-002", where=f"{where}{path}", seen=said or "not found"))
+    if status in _BUSY:
+        problem = silent(where, f"it is busy (HTTP {status}): {said}").problems[0]
+        return BusyError(problem, float(after) if after.isdecimal() else 0.0)
+    return of_status(where, status, "", said)
+
+
+def of_status(where: str, code: int, reason: str, message: str) -> Unavailable | ExpiredError:
+    """What a Status of the API means, inside a watch or as an answer."""
+    said = _short(message or reason) or f"HTTP {code}"
+    if code == _GONE:
+        return ExpiredError()
+    if code == _UNAUTHORIZED:
+        hint = "See whether the token or certificate is expired, and whether its account is there"
+        return refused(where, f"it does not know us: {said}", expected="a valid token or client certificate", hint=hint)
+    if code >= _SERVER_FAULT:
+        return silent(where, f"it answers with an error: {said}")
+    return refused(where, f"it refuses: {said}")
+
+
+def _forbidden(where: str, method: str, path: str, said: str) -> Unavailable:
+    """Say which rule would give the right."""
+    resource, verb = _right(method, path)
+    rule = f'- apiGroups: [""]\n  resources: ["{resource}"]\n  verbs: ["{verb}"]'
+    hint = f"Add this rule to weft's ClusterRole:\n{rule}"
+    return Unavailable(
+        Problem(
+            code="API-001", where=where, seen=said or f"it may not {verb} {resource}", expected="the right", hint=hint
+        )
+    )
+
+
+def _right(method: str, path: str) -> tuple[str, str]:
+    """The resource and verb that a request needs: `nodes/status`, `patch`."""
+    path, _, query = path.partition("?")
+    parts = path.strip("/").split("/")[2:]  # api/v1
+    if parts[:1] == ["namespaces"]:
+        parts = parts[2:]
+    resource = "/".join(parts[:1] + parts[2:])
+    if method != "GET":
+        return resource, method.lower()
+    if len(parts) > 1:
+        return resource, "get"
+    return resource, "watch" if "watch=1" in query else "list"
+
+
+def _message(body: bytes) -> str:
+    """The message of the Status in an answer, else how it begins."""
+    try:
+        status = json.loads(body)
+        return _short(str(status["message"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _short(body[:_WORDS].decode(errors="replace"))
+
+
+def _short(text: str) -> str:
+    text = one_line(text)
+    return text if len(text) <= _WORDS else f"{text[:_WORDS]}…"

@@ -1,0 +1,151 @@
+"""The lease store on the nodes of Kubernetes (`weft.cluster.store.Store`).
+
+Which subnet is this node's says its Node object; what it publishes are annotations of that. The network configuration
+is a file, which a ConfigMap is mounted as. Clock and chance are given.
+"""
+
+# ruff: noqa: ARG002 - the protocol says what is given; this store needs less
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from weft.cluster.kube.access import Access
+from weft.cluster.kube.client import Client
+from weft.cluster.kube.nodes import Listing, list_nodes
+from weft.cluster.kube.own import OwnNode, proof_in
+from weft.cluster.kube.watch import Watcher
+from weft.config.kubernetes import Surroundings
+from weft.desired.allocate import Chooser
+from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
+from weft.model.errors import Problem, Unavailable
+from weft.model.lease import LeaseAttrs
+from weft.model.net import Addresses
+
+# While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
+_LOOK_SECONDS: Final = 30.0
+_LARGEST: Final = 1 << 20
+
+
+class KubeStore:
+    """The nodes of a cluster as leases. `now` gives seconds of a clock that only goes forward.
+
+    `prefix` begins the names of annotations; `net_conf` is the file of the network configuration; `tells` has the
+    node's condition NetworkUnavailable set. Every method may raise `Unavailable`, but `watch` and `keep` outlive it:
+    STORE-001 when the API does not answer, STORE-002 and API-001 when it refuses us.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        surroundings: Surroundings,
+        *,
+        prefix: str,
+        net_conf: Path,
+        tells: bool,
+        now: Callable[[], float],
+        chance: Random,
+    ) -> None:
+        self._client = Client(access)
+        self._timing = access.timing
+        self._prefix = prefix
+        self._net_conf = net_conf
+        self._tells = tells
+        self._now = now
+        self._chance = chance
+        self._own = OwnNode(self._client, surroundings, prefix, timing=access.timing)
+        self._looked: tuple[float, Listing] | None = None
+
+    def close(self) -> None:
+        """Drop the connections. The node keeps its annotations."""
+        self._client.close()
+
+    @property
+    def source(self) -> str:
+        """Where the network configuration is, for people."""
+        return str(self._net_conf)
+
+    async def net_conf(self) -> str:
+        """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
+        try:
+            text = await asyncio.to_thread(_read, self._net_conf)
+        except OSError as error:
+            seen = f"cannot be read: {error.strerror}"
+            hint = "Mount the ConfigMap kube-flannel-cfg there, or give --net-config-path"
+            raise Unavailable(
+                Problem(code="CONF-002", where=self.source, seen=seen, expected="a network configuration", hint=hint)
+            ) from None
+        return text.decode(errors="replace")
+
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:
+        """The public addresses that an operator has annotated this node with, as they were if the API is away."""
+        try:
+            return await self._own.addresses()
+        except Unavailable as error:
+            if recorded is None or error.problems[0].code != "STORE-001":
+                raise
+            proof = proof_in(recorded)
+            v4 = IPv4Address(proof.public_v4) if proof.public_v4 else None
+            return v4, IPv6Address(proof.public_v6) if proof.public_v6 else None
+
+    async def list(self) -> Listing:
+        """All nodes now; while there is no lease, as they were half a minute ago at most."""
+        if self._looked is None or self._now() - self._looked[0] > _LOOK_SECONDS:
+            self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
+        return self._looked[1]
+
+    async def acquire(
+        self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: Listing | None = None
+    ) -> OwnLease:
+        """Take this node's podCIDRs and publish what it is; nothing is chosen here."""
+        own = await self._own.acquire(chooser, listing)
+        self._looked = None
+        return own
+
+    def hold(self, own: OwnLease) -> None:
+        """Take `own`, of an earlier run, for ours before the API has confirmed it."""
+        self._own.hold(own)
+
+    async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
+        """Change what our node says; `Unavailable` with LEASE-004 if it was registered anew meanwhile."""
+        return await self._own.publish(own, attrs)
+
+    async def ready(self) -> None:
+        """Say in the node's conditions that its network is there, if that is wanted. Raises `Unavailable`."""
+        if self._tells:
+            await self._own.available()
+
+    def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        """Tell what becomes of our node, of which `watch` hears; there is nothing to renew."""
+        return self._own.keep(own)
+
+    def watch(self, listing: Listing | None = None) -> AsyncGenerator[StoreEvent, None]:
+        """All leases but our own: `Listed`, then `Changed`; `Lost` while the API does not answer. Never ends."""
+        watcher = Watcher(
+            self._client,
+            self._prefix,
+            self._own.known_name,
+            timing=self._timing,
+            jitter=self._chance.random,
+            seen=self._own.seen,
+        )
+        return watcher.events(listing)
+
+    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
+        """Tell whether a list follows on what was known at `mark`: its version is no lower, as far as both are numbers.
+
+        The API says that versions are not for clients to compare; all that there are come from etcd's revision.
+        """
+        known, now = mark, listed.mark or ()
+        if len(known) != 1 or len(now) != 1:
+            return True
+        before, after = str(known[0]), str(now[0])
+        return not (before.isdecimal() and after.isdecimal()) or int(after) >= int(before)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LARGEST)

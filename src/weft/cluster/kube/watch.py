@@ -1,0 +1,151 @@
+"""Feeds the daemon what the API says of nodes: everything once, then changes, whatever happens to the API meanwhile.
+
+There is one watch for all nodes, ours among them. What changes nothing of a lease, as a node's heartbeats, ends here.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from typing import Final
+
+from weft.cluster.kube.access import Timing
+from weft.cluster.kube.client import Client, ExpiredError
+from weft.cluster.kube.nodes import NODES, Listing, list_nodes, version_now
+from weft.cluster.kube.problems import not_the_api, of_status
+from weft.cluster.mailbox import Mailbox, Word
+from weft.model.cluster import Listed, Malformed, StoreEvent
+from weft.model.errors import Unavailable
+from weft.model.lease import Lease
+from weft.wire.kube import Happened, Node, NotTheApiError, lease_of, read_event
+
+# Seconds after which the API ends a watch, so that its servers share the load again: this long to twice this long.
+_LASTS: Final = 300
+_GONE: Final = 410
+
+
+class Watcher:
+    """Watches all nodes. `own` is this node's name, `seen` takes what is heard of it: None when it is gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        prefix: str,
+        own: str,
+        *,
+        timing: Timing,
+        jitter: Callable[[], float],
+        seen: Callable[[Node | None], None],
+    ) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._own = own
+        self._timing = timing
+        self._jitter = jitter
+        self._seen = seen
+        self._mail = Mailbox()
+        self._version = ""  # empty: list first
+        self._known: dict[str, Lease | Malformed] = {}
+        self._failures = 0
+        self._lost = False
+        self._broken = False
+
+    async def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
+        """All events from now on; a given `listing` is the first and is not read again."""
+        if listing is not None:
+            self._listed(listing)
+        del listing  # this frame lives as long as the daemon, and thousands of leases with it
+        pump = asyncio.create_task(self._pump())
+        pump.add_done_callback(lambda _: self._mail.lost("the watch ended"))
+        try:
+            while True:
+                event = await self._mail.take()
+                if pump.done():
+                    pump.result()  # it ends only by a fault of ours, which must not stay hidden
+                yield event
+        finally:
+            pump.cancel()
+            await asyncio.wait((pump,))
+
+    async def _pump(self) -> None:
+        while True:
+            try:
+                if self._version and self._broken:
+                    await self._check_history()
+                if not self._version:
+                    self._listed(await list_nodes(self._client, self._prefix, self._own))
+                await self._follow()
+            except ExpiredError:
+                self._version = ""  # what happened meanwhile is not told any more
+            except Unavailable as error:
+                # One break may be a server's restart: the next one often answers at once.
+                if self._failures or not self._version:
+                    self._lost = True
+                    self._mail.lost(str(error), refused=error.problems[0].code != "STORE-001")
+                self._broken = True
+            await self._pause()
+
+    async def _check_history(self) -> None:
+        """List again if the API knows less than it did, as after a restored snapshot: such a watch would be silent."""
+        now = await version_now(self._client, self._prefix)
+        if now.isdecimal() and self._version.isdecimal() and int(now) < int(self._version):
+            raise ExpiredError
+        self._broken = False
+
+    async def _follow(self) -> None:
+        """Take events until the API ends the watch, which it does after a while."""
+        lasts = int(_LASTS * (1 + self._jitter()))
+        query = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
+        async with self._client.watch(NODES, lasts=lasts, **query) as batches:
+            if self._lost:
+                self._mail.changed((), (self._version,))
+            self._lost = False
+            async for lines in batches:
+                self._failures = 0
+                words = list(self._words(self._read(lines)))
+                if words:
+                    self._mail.changed(words, (self._version,))
+
+    def _listed(self, listing: Listing) -> None:
+        mine = self._own
+        self._version = listing.version
+        self._lost = self._broken = False
+        others = tuple(lease for lease in listing.leases if lease.id != mine)
+        malformed = tuple(entry for entry in listing.malformed if entry.id != mine)
+        self._known = {lease.id: lease for lease in others}
+        self._known.update((entry.id, entry) for entry in malformed)
+        self._seen(listing.own)
+        own = tuple(lease for lease in listing.leases if lease.id == mine)
+        self._mail.listed(Listed(leases=others, own=own, malformed=malformed, mark=listing.mark))
+
+    def _read(self, lines: Iterable[bytes]) -> Iterator[Happened]:
+        for line in lines:
+            try:
+                event = read_event(line, self._prefix)
+            except NotTheApiError as error:
+                raise not_the_api(self._client.where, str(error)) from None
+            if event.kind == "ERROR":
+                if event.code == _GONE:
+                    raise ExpiredError
+                raise of_status(self._client.where, event.code, event.reason, event.message)
+            self._version = event.version
+            yield event
+
+    def _words(self, events: Iterable[Happened]) -> Iterator[tuple[str, Word]]:
+        for event in events:
+            node = event.node
+            if node is None:
+                continue
+            found = None if event.kind == "DELETED" else lease_of(node)
+            if node.name == self._own:
+                self._seen(None if event.kind == "DELETED" else node)
+            elif found is None:
+                if self._known.pop(node.name, None) is not None:
+                    yield node.name, None
+            elif found != self._known.get(node.name):
+                self._known[node.name] = found
+                yield node.name, found
+
+    async def _pause(self) -> None:
+        """Wait before the next try, longer each time; never all nodes of a cluster at the same moment."""
+        longest = min(self._timing.backoff * 2**self._failures, self._timing.backoff_most)
+        self._failures = min(self._failures + 1, 16)
+        await asyncio.sleep(longest * (0.5 + self._jitter() / 2))

@@ -1,0 +1,289 @@
+"""Nodes of Kubernetes as leases, and leases as their annotations, as flannel has them (flannel.md §5.4).
+
+Pure: the API's JSON in, values out, and patches the other way. Of a node, which takes 10 KB and more, only what
+follows is decoded. Anyone with the right to annotate a node may have written its annotations.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from weft.model.cluster import Malformed
+from weft.model.errors import PeerError, Problem
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Net, Subnets
+from weft.model.value import Value
+from weft.wire.leasedata import decode_attrs, decode_json, encode_json, shown, unusable
+
+# What names end in; a prefix stands before each.
+MANAGED: Final = "kube-subnet-manager"
+BACKEND: Final = "backend-type"
+DATA: Final = "backend-data"
+DATA_V6: Final = "backend-v6-data"
+PUBLIC: Final = "public-ip"
+PUBLIC_V6: Final = "public-ipv6"
+OVERWRITE: Final = "public-ip-overwrite"
+OVERWRITE_V6: Final = "public-ipv6-overwrite"
+NODE: Final = "node-public-ip"
+NODE_V6: Final = "node-public-ipv6"
+
+_IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
+
+
+class NotTheApiError(Exception):
+    """An answer that no Kubernetes API gives. The text is for people."""
+
+
+class Node(Value, gc=False):
+    """What is used of a Node. `annotations` are those with our prefix, named without it.
+
+    `created` is in Unix seconds, `version` the resourceVersion.
+    """
+
+    name: str
+    uid: str
+    version: str
+    created: int
+    annotations: Mapping[str, str]
+    cidrs: tuple[str, ...]
+
+    @property
+    def is_managed(self) -> bool:
+        """Tell whether flannel, or weft, runs there: nodes without this mark are none of ours."""
+        return self.annotations.get(MANAGED) == "true"
+
+
+class Page(Value):
+    """A part of a list: `version` is that of the whole, `rest` the token of the next page, empty at the end."""
+
+    nodes: tuple[Node, ...]
+    version: str
+    rest: str
+
+
+class Happened(Value):
+    """An event of a watch. A bookmark has no node but a version; an error has the API's words and its code."""
+
+    kind: str
+    version: str = ""
+    node: Node | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+# The API's own names.
+class _Meta(Struct):
+    name: str = ""
+    uid: str = ""
+    version: str = field(name="resourceVersion", default="")
+    created: datetime | None = field(name="creationTimestamp", default=None)
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(Struct):
+    cidr: str = field(name="podCIDR", default="")
+    cidrs: list[str] | None = field(name="podCIDRs", default=None)
+
+
+class _Node(Struct):
+    metadata: _Meta
+    spec: _Spec = field(default_factory=_Spec)
+
+
+class _ListMeta(Struct):
+    version: str = field(name="resourceVersion", default="")
+    rest: str = field(name="continue", default="")
+
+
+class _List(Struct):
+    metadata: _ListMeta
+    items: list[_Node] | None = None
+
+
+class _Event(Struct):
+    type: str
+    object: Raw
+
+
+class _Status(Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _PodSpec(Struct):
+    node: str = field(name="nodeName", default="")
+
+
+class _Pod(Struct):
+    spec: _PodSpec = field(default_factory=_PodSpec)
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
+_NODE: Final = msgspec.json.Decoder(_Node)
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_STATUS: Final = msgspec.json.Decoder(_Status)
+_POD: Final = msgspec.json.Decoder(_Pod)
+_T = TypeVar("_T")
+
+
+def read_page(body: bytes, prefix: str) -> Page:
+    """Read a page of a list of nodes. Raises `NotTheApiError`."""
+    found = _decode(_LIST, body)
+    nodes = tuple(_node(each, prefix) for each in found.items or ())
+    return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
+
+
+def read_node(body: bytes | Raw, prefix: str) -> Node:
+    """Read one node. Raises `NotTheApiError`."""
+    return _node(_decode(_NODE, body), prefix)
+
+
+def read_pods_node(body: bytes) -> str:
+    """The node on which a pod is; empty while it is on none. Raises `NotTheApiError`."""
+    return _decode(_POD, body).spec.node
+
+
+def read_event(line: bytes, prefix: str) -> Happened:
+    """Read one line of a watch of nodes. Raises `NotTheApiError`."""
+    event = _decode(_EVENT, line)
+    if event.type == "ERROR":
+        status = _decode(_STATUS, event.object)
+        return Happened(kind=event.type, code=status.code, reason=status.reason, message=status.message)
+    node = read_node(event.object, prefix)
+    return Happened(kind=event.type, version=node.version, node=None if event.type == "BOOKMARK" else node)
+
+
+def lease_of(node: Node) -> Lease | Malformed | None:
+    """The lease that a node's annotations and podCIDRs are; None for a node that has none."""
+    if not node.is_managed:
+        return None
+    try:
+        v4, v6 = subnets_of(node)
+        attrs = attrs_of(node)
+        public, public6 = attrs.public_ip, attrs.public_ipv6
+        lease = Lease(
+            id=node.name,
+            v4=v4 if public is not None else None,
+            v6=v6 if public6 is not None else None,
+            attrs=attrs,
+            created=node.created,
+        )
+        if not lease.subnets:
+            raise unusable(node.name, "no family has both a podCIDR and a public IP")
+    except PeerError as error:
+        return Malformed(id=node.name, reason=str(error))
+    return lease
+
+
+def subnets_of(node: Node) -> Subnets:
+    """The podCIDR of each family; of several the last, as upstream. Raises `PeerError`."""
+    if len(node.cidrs) > 2:
+        raise unusable(node.name, f"podCIDRs {shown(', '.join(node.cidrs))}", "one, or one of each family")
+    v4, v6 = None, None
+    for text in node.cidrs:
+        net = _net(node.name, text)
+        if isinstance(net, IPv4Network):
+            v4 = net
+        else:
+            v6 = net
+    return v4, v6
+
+
+def attrs_of(node: Node) -> LeaseAttrs:
+    """What a node publishes. Raises `PeerError`."""
+    said = node.annotations
+    fields: dict[str, Any] = {"BackendType": said.get(BACKEND)}
+    for name, key in ((PUBLIC, "PublicIP"), (PUBLIC_V6, "PublicIPv6")):
+        if said.get(name):
+            fields[key] = said[name]
+    for name, key in ((DATA, "BackendData"), (DATA_V6, "BackendV6Data")):
+        if said.get(name):
+            fields[key] = decode_json(said[name], node.name)
+    return decode_attrs(fields, node.name)
+
+
+def annotations_for(attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
+    """What a node's annotations must become to publish `attrs`; None for one to remove. Empty if all is as it must be.
+
+    An operator's address overwrites the published one and nothing else (flannel.md §5.4).
+    """
+    wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend}
+    families: tuple[tuple[str, str, str, Any, object], ...] = (
+        (PUBLIC, DATA, OVERWRITE, attrs.data, attrs.public_ip),
+        (PUBLIC_V6, DATA_V6, OVERWRITE_V6, attrs.data_v6, attrs.public_ipv6),
+    )
+    for public, data, overwrite, value, address in families:
+        wanted[public] = None if address is None else node.annotations.get(overwrite) or str(address)
+        wanted[data] = None if address is None else encode_json(value)
+    return {name: value for name, value in wanted.items() if node.annotations.get(name) != value}
+
+
+def annotate(annotations: Mapping[str, str | None], prefix: str) -> bytes:
+    """The patch of a node that sets annotations; None removes one."""
+    named = {prefix + name: value for name, value in annotations.items()}
+    return msgspec.json.encode({"metadata": {"annotations": named}})
+
+
+def network_available(now: datetime) -> bytes:
+    """The patch of a node's status that says that its network is there (flannel.md §5.8)."""
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": "NetworkUnavailable",
+        "status": "False",
+        "reason": "FlannelIsUp",
+        "message": "Flannel is running on this node",
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": stamp,
+    }
+    return msgspec.json.encode({"status": {"conditions": [condition]}})
+
+
+def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT | None:
+    """The address that an operator has annotated a node with. Raises `PeerError` for what is none."""
+    text = node.annotations.get(name, "")
+    if not text:
+        return None
+    try:
+        address = ip_address(text)
+    except ValueError:
+        address = None
+    if isinstance(address, family):
+        return address
+    where = f"node {node.name}, annotation {prefix}{name}"
+    expected = f"an IPv{6 if family is IPv6Address else 4} address"
+    raise PeerError(Problem(code="CONF-002", where=where, seen=shown(text), expected=expected, hint="Correct it"))
+
+
+def _node(found: _Node, prefix: str) -> Node:
+    meta, spec = found.metadata, found.spec
+    if not meta.name and not meta.version:
+        raise NotTheApiError("a Node without a name")
+    annotations = meta.annotations or {}
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.version,
+        created=0 if meta.created is None else int(meta.created.timestamp()),
+        annotations={name[len(prefix) :]: text for name, text in annotations.items() if name.startswith(prefix)},
+        cidrs=tuple(spec.cidrs or ([spec.cidr] if spec.cidr else ())),
+    )
+
+
+def _net(name: str, text: str) -> Net:
+    try:
+        return ip_network(text, strict=False)  # as Go's ParseCIDR: the API takes host bits
+    except ValueError:
+        raise unusable(name, f"podCIDR {shown(text)}", "a subnet") from None
+
+
+def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes | Raw) -> _T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotTheApiError(str(error)) from None

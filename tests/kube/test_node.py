@@ -1,0 +1,132 @@
+"""Daemons whose leases are in Kubernetes: pods reach each other, and nodes live with what happens to the API."""
+
+import shutil
+
+import pytest
+
+from tests.support import kubeobjects
+from tests.support.crossing import cross
+from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, PREFIX, RULES, VXLAN, KubeCluster
+from tests.support.kubeobjects import NODES
+from tests.support.traffic import Stream, nothing_lost, reaches
+from tests.support.weftd import eventually
+
+BACK_ENDS = [VXLAN, HOST_GW]
+
+
+@pytest.mark.spec("flannel.md §1.2/kube-subnet-mgr")
+@pytest.mark.parametrize("family", [{}, DUAL, ONLY_V6], ids=["v4", "dual", "v6"])
+@pytest.mark.parametrize("backend", BACK_ENDS, ids=["vxlan", "host-gw"])
+def test_pods_reach_each_other(cluster: KubeCluster, backend, family):
+    cluster.configure(backend, family)
+    one, two, three = cluster.nodes(1, 2, 3)
+    cross(one, two)
+    assert reaches(three.pod(), one.pods[0].ips[0])
+    assert [str(net) for net in one.subnets] == {
+        0: ["10.5.1.0/24"], 1: ["10.5.1.0/24", "fd05:0:0:1::/64"], 2: ["fd05:0:0:1::/64"]
+    }[[{}, DUAL, ONLY_V6].index(family)]  # fmt: skip
+
+
+def test_a_node_that_is_deleted_disappears_and_comes_back(cluster: KubeCluster):
+    cluster.configure()
+    one, two, three = cluster.nodes(1, 2, 3)
+    here, there = one.pod(), two.pod()
+    cluster.server.admin.delete(f"{NODES}/node2")
+    for node in (one, three):
+        eventually(lambda node=node: "10.5.2.0/24" not in node.ip("route"))
+        assert "10.5.2.0" not in node.ip("neigh")
+    two.says("no lease yet: LEASE-002 node node2: not registered")
+    two.register()
+    for node in (one, three):
+        node.sees("ip route", "10.5.2.0/24 via 10.5.2.0 dev flannel.1")
+    assert reaches(here, there.ips[0])
+
+
+def test_without_the_api_nothing_is_lost_and_changes_arrive_after_it(cluster: KubeCluster):
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    with Stream(here, there, there.ips[0]) as stream, nothing_lost(here, there, there.ips[0]):
+        cluster.server.kill()
+        one.says("STORE-001: the store does not answer")
+        eventually(lambda: stream.sent > 200, seconds=20)
+        cluster.server.start()
+        three = cluster.node(3).register().spawn().wait_ready()
+        one.sees("ip route", "10.5.3.0/24", seconds=20)
+        one.says("the store answers again")
+    assert stream.whole
+    assert reaches(three.pod(), here.ips[0])
+
+
+def test_a_restart_without_the_api_serves_what_was_known(cluster: KubeCluster):
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    one.stop()
+    cluster.server.kill()
+    try:
+        one.ip("link del flannel.1")
+        one.spawn()
+        one.sees("ip route", "10.5.2.0/24 via 10.5.2.0 dev flannel.1", seconds=20)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+    finally:
+        cluster.server.start()
+    one.says("the store answers again", seconds=30)
+
+
+def test_a_node_waits_for_its_podcidr(cluster: KubeCluster):
+    cluster.configure()
+    node = cluster.node(1).register(subnets=False).spawn()
+    node.says(r"waiting for a lease: LEASE-002 node node1: no IPv4 podCIDR")
+    eventually(lambda: "LEASE-002" in node.get("/readyz?verbose")[1])
+    cluster.server.admin.patch(f"{NODES}/node1", {"spec": {"podCIDR": "10.5.77.0/24", "podCIDRs": ["10.5.77.0/24"]}})
+    node.wait_ready()
+    assert str(node.v4) == "10.5.77.0/24"
+
+
+@pytest.mark.spec("flannel.md §5.9/stored-macs")
+@pytest.mark.parametrize("prefix", ["flannel.alpha.coreos.com", "example.com/weft"])
+def test_a_node_that_lost_its_disk_has_its_mac_from_the_api(cluster: KubeCluster, prefix):
+    cluster.configure()
+    node = cluster.node(1).register().start(f"--kube-annotation-prefix={prefix}")
+    before = node.macs
+    assert before["mac_v4"] in str(node.object["metadata"]["annotations"])
+    node.stop()
+    shutil.rmtree(node.state_dir)
+    node.ip("link del flannel.1")
+    node.start(f"--kube-annotation-prefix={prefix}")
+    assert node.macs["mac_v4"] == before["mac_v4"]
+
+
+def test_the_condition_is_set_once_the_right_is_there(cluster: KubeCluster):
+    cluster.configure()
+    node = cluster.node(1).register().start()
+    eventually(lambda: node.object["status"].get("conditions"))
+    node.stop()
+    kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES[:1])
+    cluster.server.admin.patch(f"{NODES}/node1/status", {"status": {"conditions": None}})
+    eventually(lambda: not node.object["status"].get("conditions"))
+    node.start()  # its annotations are there already: nothing else needs the right
+    said = node.says("waiting for the store to take it: API-001")
+    assert '- apiGroups: [""]' in node.log, said
+    kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES)
+    eventually(lambda: node.object["status"].get("conditions"), seconds=20)
+
+
+def test_without_rights_a_node_waits_and_says_the_rule(cluster: KubeCluster):
+    cluster.configure()
+    kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), [])
+    node = cluster.node(1).register().spawn()
+    node.says("waiting for this node in the store: API-001")
+    assert 'resources: ["nodes"]' in node.log
+    eventually(lambda: "API-001" in node.get("/readyz?verbose")[1])
+    kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES)
+    node.wait_ready()
+
+
+@pytest.mark.spec("flannel.md §5.4/node-public-ip")
+def test_an_operators_address_for_a_node_counts_more_than_the_flag(cluster: KubeCluster):
+    cluster.configure()
+    annotations = {PREFIX + "node-public-ip": "203.0.113.7"}
+    node = cluster.node(1).register(annotations=annotations).start("--public-ip=203.0.113.9")
+    assert node.said["public-ip"] == "203.0.113.7"

@@ -1,0 +1,298 @@
+"""Nodes of Kubernetes as leases: flannel's annotations, byte for byte, and no annotation does harm."""
+
+import json
+from datetime import UTC, datetime
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.model.cluster import Malformed
+from weft.model.errors import PeerError
+from weft.model.lease import Lease, LeaseAttrs
+from weft.wire import kube
+from weft.wire.kube import Node, NotTheApiError, annotations_for, lease_of
+
+PREFIX = "flannel.alpha.coreos.com/"
+VXLAN = '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}'
+SAID = {
+    "kube-subnet-manager": "true",
+    "backend-type": "vxlan",
+    "backend-data": VXLAN,
+    "public-ip": "192.168.1.10",
+}
+SAID_V6 = {"backend-v6-data": '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}', "public-ipv6": "fc00::10"}
+
+
+def node(*cidrs: str, **annotations: str) -> Node:
+    """A node with annotations whose names have `_` for `-`."""
+    said = {name.replace("_", "-"): text for name, text in annotations.items()}
+    return Node(name="n1", uid="u1", version="7", created=0, annotations=said, cidrs=cidrs)
+
+
+def managed(*cidrs: str, **annotations: str) -> Node:
+    made = node(*cidrs, **annotations)
+    return Node(name="n1", uid="u1", version="7", created=0, annotations={**SAID, **made.annotations}, cidrs=cidrs)
+
+
+def as_json(cidrs: Any = ("10.244.1.0/24",), **meta: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "n1",
+            "uid": "u1",
+            "resourceVersion": "7",
+            "creationTimestamp": "1970-01-01T00:01:00Z",
+            "managedFields": [{"anything": 1}],
+            **meta,
+        },
+        "spec": {"podCIDR": cidrs[0] if cidrs else "", "podCIDRs": list(cidrs), "taints": []},
+        "status": {"images": [{"names": ["a"]}]},
+    }
+
+
+# --- what the API sends
+
+
+def test_of_a_node_what_is_used_is_read():
+    annotations = {PREFIX + name: text for name, text in SAID.items()} | {"example.com/other": "x"}
+    read = kube.read_node(json.dumps(as_json(annotations=annotations)).encode(), PREFIX)
+    assert read == Node(name="n1", uid="u1", version="7", created=60, annotations=SAID, cidrs=("10.244.1.0/24",))
+
+
+@pytest.mark.parametrize("spec", [{"podCIDR": "10.244.1.0/24"}, {"podCIDR": "10.244.1.0/24", "podCIDRs": None}])
+def test_podcidr_serves_where_podcidrs_are_missing(spec):
+    read = kube.read_node(json.dumps({**as_json(), "spec": spec}).encode(), PREFIX)
+    assert read.cidrs == ("10.244.1.0/24",)
+
+
+@pytest.mark.parametrize("spec", [{}, {"podCIDR": ""}, {"podCIDRs": []}])
+def test_a_new_node_has_no_cidr(spec):
+    found = {**as_json(), "spec": spec}
+    assert kube.read_node(json.dumps(found).encode(), PREFIX).cidrs == ()
+    del found["spec"]
+    assert kube.read_node(json.dumps(found).encode(), PREFIX).cidrs == ()
+
+
+def test_a_page_says_how_it_goes_on():
+    page = {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [as_json(), as_json(name="n2")]}
+    read = kube.read_page(json.dumps(page).encode(), PREFIX)
+    assert [each.name for each in read.nodes] == ["n1", "n2"]
+    assert (read.version, read.rest) == ("9", "t")
+    last = kube.read_page(b'{"metadata": {"resourceVersion": "9"}, "items": null}', PREFIX)
+    assert (last.nodes, last.rest) == ((), "")
+
+
+def test_events_of_a_watch():
+    read = kube.read_event(json.dumps({"type": "MODIFIED", "object": as_json()}).encode(), PREFIX)
+    assert (read.kind, read.version) == ("MODIFIED", "7")
+    assert read.node is not None
+    assert read.node.name == "n1"
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12", "creationTimestamp": None}}}
+    read = kube.read_event(json.dumps(bookmark).encode(), PREFIX)
+    assert (read.kind, read.version, read.node) == ("BOOKMARK", "12", None)
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+    read = kube.read_event(json.dumps(gone).encode(), PREFIX)
+    assert (read.kind, read.code, read.reason, read.message) == ("ERROR", 410, "Expired", "too old")
+
+
+def test_the_node_of_a_pod():
+    assert kube.read_pods_node(b'{"spec": {"nodeName": "n1"}}') == "n1"
+    assert kube.read_pods_node(b'{"spec": {}}') == kube.read_pods_node(b"{}") == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata": 1}', b"\xff", b'{"metadata": {}}'])
+def test_what_no_api_sends_is_said(body):
+    with pytest.raises(NotTheApiError):
+        kube.read_node(body, PREFIX)
+    with pytest.raises(NotTheApiError):
+        kube.read_event(body, PREFIX)
+
+
+# --- a node as a lease
+
+
+@pytest.mark.spec("flannel.md §5.4/managed")
+@pytest.mark.parametrize("mark", ["", "True", "false", "true "])
+def test_a_node_without_the_exact_mark_has_no_lease(mark):
+    assert lease_of(managed("10.244.1.0/24", kube_subnet_manager=mark)) is None
+    assert lease_of(node("10.244.1.0/24")) is None
+
+
+@pytest.mark.spec("flannel.md §5.4/backend-data", "flannel.md §5.6/to-lease")
+def test_a_node_of_one_family():
+    assert lease_of(managed("10.244.1.0/24")) == Lease(
+        id="n1",
+        v4=IPv4Network("10.244.1.0/24"),
+        v6=None,
+        attrs=LeaseAttrs(
+            public_ip=IPv4Address("192.168.1.10"),
+            backend="vxlan",
+            data={"VNI": 1, "VtepMAC": "12:c6:65:89:b4:e3"},
+        ),
+    )
+
+
+@pytest.mark.spec("flannel.md §5.4/backend-v6-data")
+def test_a_node_of_both_families_and_of_ipv6_alone():
+    both = lease_of(managed("fc00:1::/64", "10.244.1.0/24", **{k.replace("-", "_"): v for k, v in SAID_V6.items()}))
+    assert isinstance(both, Lease)
+    assert (both.v4, both.v6) == (IPv4Network("10.244.1.0/24"), IPv6Network("fc00:1::/64"))
+    assert both.attrs.data_v6 == {"VNI": 1, "VtepMAC": "12:c6:65:89:b4:e4"}
+    assert both.attrs.public_ipv6 == IPv6Address("fc00::10")
+    alone = {"kube-subnet-manager": "true", "backend-type": "vxlan", **SAID_V6}
+    lease = lease_of(Node(name="n1", uid="u", version="1", created=5, annotations=alone, cidrs=("fc00:1::/64",)))
+    assert isinstance(lease, Lease)
+    assert (lease.v4, lease.v6, lease.created) == (None, IPv6Network("fc00:1::/64"), 5)
+    assert lease.attrs.public_ip is None
+
+
+def test_a_family_without_a_public_ip_or_without_a_podcidr_is_left_out():
+    lease = lease_of(managed("10.244.1.0/24", "fc00:1::/64"))
+    assert isinstance(lease, Lease)
+    assert lease.subnets == (IPv4Network("10.244.1.0/24"),)
+    lease = lease_of(managed("10.244.1.0/24", public_ipv6="fc00::10"))
+    assert isinstance(lease, Lease)
+    assert lease.v6 is None
+
+
+@pytest.mark.spec("flannel.md §5.5/last-of-each-family")
+def test_of_two_podcidrs_of_a_family_the_last_counts():
+    lease = lease_of(managed("10.244.1.0/24", "10.244.2.0/24"))
+    assert isinstance(lease, Lease)
+    assert lease.v4 == IPv4Network("10.244.2.0/24")
+
+
+def test_host_bits_of_a_podcidr_are_cut_off_as_gos_parser_does():
+    lease = lease_of(managed("10.244.1.7/24"))
+    assert isinstance(lease, Lease)
+    assert lease.v4 == IPv4Network("10.244.1.0/24")
+
+
+@pytest.mark.spec("flannel.md §5.4/null-data")
+@pytest.mark.parametrize("data", ["null", ""])
+def test_a_back_end_without_data(data):
+    lease = lease_of(managed("10.244.1.0/24", backend_type="host-gw", backend_data=data))
+    assert isinstance(lease, Lease)
+    assert lease.attrs.data is None
+
+
+@pytest.mark.spec("flannel.md §5.6/unusable-node")
+@pytest.mark.parametrize(
+    "cidrs, annotations, words",
+    [
+        (("10.244.1.0/24",), {"public_ip": "n1.example.com"}, "PublicIP is 'n1.example.com'"),
+        (("10.244.1.0/24",), {"public_ipv6": "fe80::1%eth0"}, "PublicIPv6"),
+        (("10.244.1.0/24",), {"backend_data": "{"}, "not JSON"),
+        (("10.244.1.0/24",), {"backend_data": "[" * 100}, "nested too deeply"),
+        (("10.244.1.0/24",), {"backend_data": '"' + "x" * 5000 + '"'}, "5002 bytes"),
+        (("10.244.1.0/33",), {}, "podCIDR '10.244.1.0/33'"),
+        (("10.1.0.0/24", "10.2.0.0/24", "fc00::/64"), {}, "podCIDRs"),
+        ((), {}, "no family has both"),
+    ],
+)
+def test_a_node_that_cannot_be_a_peer_says_why(cidrs, annotations, words):
+    found = lease_of(managed(*cidrs, **annotations))
+    assert isinstance(found, Malformed)
+    assert found.id == "n1"
+    assert words in found.reason
+
+
+@given(st.dictionaries(st.sampled_from(sorted({**SAID, **SAID_V6})), st.text()), st.lists(st.text(), max_size=3))
+def test_no_annotation_does_harm(annotations, cidrs):
+    found = lease_of(
+        Node(name="n1", uid="", version="", created=0, annotations={**SAID, **annotations}, cidrs=tuple(cidrs))
+    )
+    assert found is None or isinstance(found, Lease | Malformed)
+
+
+# --- what a node says
+
+
+ATTRS = LeaseAttrs(
+    public_ip=IPv4Address("192.168.1.10"), backend="vxlan", data={"VNI": 1, "VtepMAC": "12:c6:65:89:b4:e3"}
+)
+
+
+@pytest.mark.spec("flannel.md §5.5/patch")
+def test_the_patch_of_a_new_node():
+    patch = json.loads(kube.annotate(annotations_for(ATTRS, node("10.244.1.0/24")), PREFIX))
+    assert patch == {
+        "metadata": {
+            "annotations": {
+                "flannel.alpha.coreos.com/backend-data": VXLAN,
+                "flannel.alpha.coreos.com/backend-type": "vxlan",
+                "flannel.alpha.coreos.com/kube-subnet-manager": "true",
+                "flannel.alpha.coreos.com/public-ip": "192.168.1.10",
+            }
+        }
+    }
+
+
+def test_a_node_that_says_it_already_needs_no_patch():
+    assert annotations_for(ATTRS, managed("10.244.1.0/24")) == {}
+    assert annotations_for(ATTRS, managed("10.244.1.0/24", backend_type="host-gw")) == {"backend-type": "vxlan"}
+
+
+@pytest.mark.spec("flannel.md §5.4/public-ip-overwrite", "flannel.md 11.6/public-ip-overwrite")
+def test_an_operators_address_is_published_instead():
+    found = annotations_for(ATTRS, managed(public_ip_overwrite="172.18.0.2"))
+    assert found == {"public-ip": "172.18.0.2"}
+    assert annotations_for(ATTRS, managed(public_ip_overwrite="172.18.0.2", public_ip="172.18.0.2")) == {}
+    assert annotations_for(ATTRS, managed(public_ip="172.18.0.2")) == {"public-ip": "192.168.1.10"}
+
+
+def test_both_families_and_what_a_family_that_went_leaves_behind():
+    both = LeaseAttrs(public_ip=ATTRS.public_ip, public_ipv6=IPv6Address("fc00::10"), backend="host-gw")
+    said = {
+        "kube-subnet-manager": "true",
+        "backend-type": "host-gw",
+        "public-ip": "192.168.1.10",
+        "backend-data": "null",
+        "public-ipv6": "fc00::10",
+        "backend-v6-data": "null",
+    }
+    assert annotations_for(both, node()) == said
+    then = Node(name="n1", uid="", version="", created=0, annotations=said, cidrs=())
+    alone = LeaseAttrs(public_ip=ATTRS.public_ip, backend="host-gw")
+    assert annotations_for(alone, then) == {"public-ipv6": None, "backend-v6-data": None}
+    assert annotations_for(alone, node(public_ipv6_overwrite="fc00::1")).keys() == {
+        "kube-subnet-manager", "backend-type", "public-ip", "backend-data",
+    }  # fmt: skip
+
+
+@given(st.sampled_from(["vxlan", "host-gw", ""]), st.dictionaries(st.text(), st.integers() | st.text()))
+def test_what_is_published_is_read_again(backend, data):
+    attrs = LeaseAttrs(public_ip=IPv4Address("1.2.3.4"), backend=backend, data=data)
+    said = {name: text for name, text in annotations_for(attrs, node()).items() if text is not None}
+    assert kube.attrs_of(Node(name="n", uid="", version="", created=0, annotations=said, cidrs=())) == attrs
+
+
+@pytest.mark.spec("flannel.md §5.8/condition")
+def test_the_patch_of_the_condition():
+    [condition] = json.loads(kube.network_available(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))["status"]["conditions"]
+    assert condition == {
+        "type": "NetworkUnavailable",
+        "status": "False",
+        "lastHeartbeatTime": "2026-01-02T03:04:05Z",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+        "reason": "FlannelIsUp",
+        "message": "Flannel is running on this node",
+    }
+
+
+@pytest.mark.spec("flannel.md §5.4/node-public-ip")
+def test_the_address_that_an_operator_gives_a_node():
+    assert kube.address_in(node(), kube.NODE, IPv4Address, PREFIX) is None
+    given_ = node(node_public_ip="10.0.0.1", node_public_ipv6="fc00::1")
+    assert kube.address_in(given_, kube.NODE, IPv4Address, PREFIX) == IPv4Address("10.0.0.1")
+    assert kube.address_in(given_, kube.NODE_V6, IPv6Address, PREFIX) == IPv6Address("fc00::1")
+
+
+@pytest.mark.parametrize("text, family", [("eth0", IPv4Address), ("fc00::1", IPv4Address), ("10.0.0.1", IPv6Address)])
+def test_an_address_that_is_none_is_said(text, family):
+    with pytest.raises(
+        PeerError, match=r"node n1, annotation flannel\.alpha\.coreos\.com/node-public-ip: .*expected an"
+    ):
+        kube.address_in(node(node_public_ip=text), kube.NODE, family, PREFIX)
