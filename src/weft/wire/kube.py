@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_netw
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
@@ -105,15 +105,19 @@ class _List(Struct):
     items: list[_Node] | None = None
 
 
-class _Event(Struct):
-    type: str
-    object: Raw
+class _Seen(Struct):
+    """A Node, or the Status of an error."""
 
-
-class _Status(Struct):
+    metadata: _Meta = field(default_factory=_Meta)
+    spec: _Spec = field(default_factory=_Spec)
     code: int = 0
     reason: str = ""
     message: str = ""
+
+
+class _Event(Struct):
+    type: str
+    object: _Seen
 
 
 class _PodSpec(Struct):
@@ -127,7 +131,6 @@ class _Pod(Struct):
 _LIST: Final = msgspec.json.Decoder(_List)
 _NODE: Final = msgspec.json.Decoder(_Node)
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_STATUS: Final = msgspec.json.Decoder(_Status)
 _POD: Final = msgspec.json.Decoder(_Pod)
 _T = TypeVar("_T")
 
@@ -139,7 +142,7 @@ def read_page(body: bytes, prefix: str) -> Page:
     return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
 
 
-def read_node(body: bytes | Raw, prefix: str) -> Node:
+def read_node(body: bytes, prefix: str) -> Node:
     """Read one node. Raises `NotTheApiError`."""
     return _node(_decode(_NODE, body), prefix)
 
@@ -152,10 +155,10 @@ def read_pods_node(body: bytes) -> str:
 def read_event(line: bytes, prefix: str) -> Happened:
     """Read one line of a watch of nodes. Raises `NotTheApiError`."""
     event = _decode(_EVENT, line)
+    seen = event.object
     if event.type == "ERROR":
-        status = _decode(_STATUS, event.object)
-        return Happened(kind=event.type, code=status.code, reason=status.reason, message=status.message)
-    node = read_node(event.object, prefix)
+        return Happened(kind=event.type, code=seen.code, reason=seen.reason, message=seen.message)
+    node = _node(seen, prefix)
     return Happened(kind=event.type, version=node.version, node=None if event.type == "BOOKMARK" else node)
 
 
@@ -260,7 +263,7 @@ def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT |
     raise PeerError(Problem(code="CONF-002", where=where, seen=shown(text), expected=expected, hint="Correct it"))
 
 
-def _node(found: _Node, prefix: str) -> Node:
+def _node(found: _Node | _Seen, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
     if not meta.name and not meta.version:
         raise NotTheApiError("a Node without a name")
@@ -282,7 +285,7 @@ def _net(name: str, text: str) -> Net:
         raise unusable(name, f"podCIDR {shown(text)}", "a subnet") from None
 
 
-def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes | Raw) -> _T:
+def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
