@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ WEFTD = Path(sys.executable).with_name("weftd")
 PREFIX = "/coreos.com/network"
 OWN = IPv4Address("172.31.0.11")
 _PORT = 2379
+STORE = f"http://127.0.0.1:{_PORT}"
 _LEASES_A_TXN = 100  # etcd takes 128 operations
 _PATIENCE = 60.0
 WITHOUT_DAEMON = 0.5  # seconds for which the control of a row waits
@@ -56,7 +58,8 @@ class World:
         self.netns = Netns()
         self.folder = Path(tempfile.mkdtemp(prefix="weft-bench-", dir="/dev/shm"))
         self.peers = [Peer(index, backend=backend) for index in range(peers)]
-        self._config = {
+        self.variables: dict[str, str] = {}  # the daemon's, besides this process's
+        self.config = {
             "Network": "10.0.0.0/8",
             "SubnetLen": 24,
             "EnableNFTables": nft,
@@ -72,7 +75,7 @@ class World:
             stderr=subprocess.DEVNULL,
         )
         until(self._healthy, "etcd")
-        self.put({f"{PREFIX}/config": json.dumps(self._config)})
+        self.put({f"{PREFIX}/config": json.dumps(self.config)})
         self.put({peer.key: peer.value for peer in self.peers})
         return self
 
@@ -111,6 +114,11 @@ class World:
         return self.netns.call(ask)
 
     @property
+    def store_flags(self) -> list[str]:
+        """How the daemon finds its store."""
+        return [f"--etcd-endpoints={STORE}"]
+
+    @property
     def subnet_file(self) -> Path:
         return self.folder / "subnet.env"
 
@@ -119,7 +127,7 @@ class World:
         self._daemon = self.netns.popen(
             [
                 str(WEFTD),
-                f"--etcd-endpoints=http://127.0.0.1:{_PORT}",
+                *self.store_flags,
                 f"--subnet-file={self.subnet_file}",
                 f"--state-dir={self.folder}/state",
                 f"--cni-socket={self.folder}/cni/cni.sock",
@@ -127,6 +135,7 @@ class World:
             ],
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "weftd.log").open("ab"),
+            env={**os.environ, **self.variables},
         )
         return self._daemon
 

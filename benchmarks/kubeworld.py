@@ -1,0 +1,113 @@
+"""A node to measure whose leases are in Kubernetes: the real API server, with as many nodes of 10 KB as wanted."""
+
+import http.client
+import json
+import ssl
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final, Self
+
+from benchmarks.world import STORE, Peer, World
+from tests.support import kubeobjects
+from tests.support.apiserver import ADMIN, ApiServer
+
+PREFIX: Final = "flannel.alpha.coreos.com/"
+OWN_NAME: Final = "node-own"
+_AT_ONCE: Final = 50  # a request to etcd takes 1.5 MB
+# What kubelet writes: some fifty images, by tag and by digest.
+_IMAGES: Final = [
+    {
+        "names": [f"registry.example/team/service-{number}@sha256:{number:064x}", f"registry.example/service:{number}"],
+        "sizeBytes": 100_000_000 + number,
+    }
+    for number in range(45)
+]
+
+
+def node_of(name: str, subnet: str, annotations: dict[str, str]) -> dict[str, Any]:
+    """A node as kubelet keeps it: 10 KB of JSON."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": f"{abs(hash(name)):032x}",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": annotations,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+        },
+        "spec": {"podCIDR": subnet, "podCIDRs": [subnet]},
+        "status": {"conditions": [ready], "images": _IMAGES, "nodeInfo": {}},
+    }
+
+
+def annotations_of(peer: Peer) -> dict[str, str]:
+    """What flannel on a peer publishes."""
+    said = {
+        "kube-subnet-manager": "true",
+        "backend-type": "vxlan",
+        "backend-data": f'{{"VNI":1,"VtepMAC":"{peer.mac}"}}',
+        "public-ip": str(peer.public),
+    }
+    return {PREFIX + name: text for name, text in said.items()}
+
+
+class KubeWorld(World):
+    """A world whose store is Kubernetes; `nodes` peers are registered and publish their leases."""
+
+    def __init__(self, *, nodes: int = 0) -> None:
+        super().__init__()
+        self.nodes = [Peer(index) for index in range(nodes)]
+        self.variables = {"NODE_NAME": OWN_NAME}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        registered = {f"peer-{peer.subnet.network_address}": peer for peer in self.nodes}
+        stored = {
+            f"/registry/minions/{name}": json.dumps(node_of(name, str(peer.subnet), annotations_of(peer)))
+            for name, peer in registered.items()
+        }
+        stored[f"/registry/minions/{OWN_NAME}"] = json.dumps(node_of(OWN_NAME, "10.0.1.0/24", {}))
+        items = list(stored.items())
+        for start in range(0, len(items), _AT_ONCE):
+            self.put(dict(items[start : start + _AT_ONCE]))
+        etcd: Any = SimpleNamespace(host="127.0.0.1", url=STORE)
+        self.server = ApiServer(self.folder / "apiserver", etcd, netns=self.netns).start()
+        (self.folder / "net-conf.json").write_text(json.dumps(self.config))
+        self._kubeconfig = kubeobjects.write_kubeconfig(self.folder / "kubeconfig", self.server.admin)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.server.kill()
+        super().__exit__(kind, error, tb)
+
+    @property
+    def store_flags(self) -> list[str]:
+        """The API server, as an administrator."""
+        config = self.folder / "net-conf.json"
+        return ["--kube-subnet-mgr", f"--kubeconfig-file={self._kubeconfig}", f"--net-config-path={config}"]
+
+    def connection(self) -> "Kept":
+        """A connection that is kept, to be used inside the namespace."""
+        return Kept(self.server)
+
+
+class Kept:
+    """A connection to the API server for many requests in a row."""
+
+    def __init__(self, server: ApiServer) -> None:
+        context = ssl.create_default_context(cafile=server.ca)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=20, context=context)
+        self._headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/strategic-merge-patch+json"}
+
+    def patch(self, name: str, body: dict[str, Any]) -> None:
+        """Patch a node's status."""
+        self._connection.request("PATCH", f"/api/v1/nodes/{name}/status", json.dumps(body), self._headers)
+        with self._connection.getresponse() as answer:
+            text = answer.read()
+            if answer.status != http.HTTPStatus.OK:
+                raise RuntimeError(f"the API server answers {answer.status}: {text[:300]!r}")
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
