@@ -206,7 +206,7 @@ async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, pr
         looked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("weft.cluster.etcd.keep.follow", deaf)
+    monkeypatch.setattr("weft.cluster.etcd.keep.until_touched", deaf)
     async with keeping(store, own, margin=86397) as events:
         assert isinstance(await soon(anext(events)), Held)
         await soon(looked.wait())
@@ -422,7 +422,7 @@ async def test_looks_that_fail_come_less_and_less_often(server, make_store, monk
     async def broken(*_args, **_kwargs):
         raise CompactedError
 
-    monkeypatch.setattr("weft.cluster.etcd.keep.follow", broken)
+    monkeypatch.setattr("weft.cluster.etcd.keep.until_touched", broken)
     monkeypatch.setattr("weft.cluster.etcd.keep.asyncio.sleep", paused)
     monkeypatch.setattr(store._key, "read", failing)
     monkeypatch.setattr(store._chance, "random", lambda: 1.0)

@@ -130,3 +130,15 @@ def test_an_operators_address_for_a_node_counts_more_than_the_flag(cluster: Kube
     annotations = {PREFIX + "node-public-ip": "203.0.113.7"}
     node = cluster.node(1).register(annotations=annotations).start("--public-ip=203.0.113.9")
     assert node.said["public-ip"] == "203.0.113.7"
+
+
+def test_a_configuration_that_changes_is_said_and_not_taken_over(cluster: KubeCluster):
+    cluster.configure()
+    node = cluster.node(1).register().start()
+    cluster.configure(VXLAN, {"Backend": {"Type": "vxlan", "VNI": 7}, "EnableNFTables": True})
+    node.says(r"CONF-001 .*net-conf\.json: changed since the start: EnableNFTables; Backend;")
+    assert "[!]configuration: CONF-001" in node.get("/readyz?verbose")[1]
+    assert node.ready
+    cluster.configure()
+    node.says("the network configuration is that of the start again")
+    assert "CONF-001" not in node.get("/readyz?verbose")[1]

@@ -68,6 +68,15 @@ class NamedStore:
             code = "STORE-002" if self._folder.exists() else "STORE-001"
             raise Unavailable(Problem(code=code, where=str(self._folder), seen=f"no {name}")) from None
 
+    @property
+    def chooses(self) -> bool:
+        return False
+
+    async def next_net_conf(self, known: str) -> str:
+        while (text := await self.net_conf()) == known:  # noqa: ASYNC110 - a file gives no sign
+            await asyncio.sleep(LOOK)
+        return text
+
     async def net_conf(self) -> str:
         return self._read(CONFIG)
 

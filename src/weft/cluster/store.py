@@ -53,8 +53,17 @@ class Store(Protocol[ListingT]):
         """Where the network configuration is, for people."""
         ...
 
+    @property
+    def chooses(self) -> bool:
+        """Tell whether nodes choose their subnets, by the configuration's lengths and bounds, or are given them."""
+        ...
+
     async def net_conf(self) -> str:
         """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
+        ...
+
+    async def next_net_conf(self, known: str) -> str:
+        """Wait until the text is another than `known`, and give it; raises as `net_conf` does."""
         ...
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:

@@ -109,8 +109,9 @@ _V6: Final = _Family(
 def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, Backend], etcd: bool = True) -> NetConf:
     """Read and check a network configuration. `where` names it in messages, `backends` are those that may be chosen.
 
-    With `etcd` the rules and defaults of subnet allocation apply (flannel.md §2.3); without (Kubernetes gives out the
-    subnets) lengths and bounds are taken as they stand. Raises `ConfigError` with every problem of the text.
+    With `etcd` the rules and defaults of subnet allocation apply (flannel.md §2.3). Without, Kubernetes gives out the
+    subnets: lengths and bounds mean nothing, and any subnet of the network is possible.
+    Raises `ConfigError` with every problem of the text.
     """
     problems: list[Problem] = []
     fields = Fields(decode(text, where), where, problems)
@@ -156,8 +157,9 @@ def _pool(fields: Fields, family: _Family[NetT, IpT], *, enabled: bool, etcd: bo
     if not enabled or not _usable(fields, key, network, family.forbidden) or network is None:
         return None
     if not etcd:
-        low, high = int(network.network_address), int(network.broadcast_address)
-        return Pool(network=network, subnet_len=length, first=first or family.make(low), last=last or family.make(high))
+        bottom, top = int(network.network_address), int(network.broadcast_address)
+        whole = network.max_prefixlen
+        return Pool(network=network, subnet_len=whole, first=family.make(bottom), last=family.make(top))
     subnet_len = _subnet_len(fields, family, network, length)
     for end, address in (("Min", first), ("Max", last)):
         if address and int(address) and address not in network:

@@ -17,6 +17,7 @@ from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import control, host, start
+from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import identity, instance, memory
 from weft.daemon.disk.beside import beside
@@ -157,12 +158,15 @@ class Node:
         held.callback(monitor.close)
         for notice in monitor.known:
             network.notice(notice)
+        configured = ConfWatch(store, netconf, remembered.net_conf, self._world.backends)
+        status.losses["configuration"] = lambda: configured.problem
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
         events = await _begin(network, leasing, parts)
         up = tasks.create_task(self._come_up(network, kernel, parts, store))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
+        parts.start("configuration", configured.run)
         watches = [events]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
 

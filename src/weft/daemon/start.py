@@ -87,7 +87,7 @@ def with_addresses(options: Options, addresses: Addresses) -> Options:
 
 def understand(memory: Memory, store: Store[Any], world: World) -> NetConf:
     """Check the network configuration. Raises `ConfigError` with all its problems."""
-    netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends)
+    netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends, etcd=store.chooses)
     for warning in netconf.warnings:
         log.warning("CONF-002 %s", warning)
     return netconf

@@ -10,7 +10,7 @@ class Status(Value, frozen=False):
     """The daemon's own account. `waiting` says why there is no lease that is ours for certain, None once there is.
 
     `parts` are asked what is wrong with them now, when that is asked for: each is there from the time on that it can
-    tell. `losses` are asked likewise: what some pods have lost, and others can be given.
+    tell. `losses` are asked likewise: what takes nothing from other pods of this node, such as what some have lost.
     `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
     that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was

@@ -376,7 +376,9 @@ def test_the_kind_of_firewall():
 @pytest.mark.spec("flannel.md §2.3/network-missing")
 def test_kubernetes_gives_out_subnets_so_bounds_are_not_checked():
     netconf = conf('"Network": "10.3.0.0/29", "SubnetLen": 31, "SubnetMin": "10.4.0.1"', etcd=False)
-    assert (netconf.v4.network, netconf.v4.first) == (IPv4Network("10.3.0.0/29"), IPv4Address("10.4.0.1"))
+    assert netconf.v4 == Pool(
+        network=IPv4Network("10.3.0.0/29"), subnet_len=32, first=IPv4Address("10.3.0.0"), last=IPv4Address("10.3.0.7")
+    )
     assert problems("", etcd=False)[0].seen == "missing"
 
 

@@ -26,6 +26,21 @@ class OtherHistoryError(Exception):
     """The store is not the one that was listed: another cluster, or a snapshot was restored. List again."""
 
 
+class _TouchedError(Exception):
+    """Something happened to the key."""
+
+
+async def until_touched(client: Client, key: bytes, *, after: Mark, timing: Timing) -> None:
+    """Wait until something has happened to one key behind `after`; raises what `follow` does."""
+    with suppress(_TouchedError):
+        await follow(client, key, b"", after=after, timing=timing, take=_touched)
+
+
+def _touched(answer: WatchResponse) -> None:
+    if answer.events:
+        raise _TouchedError
+
+
 async def follow(
     client: Client,
     key: bytes,

@@ -13,9 +13,9 @@ from typing import Final
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
-from weft.cluster.etcd.follow import OtherHistoryError, follow
+from weft.cluster.etcd.follow import OtherHistoryError, until_touched
 from weft.cluster.etcd.own import OwnKey
-from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, WatchResponse
+from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue
 from weft.cluster.etcd.values import proof_in
 from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked, TakenOver
 from weft.model.errors import ConfigError, Unavailable
@@ -25,10 +25,6 @@ log = logging.getLogger(__name__)
 
 # The clock is looked at this often: it goes on while the machine sleeps, which the loop's own does not.
 _LOOK: Final = 60.0
-
-
-class _TouchedError(Exception):
-    """Something happened to the key: look at it."""
 
 
 class Keeper:
@@ -90,9 +86,7 @@ class Keeper:
                 if own != self._own or not held:
                     self._hold(own)
                 held, delay = True, self._timing.backoff
-                name = self._key.key(own.lease.id)
-                await follow(self._client, name, b"", after=mark, timing=self._timing, take=_touched)
-            except _TouchedError:
+                await until_touched(self._client, self._key.key(own.lease.id), after=mark, timing=self._timing)
                 continue
             except (Unavailable, ConfigError, CompactedError, OtherHistoryError) as error:
                 log.debug("looking at the own lease again: %s", error)
@@ -157,8 +151,3 @@ class Keeper:
             self._due = self._renewal(own)
             self._rescheduled.set()
         self._told.put_nowait(Held(own=own))
-
-
-def _touched(answer: WatchResponse) -> None:
-    if answer.events:
-        raise _TouchedError

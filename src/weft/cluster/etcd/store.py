@@ -3,17 +3,19 @@
 Holds no leases and knows nothing of kernels. Clock and chance are given.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from random import Random
 
 from weft.cluster.etcd.access import Access
-from weft.cluster.etcd.client import Client
+from weft.cluster.etcd.client import Client, CompactedError
+from weft.cluster.etcd.follow import OtherHistoryError, until_touched
 from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.keep import Keeper
-from weft.cluster.etcd.listing import list_leases
+from weft.cluster.etcd.listing import list_leases, mark_of
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RangeResponse
-from weft.cluster.etcd.values import Listing
+from weft.cluster.etcd.values import Listing, Mark
 from weft.cluster.etcd.watch import Watcher
 from weft.desired.allocate import Chooser
 from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
@@ -50,13 +52,33 @@ class EtcdStore:
         """Where the network configuration is, for people."""
         return f"etcd key {self._config_key}"
 
+    @property
+    def chooses(self) -> bool:
+        """Yes: etcd holds what is taken."""
+        return True
+
     async def net_conf(self) -> str:
         """The network configuration's text, as the operator put it. `Unavailable` with CONF-002 while there is none."""
+        text, _ = await self._config()
+        return text
+
+    async def next_net_conf(self, known: str) -> str:
+        """Wait until the key holds another text than `known`, and give it."""
+        while True:
+            text, mark = await self._config()
+            if text != known:
+                return text
+            try:
+                await until_touched(self._client, self._config_key.encode(), after=mark, timing=self._timing)
+            except (CompactedError, OtherHistoryError):  # what happened meanwhile is not told: look
+                await asyncio.sleep(self._timing.backoff_most)
+
+    async def _config(self) -> tuple[str, Mark]:
         request = RangeRequest(key=self._config_key.encode())
         reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
         if not reply.kvs:
             raise Unavailable(_no_config(self._config_key))
-        return reply.kvs[0].value.decode(errors="replace")
+        return reply.kvs[0].value.decode(errors="replace"), mark_of(reply.header)
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the protocol has it
         """None: etcd has no place for them."""

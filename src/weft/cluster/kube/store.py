@@ -27,6 +27,7 @@ from weft.model.net import Addresses
 
 # While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
 _LOOK_SECONDS: Final = 30.0
+_FILE_SECONDS: Final = 2.0  # between two looks; kubelet takes a minute to bring a change of a ConfigMap
 _LARGEST: Final = 1 << 20
 
 
@@ -67,6 +68,17 @@ class KubeStore:
     def source(self) -> str:
         """Where the network configuration is, for people."""
         return str(self._net_conf)
+
+    @property
+    def chooses(self) -> bool:
+        """No: a node's podCIDR is given."""
+        return False
+
+    async def next_net_conf(self, known: str) -> str:
+        """Wait until the file holds another text than `known`, and give it."""
+        while (text := await self.net_conf()) == known:  # noqa: ASYNC110 - a file gives no sign
+            await asyncio.sleep(_FILE_SECONDS)
+        return text
 
     async def net_conf(self) -> str:
         """The network configuration's text. `Unavailable` with CONF-002 while there is none."""

@@ -68,7 +68,7 @@ async def preview(options: Options, world: World) -> Preview:
         inputs = start.make_inputs(options, netconf, world.backends[netconf.backend], facts, own_macs)
         previous = host.previous_subnets(options)
         inputs = replace(inputs, former_networks=previous.networks)
-        own, stale, note = _own(inputs, previous, listing, remembered)
+        own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
         roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
         unproven = remembered.unproven
@@ -117,11 +117,14 @@ async def _cluster(store: Store[Any], remembered: Memory | None) -> tuple[Memory
 
 
 def _own(
-    inputs: Inputs, previous: Previous, listing: Listing | None, remembered: Memory
+    inputs: Inputs, previous: Previous, listing: Listing | None, remembered: Memory, *, chooses: bool
 ) -> tuple[Lease, tuple[Lease, ...], str]:
     """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
+    if listing is None and not chooses:
+        seen, hint = "the store does not answer, and no earlier run wrote it down", "Start the API server"
+        raise Unavailable(Problem(code="STORE-001", where="our lease", seen=seen, hint=hint))
     attrs = inputs.backend.advertise(inputs)
     chooser = Chooser(
         netconf=inputs.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0

@@ -1,0 +1,76 @@
+"""Notices that the network configuration has changed since the start (CONF-001).
+
+Nothing of it is taken over while the daemon runs: a network is what all nodes have in common, and a node that changed
+its own at another moment than the others would leave it. What differs is said, and a restart takes it over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from weft.cluster.store import Store
+from weft.config.netconf import NetConf, parse_netconf
+from weft.desired.inputs import Backend
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 5.0
+# The keys of the configuration by what they become.
+_KEYS: Final = {
+    "v4": "Network, or what belongs to it",
+    "v6": "IPv6Network, or what belongs to it",
+    "nftables": "EnableNFTables",
+    "backend": "Backend.Type",
+    "options": "Backend",
+}
+
+
+class ConfWatch:
+    """Compares the configuration with `netconf`, which was made of `text`. `problem` is what there is to say now."""
+
+    def __init__(self, store: Store[Any], netconf: NetConf, text: str, backends: Mapping[str, Backend]) -> None:
+        self.problem: Problem | None = None
+        self._store = store
+        self._netconf = netconf
+        self._text = text
+        self._backends = backends
+
+    async def run(self) -> None:
+        """Look at each new text, until cancelled."""
+        while True:
+            try:
+                self._text = await self._store.next_net_conf(self._text)
+            except (Unavailable, ConfigError) as error:
+                first = error.problems[0]
+                if first.code == "CONF-002":  # it is not there any more
+                    self._say(self._changed(first.seen, "Put it back: no node can start without it"))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._say(self._judge())
+
+    def _judge(self) -> Problem | None:
+        """What is wrong with the text of now, beside that of the start."""
+        try:
+            new = parse_netconf(self._text, self._store.source, backends=self._backends, etcd=self._store.chooses)
+        except ConfigError as error:
+            hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
+            return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)
+        keys = [key for name, key in _KEYS.items() if getattr(new, name) != getattr(self._netconf, name)]
+        if not keys:
+            return None
+        hint = "Restart weftd to take it over, on all nodes; `weft plan` shows what that changes here"
+        return self._changed(f"changed since the start: {'; '.join(keys)}", hint)
+
+    def _changed(self, seen: str, hint: str) -> Problem:
+        expected = "the configuration of the start"
+        return Problem(code="CONF-001", where=self._store.source, seen=seen, expected=expected, hint=hint)
+
+    def _say(self, problem: Problem | None) -> None:
+        if problem != self.problem:
+            if problem is None:
+                log.info("the network configuration is that of the start again")
+            else:
+                log.warning("%s", problem)
+        self.problem = problem
