@@ -146,3 +146,15 @@ def test_del_reads_no_key_that_it_does_not_need(trunk):
     assert bridgeconf.parse_for_delete(config) == Kept(ip_masq=True, ipam_type="host-local", spoof_check=True)
     with pytest.raises(CniError, match=r"^failed to load netconf: "):
         bridgeconf.parse_for_delete({"ipMasq": "yes"})
+
+
+@pytest.mark.parametrize(
+    "config, there",
+    [
+        ({"ipMasq": True, "ipam": {"type": "host-local"}}, True),
+        ({"ipMasq": True}, False),
+        ({"ipam": {"type": "host-local"}}, False),
+    ],
+)
+def test_del_looks_for_masquerade_rules_where_addresses_were_masqueraded(config, there):
+    assert bridgeconf.parse_for_delete(config).masquerades is there

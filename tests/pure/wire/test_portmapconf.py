@@ -236,3 +236,15 @@ def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
         if conf.backend != "iptables":
             rules = [line for line in nft.additions({}, of, family, "c1") if line.startswith("add rule")]
             assert all(rule.isprintable() and ";" not in rule for rule in rules)
+
+
+@pytest.mark.parametrize(
+    "config, mapped",
+    [
+        ({}, False),
+        ({"runtimeConfig": {"portMappings": []}}, False),
+        ({"runtimeConfig": {"portMappings": [{"hostPort": "x"}]}, "snat": 7}, True),
+    ],
+)
+def test_del_asks_whether_there_were_mappings_right_ones_or_not(config, mapped):
+    assert portmapconf.is_mapped(config) is mapped
