@@ -31,7 +31,7 @@ def test_any_method_will_do_and_no_other_path(cluster: Cluster):
         body = "" if method == "HEAD" else "flanneld is running"
         assert node.get("/healthz", method) == (200, body)
         assert node.get("/readyz?verbose", method)[0] == 200
-        for path in ("/", "/metrics", "/healthz/x", "/READYZ"):
+        for path in ("/", "/metric", "/healthz/x", "/READYZ"):
             assert node.get(path, method)[0] == 404, path
 
 
@@ -181,3 +181,22 @@ def test_idle_connections_take_a_few_descriptors_and_no_more(cluster: Cluster):
         assert node.get("/readyz") == (200, "flanneld is ready")
         assert len(list(descriptors.iterdir())) < before + 40
     assert not node.lines("ERROR|Traceback")
+
+
+def test_a_node_in_numbers(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    node.sees("ip route", r"10\.5\.50\.0/24")
+    node.ip("route del 10.5.50.0/24")
+    node.says("ROUTE-001")
+    code, page = node.get("/metrics")
+    assert code == 200
+    for line in (
+        "weft_ready 1.0",
+        'weft_peers{state="served"} 1.0',
+        'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 1.0',
+        "weft_pod_mtu_bytes 1450.0",
+        "weft_lease_confirmed 1.0",
+    ):
+        assert line in page.splitlines(), page

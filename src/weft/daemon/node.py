@@ -78,7 +78,7 @@ class Node:
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
-                start_health(self._options, parts, self._status)
+                start_health(self._options, parts, self._report)
                 start_cni(
                     self._options,
                     parts,

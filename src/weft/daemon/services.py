@@ -11,6 +11,7 @@ from weft.daemon.calls import Calls
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.beside import beside
 from weft.daemon.process.supervise import Supervisor
+from weft.daemon.state import Reporter
 from weft.model.errors import Problem, Unavailable
 from weft.model.status import Status
 
@@ -24,7 +25,7 @@ _PATIENCE_SECONDS: Final = 0.3
 _RETRY_SECONDS: Final = 5.0
 
 
-def start_health(options: Options, parts: Supervisor, status: Status) -> None:
+def start_health(options: Options, parts: Supervisor, report: Reporter) -> None:
     """Serve health if a port is given."""
     if options.healthz_port:
         from weft.web import health
@@ -33,7 +34,7 @@ def start_health(options: Options, parts: Supervisor, status: Status) -> None:
 
         async def serve() -> None:
             listening = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
-            await health.serve(listening, status)
+            await health.serve(listening, report.status, report.look)
 
         parts.start("health", serve)
 

@@ -58,9 +58,13 @@ class Reporter:
         """How long the daemon has run."""
         return self._now() - self._began
 
+    async def look(self) -> NodeState:
+        """The state as it is now."""
+        return await in_turns(_looking(self))
+
     async def answer(self, question: bytes) -> bytes:
         """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
-        return msgspec.json.encode(await in_turns(_looking(self))) if question == control.STATE else b""
+        return msgspec.json.encode(await self.look()) if question == control.STATE else b""
 
 
 def _looking(report: Reporter) -> Slices[NodeState]:

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back.
+"""`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back; `/livez`; `/metrics`.
 
 Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010).
 The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once. The
@@ -8,14 +8,15 @@ clients of the port get a few of the daemon's descriptors and no more: a connect
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import h11
 
 from weft.model.errors import ConfigError, Problem
+from weft.model.nodestate import NodeState
 from weft.model.status import Status
 from weft.model.text import one_line
 
@@ -26,6 +27,17 @@ _GRACE_SECONDS: Final = 3.0
 _CHUNK: Final = 4096
 _CONNECTIONS: Final = 16
 _REST_SECONDS: Final = 1.0
+
+
+Look = Callable[[], Awaitable[NodeState]]
+
+
+class Answer(NamedTuple):
+    """What a request gets: `kind` is the Content-Type."""
+
+    code: int
+    text: str
+    kind: str = "text/plain; charset=utf-8"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -46,8 +58,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(listening: socket.socket, status: Status) -> None:
-    """Answer until cancelled, then give open requests three seconds; connections without one end at once."""
+async def serve(listening: socket.socket, status: Status, look: Look) -> None:
+    """Answer until cancelled, then give open requests three seconds; connections without one end at once.
+
+    `look` gives the whole state, for `/metrics`.
+    """
     connections: dict[asyncio.Task[None], h11.Connection] = {}
     try:
         while True:
@@ -57,7 +72,7 @@ async def serve(listening: socket.socket, status: Status) -> None:
                 oldest.cancel()
                 await asyncio.wait((oldest,))
             connection = h11.Connection(h11.SERVER)
-            task = asyncio.create_task(_serve_one(connection, sock, partial(_answer, status)))
+            task = asyncio.create_task(_serve_one(connection, sock, partial(_answer, status, look)))
             connections[task] = connection
             task.add_done_callback(connections.pop)
     finally:
@@ -80,7 +95,7 @@ async def _accepted(listening: socket.socket) -> socket.socket:
 
 
 async def _serve_one(
-    connection: h11.Connection, sock: socket.socket, answer: Callable[[h11.Request], tuple[int, str]]
+    connection: h11.Connection, sock: socket.socket, answer: Callable[[h11.Request], Awaitable[Answer]]
 ) -> None:
     with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -98,19 +113,25 @@ def _is_busy(connection: h11.Connection) -> bool:
     return connection.their_state is not h11.IDLE or bool(connection.trailing_data[0])
 
 
-def _answer(status: Status, request: h11.Request) -> tuple[int, str]:
+async def _answer(status: Status, look: Look, request: h11.Request) -> Answer:
     if request.method == b"CONNECT":
-        return 405, "no tunnel here"  # 200 would begin one
+        return Answer(405, "no tunnel here")  # 200 would begin one
     path, _, query = request.target.decode("ascii", "replace").partition("?")
     match path:
         case "/healthz":
-            return 200, "flanneld is running"
+            return Answer(200, "flanneld is running")
+        case "/livez":
+            return Answer(200, "weftd is alive")
+        case "/metrics":
+            from weft.web import metrics  # a library of 4 MB, which a node that nothing scrapes does without
+
+            return Answer(200, await asyncio.to_thread(metrics.render, await look()), metrics.CONTENT_TYPE)
         case "/readyz":
             code, text = (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
             verbose = any(word.partition("=")[0] == "verbose" for word in query.split("&"))
-            return code, "\n".join((*_parts(status), text)) if verbose else text
+            return Answer(code, "\n".join((*_parts(status), text)) if verbose else text)
         case _:
-            return 404, "not found"
+            return Answer(404, "not found")
 
 
 def _parts(status: Status) -> Iterator[str]:
@@ -130,7 +151,7 @@ async def _converse(
     connection: h11.Connection,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    answer: Callable[[h11.Request], tuple[int, str]],
+    answer: Callable[[h11.Request], Awaitable[Answer]],
 ) -> None:
     """Answer request after request, until the client closes or asks us to. Any method will do."""
     request = None
@@ -141,7 +162,7 @@ async def _converse(
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.EndOfMessage) and request is not None:
-            writer.write(_response(connection, request, *answer(request)))
+            writer.write(_response(connection, request, await answer(request)))
             await writer.drain()
             if connection.our_state is h11.MUST_CLOSE:
                 return
@@ -150,11 +171,11 @@ async def _converse(
             return
 
 
-def _response(connection: h11.Connection, request: h11.Request, code: int, text: str) -> bytes:
-    body = text.encode()
-    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+def _response(connection: h11.Connection, request: h11.Request, answer: Answer) -> bytes:
+    body = answer.text.encode()
+    headers = [("Content-Type", answer.kind), ("Content-Length", str(len(body)))]
     parts = (
-        connection.send(h11.Response(status_code=code, headers=headers)),
+        connection.send(h11.Response(status_code=answer.code, headers=headers)),
         connection.send(h11.Data(data=b"" if request.method == b"HEAD" else body)),
         connection.send(h11.EndOfMessage()),
     )

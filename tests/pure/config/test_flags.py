@@ -309,7 +309,7 @@ def test_help_is_laid_out_for_a_terminal():
     health = groups[7].splitlines()
     assert health[3:5] == [
         "  --healthz-port=PORT",
-        "        port of the health server (/healthz, /readyz); 0: none (default 0)",
+        "        port of the health server (/healthz, /livez, /readyz, /metrics); 0: none (default 0)",
     ]
     assert health[7:9] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
     assert health[-2:] == ["  --version", "        print the version and exit"]

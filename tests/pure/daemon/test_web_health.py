@@ -1,12 +1,15 @@
 """What the health port answers, byte for byte, over real connections."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from weft.model.errors import ConfigError, Problem
+from weft.model.nodestate import CallState, LoopState, NodeState, PeerState, RefusedState
 from weft.model.status import Status
 from weft.web import health
 
@@ -15,10 +18,34 @@ SILENT = Problem(code="STORE-001", where="etcd", seen="no\nanswer")
 BROKEN = Problem(code="VTEP-002", where="flannel.1", seen="taken")
 
 
+STATE = NodeState(
+    version="1.2.3",
+    instance="x",
+    pid=1,
+    seconds=12.5,
+    ready=False,
+    parts={"devices": BROKEN, "rules": None},
+    losses={},
+    store=SILENT,
+    faults=2,
+    peers=[
+        PeerState(id="a", subnets=[], public=[], backend="vxlan"),
+        PeerState(id="b", subnets=[], public=[], backend="vxlan", lacks=["a route"]),
+    ],
+    refused=[RefusedState(id="c", trouble=Problem(code="ADDR-002", where="lease c", seen="no"))],
+    loops={"routes": LoopState(rounds=7, repairs={"ROUTE-001": 3}, unannounced=0, failing={"k": "no"})},
+    calls={"bridge ADD": CallState(count=5, failed=1, median_ms=4.0, worst_ms=9.0)},
+)
+
+
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer and no end of a connection comes of a limit of time."""
     monkeypatch.setattr(health, "_PATIENCE_SECONDS", 3600.0)
+
+
+async def look() -> NodeState:
+    return STATE
 
 
 def ready() -> Status:
@@ -33,7 +60,7 @@ def answer(line: str, text: str, *, body: bool = True, more: str = "") -> bytes:
 def asking(status: Status, talk: Callable[[int], Awaitable[None]], host: str = "127.0.0.1") -> None:
     async def main() -> None:
         listening = health.bind(host, 0)
-        server = asyncio.create_task(health.serve(listening, status))
+        server = asyncio.create_task(health.serve(listening, status, look))
         try:
             await talk(listening.getsockname()[1])
         finally:
@@ -73,6 +100,7 @@ def get(target: str, method: str = "GET") -> bytes:
         (get("/healthz?x"), "200 ", "flanneld is running"),
         (get("/readyz", "POST"), "200 ", "flanneld is ready"),
         (get("/readyz?verboses&x=verbose"), "200 ", "flanneld is ready"),
+        (get("/livez"), "200 ", "weftd is alive"),
         (get("/"), "404 ", "not found"),
         (get("/healthz/"), "404 ", "not found"),
         (get("x:1", "CONNECT"), "405 ", "no tunnel here"),
@@ -176,3 +204,40 @@ def test_a_port_in_use_is_a_mistake_of_the_flags(host: str):
             health.bind(host, port)
     said = f"FLAG-001 --healthz-ip, --healthz-port: {host}:{port} cannot be bound: Address already in use"
     assert str(caught.value).startswith(said)
+
+
+def test_metrics_are_the_state_in_numbers():
+    heard = said(ready(), get("/metrics")).decode()
+    head, _, page = heard.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 ")
+    assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
+    lines = [line for line in page.splitlines() if line.startswith("weft_")]
+    assert lines == [
+        'weft_build_info{version="1.2.3"} 1.0',
+        "weft_ready 0.0",
+        "weft_up_seconds 12.5",
+        'weft_part_ready{part="devices"} 0.0',
+        'weft_part_ready{part="rules"} 1.0',
+        "weft_store_up 0.0",
+        'weft_problems{code="ADDR-002"} 1.0',
+        'weft_problems{code="STORE-001"} 1.0',
+        'weft_problems{code="VTEP-002"} 1.0',
+        "weft_faults_total 2.0",
+        'weft_peers{state="failing"} 1.0',
+        'weft_peers{state="refused"} 1.0',
+        'weft_peers{state="served"} 1.0',
+        'weft_reconcile_rounds_total{plane="routes"} 7.0',
+        'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 3.0',
+        'weft_reconcile_failing_objects{plane="routes"} 1.0',
+        'weft_cni_requests_total{command="ADD",plugin="bridge",result="ok"} 4.0',
+        'weft_cni_requests_total{command="ADD",plugin="bridge",result="failed"} 1.0',
+    ]
+    assert "process_resident_memory_bytes" in page
+
+
+def test_every_metric_is_in_the_reference_and_no_other():
+    source = (Path(health.__file__).parent / "metrics.py").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "health.md").read_text()
+    made = set(re.findall(r'"(weft_\w+)"', source))
+    named = {re.sub(r"_(total|info)$", "", name) for name in re.findall(r"`(weft_\w+)`", page)}
+    assert made == named
