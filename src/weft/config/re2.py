@@ -6,8 +6,9 @@ Python's `re` has another dialect, and goes back and tries again, which may take
 import re
 from typing import Final
 
-# A byte in RE2's own reading; Go's has none, and a pattern must not mean one thing here and another with upstream.
-_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+# \C, a byte in RE2's own reading, unless between \Q and \E. Go's has none, and a pattern must not mean one thing here
+# and another with upstream.
+_BYTE: Final = re.compile(r"(?s)(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^CQ])*\\C")
 
 
 class Pattern:
@@ -18,7 +19,11 @@ class Pattern:
     def __init__(self, pattern: str) -> None:
         import re2  # late: it takes 20 ms, and few configurations have a pattern
 
-        if _BYTE.search(pattern):
+        try:
+            pattern.encode()
+        except UnicodeEncodeError:
+            raise ValueError("invalid UTF-8") from None
+        if _BYTE.match(pattern):
             raise ValueError(r"invalid escape sequence: \C")
         options = re2.Options()
         options.log_errors = False

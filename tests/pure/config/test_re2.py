@@ -65,6 +65,9 @@ pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")
         (r"\bth\b", "eth", False),
         (r"\Beth", "eth", False),
         (r"^\pL\\C$", "é\\C", True),
+        (r"^\Qa.\C\E$", r"ax\C", False),
+        (r"^\Qa.\C\E$", r"a.\C", True),
+        (r"^\Q\C", r"\C", True),
         ("^.\N{REPLACEMENT CHARACTER}$", "e\udcff", True),
         (r"\B", "", True),
         (r"^*a", "a", True),
@@ -103,9 +106,11 @@ def test_a_pattern_means_what_it_means_in_re2(pattern, text, matches):
         ("(é", "missing ): (é"),
         (r"*a", "no argument for repetition operator"),
         (r"a{1000}" * 2000, "pattern too large"),
-        ("\ud800", "surrogates not allowed"),
+        ("\ud800", "invalid UTF-8"),
+        ("eth\udcff", "invalid UTF-8"),
         (r"\C", r"invalid escape sequence: \C"),
         (r"a\\\C", r"invalid escape sequence: \C"),
+        (r"\Q\C\E\C", r"invalid escape sequence: \C"),
     ],
 )
 def test_what_re2_lacks_is_refused_by_name(pattern, reason):
