@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from weft.model.nftset import Table
 from weft.wire import iptables, nft
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import INTERNAL, CniError, failure
 
 T = TypeVar("T")
 
@@ -25,6 +25,13 @@ _SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 # is what its caller is told.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
+
+
+class Refused(CniError):
+    """A program ran to its end and said no."""
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(INTERNAL, msg)
 
 
 def iptables_table(family: int, name: str = "nat") -> iptables.Table:
@@ -61,20 +68,18 @@ def run_nft(lines: Iterable[str]) -> None:
 def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None]) -> None:
     """Commit what `look` finds to be needed, if it finds anything.
 
-    What somebody else changes between look and commit makes the commit fail: then it is done again. Raises `CniError`
-    if the same is refused again, which is not somebody else's doing.
+    What something else changes between look and commit makes the commit fail: then both are done again, also if the
+    same is needed as before. A change of other rules of the table fails a commit of legacy iptables (EAGAIN), and what
+    was in the way may be gone when it is looked for. Raises `CniError` if it never succeeds.
     """
-    needed = look()
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(1, _ATTEMPTS + 1):
+        needed = look()
         if not needed:
             return
         try:
             commit(needed)
-        except CniError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            refused, needed = needed, look()
-            if needed == refused:
+        except Refused:
+            if attempt == _ATTEMPTS:
                 raise
         else:
             return
@@ -115,5 +120,5 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
     except subprocess.TimeoutExpired as error:
         raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
     if done.returncode:
-        raise failure(f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        raise Refused(f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

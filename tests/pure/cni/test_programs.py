@@ -1,0 +1,47 @@
+"""What programs are asked for holds in the end, although other programs change the same tables."""
+
+import pytest
+
+from weft.cni.host import programs
+from weft.wire.cni import CniError, failure
+
+
+class Rules:
+    """A table whose commits fail first, one error after the other."""
+
+    def __init__(self, *errors: CniError) -> None:
+        self.errors = list(errors)
+        self.commits = 0
+
+    def settle(self) -> None:
+        programs.settle(lambda: ["-A"], self._commit)
+
+    def _commit(self, _: object) -> None:
+        self.commits += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_what_is_needed_as_before_is_tried_again():
+    rules = Rules(*[programs.Refused("Resource temporarily unavailable")] * 4)
+    rules.settle()
+    assert rules.commits == 5
+
+
+def test_what_is_refused_for_good_is_given_up():
+    rules = Rules(*[programs.Refused("no such target")] * 9)
+    with pytest.raises(CniError, match="no such target"):
+        rules.settle()
+    assert rules.commits == 5
+
+
+def test_a_program_that_does_not_answer_is_not_asked_again():
+    rules = Rules(failure("iptables: no answer within 25 s"))
+    with pytest.raises(CniError, match="no answer"):
+        rules.settle()
+    assert rules.commits == 1
+
+
+def test_a_program_that_fails_has_refused():
+    with pytest.raises(programs.Refused, match=r"running ls /nowhere: .*/nowhere"):
+        programs.run("ls", "/nowhere")
