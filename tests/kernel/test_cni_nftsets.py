@@ -92,6 +92,15 @@ def test_a_change_that_never_holds_is_given_up(inside):
     assert inside(listed) == [pod(1)]
 
 
+def test_what_the_kernel_refuses_for_what_it_is_is_said_at_once(inside):
+    inside(put(pod(1)))
+    looks = []
+    too_long = Element(set="pods", key=bytes(8), comment="mine")
+    with pytest.raises(CniError, match=r"table inet try: the kernel refuses a change: .*[Ii]nvalid argument"):
+        inside(lambda nf: nftsets.change(nf, TABLE, [Add(pod(1)), Add(too_long)], lambda: looks.append(1) or [], frame))
+    assert not looks
+
+
 def test_a_table_that_nft_refuses_is_said_with_its_reason(inside):
     with pytest.raises(nftsets.Unusable, match="table inet try cannot be made: running nft"):
         inside(lambda nf: nftsets.put(nf, TABLE, [pod(1)], replacing, lambda _: ["nonsense"]))

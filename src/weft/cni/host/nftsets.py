@@ -20,8 +20,10 @@ Frame = Callable[[set[str]], list[str]]
 # Returns what puts the first element in place of the one that its key has now.
 Settle = Callable[[Element, Element | None], Sequence[Change]]
 
-# Each failed one was overtaken by another program's change.
+# Each failed one was overtaken by another program's change, which gives one of these: the key is there, with the same
+# data or with other, or it is not there, or its table.
 _ATTEMPTS: Final = 8
+_OVERTAKEN: Final = (errno.EEXIST, errno.EBUSY, errno.ENOENT)
 
 
 class Unusable(CniError):
@@ -48,7 +50,8 @@ def change(
 ) -> None:
     """Carry out these changes, or what `look` finds to be right instead, until it holds: all or nothing.
 
-    With `frame` a table that is missing is made. Raises `Unusable`, and `CniError` where it never holds.
+    With `frame` a table that is missing is made. Raises `Unusable`, and `CniError` where the kernel refuses a change
+    for what it is, or where it never holds.
     """
     refused: dict[int, NetlinkError] = {}
     for _ in range(_ATTEMPTS):
@@ -60,6 +63,9 @@ def change(
             raise
         if not refused:
             return
+        for refusal in refused.values():
+            if refusal.errno not in _OVERTAKEN:
+                raise failure(f"table {table}: the kernel refuses a change: {refusal}")
         if frame is not None:
             _complete(nf, table, frame)
         changes = look()
