@@ -108,7 +108,7 @@ def test_the_condition_is_set_once_the_right_is_there(cluster: KubeCluster):
     eventually(lambda: not node.object["status"].get("conditions"))
     node.start()  # its annotations are there already: nothing else needs the right
     said = node.says("waiting for the store to take it: API-001")
-    assert '- apiGroups: [""]' in node.log, said
+    assert '- {apiGroups: [""], resources: ["nodes/status"], verbs: ["patch"]}' in said
     kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES)
     eventually(lambda: node.object["status"].get("conditions"), seconds=20)
 
@@ -118,7 +118,7 @@ def test_without_rights_a_node_waits_and_says_the_rule(cluster: KubeCluster):
     kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), [])
     node = cluster.node(1).register().spawn()
     node.says("waiting for this node in the store: API-001")
-    assert 'resources: ["nodes"]' in node.log
+    assert 'resources: ["nodes"], verbs: ["get"]' in node.log
     eventually(lambda: "API-001" in node.get("/readyz?verbose")[1])
     kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES)
     node.wait_ready()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import kubeobjects
 from tests.support.apiserver import NOBODY
+from tests.support.kubecluster import PREFIX, RULES
 from tests.support.kubeobjects import NODES
 from tests.support.store import chooser, netconf, nothing, soon, until
 from weft.cluster.kube.access import Access, Pem, Timing
@@ -22,14 +23,9 @@ from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, Revoked
 from weft.model.errors import Unavailable
 from weft.model.lease import LeaseAttrs
 
-PREFIX = "flannel.alpha.coreos.com/"
 N1 = Surroundings(node="n1")
 QUICK = Timing(connect=1.0, call=3.0, backoff=0.02, backoff_most=0.2)
 NETWORK = netconf("10.244.0.0/16", "10.244.1.0", "10.244.255.0")
-RULES = [
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-]
 
 
 def vxlan(address: str = "192.168.1.1", mac: str = "02:00:00:00:00:01") -> LeaseAttrs:
@@ -358,7 +354,7 @@ async def test_a_right_that_is_missing_is_said_with_the_rule_that_gives_it(apise
         await store.acquire(chooser(NETWORK, vxlan()))
     [problem] = raised.value.problems
     assert problem.code == "API-001"
-    assert problem.hint.endswith('- apiGroups: [""]\n  resources: ["nodes/status"]\n  verbs: ["patch"]')
+    assert problem.hint.endswith('- {apiGroups: [""], resources: ["nodes/status"], verbs: ["patch"]}')
 
 
 async def test_a_token_that_is_none_is_said(apiserver, make):

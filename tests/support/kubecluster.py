@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from tests.support import kubeobjects
 from tests.support.apiserver import NOBODY, ApiServer
 from tests.support.kubeapi import Json
@@ -12,11 +14,9 @@ from tests.support.kubeobjects import NODES
 from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Daemon, Underlay
 
 PREFIX: Final = "flannel.alpha.coreos.com/"
-# What weft asks of the API (deploy/).
-RULES: Final = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-)
+MANIFEST: Final = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
+# What weft may ask of the API.
+[RULES] = (each["rules"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ClusterRole")
 __all__ = ["DUAL", "HOST_GW", "ONLY_V6", "VXLAN", "KubeCluster", "KubeDaemon"]
 
 
@@ -26,12 +26,14 @@ class KubeDaemon(Daemon):
     Its podCIDRs are 10.5.N.0/24 and fd05:0:0:N::/64.
     """
 
-    def __init__(self, underlay: Underlay, folder: Path, number: int, *, server: ApiServer, net_conf: Path) -> None:
+    def __init__(
+        self, underlay: Underlay, folder: Path, number: int, *, server: ApiServer, token: str, net_conf: Path
+    ) -> None:
         super().__init__(underlay, folder, number, prefix="")
         self.server = server
         self.name = f"node{number}"
         self.environment = {"NODE_NAME": self.name}
-        self.token = NOBODY
+        self.token = token
         self._net_conf = net_conf
 
     def store_flags(self) -> list[str]:
@@ -65,6 +67,7 @@ class KubeCluster:
     def __init__(self, underlay: Underlay, server: ApiServer, folder: Path) -> None:
         self.underlay = underlay
         self.server = server
+        self.token = NOBODY  # by which its daemons ask
         self.daemons: list[KubeDaemon] = []
         self._folder = folder
         self._net_conf = folder / "net-conf.json"
@@ -81,7 +84,7 @@ class KubeCluster:
     def node(self, number: int) -> KubeDaemon:
         """Make a node, which is not registered and whose daemon is not started."""
         folder = self._folder / f"node{number}"
-        made = KubeDaemon(self.underlay, folder, number, server=self.server, net_conf=self._net_conf)
+        made = KubeDaemon(self.underlay, folder, number, server=self.server, token=self.token, net_conf=self._net_conf)
         self.daemons.append(made)
         return made
 

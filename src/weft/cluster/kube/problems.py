@@ -94,13 +94,9 @@ def of_status(where: str, code: int, reason: str, message: str) -> Unavailable |
 def _forbidden(where: str, method: str, path: str, said: str) -> Unavailable:
     """Say which rule would give the right."""
     resource, verb = _right(method, path)
-    rule = f'- apiGroups: [""]\n  resources: ["{resource}"]\n  verbs: ["{verb}"]'
-    hint = f"Add this rule to weft's ClusterRole:\n{rule}"
-    return Unavailable(
-        Problem(
-            code="API-001", where=where, seen=said or f"it may not {verb} {resource}", expected="the right", hint=hint
-        )
-    )
+    rule = f'- {{apiGroups: [""], resources: ["{resource}"], verbs: ["{verb}"]}}'
+    hint = f"Add to the rules of weft's ClusterRole: {rule}"
+    return Unavailable(Problem(code="API-001", where=where, seen=said or f"may not {verb} {resource}", hint=hint))
 
 
 def _right(method: str, path: str) -> tuple[str, str]:
