@@ -5,6 +5,7 @@ line or a kubeconfig names and what is not there.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -178,4 +179,5 @@ def _host(host: str, port: int) -> str:
 
 
 def _words(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+    """What happened to a connection; asyncio puts its own words into some errors in place of the kernel's."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
