@@ -49,11 +49,10 @@ _TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, 
 # struct tc_tbf_qopt: of the rate and of the peak rate cell_log, linklayer, overhead, cell_align, mpu and bytes per
 # second; then limit (bytes), buffer (ticks), mtu (ticks).
 _TBF: Final = Struct("=BBHhHI" + "BBHhHI" + "III")
-# struct tc_u32_sel: flags, offshift, nkeys, offmask, off, offoff, hoff, hmask; then one struct tc_u32_key: mask, value
-# (both in network order), off, offmask.
-_U32_SELECTOR: Final = Struct("=BBBxHHhhI" + "IIii")
-# struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex
-_MIRRED: Final = Struct("=IIiiiiI")
+# struct tc_u32_sel, its flags and nkeys; then one struct tc_u32_key: all zero, it fits every packet.
+_U32_SELECTOR: Final = Struct("=BxB13x" + "16x")
+# struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex. The kernel chooses a free index.
+_MIRRED: Final = Struct("=8xi8xiI")
 
 
 def set_bucket(index: int, bucket: Bucket) -> Message:
@@ -110,8 +109,8 @@ def delete_ingress(index: int) -> Message:
 
 def redirect(index: int, *, to: int) -> Message:
     """Send everything that a device with an ingress qdisc receives out of another device."""
-    selector = _U32_SELECTOR.pack(_TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    mirred = attribute(TCA_MIRRED_PARMS, _MIRRED.pack(0, 0, _TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, to))
+    selector = _U32_SELECTOR.pack(_TC_U32_TERMINAL, 1)
+    mirred = attribute(TCA_MIRRED_PARMS, _MIRRED.pack(_TC_ACT_STOLEN, TCA_EGRESS_REDIR, to))
     # Actions are numbered by the attribute's type, from 1.
     action = nest(1, text(TCA_ACT_KIND, "mirred"), nest(TCA_ACT_OPTIONS, mirred))
     options = nest(
@@ -143,6 +142,6 @@ def _targets(actions: bytes) -> Iterator[int]:
             continue
         if len(parameters) < _MIRRED.size:
             raise Malformed(f"a redirection of {len(parameters)} bytes")
-        values = _MIRRED.unpack_from(parameters)
-        if values[5] == TCA_EGRESS_REDIR:
-            yield values[6]
+        _, what, to = _MIRRED.unpack_from(parameters)
+        if what == TCA_EGRESS_REDIR:
+            yield to
