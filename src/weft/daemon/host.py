@@ -17,7 +17,7 @@ from weft.wire import subnetenv
 
 log = logging.getLogger(__name__)
 
-_MAX_SIZE: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 16
 _BRIDGE_FILTER: Final = {
     4: Path("/proc/sys/net/bridge/bridge-nf-call-iptables"),
     6: Path("/proc/sys/net/bridge/bridge-nf-call-ip6tables"),
@@ -53,7 +53,7 @@ def previous_subnets(options: Options) -> subnetenv.Previous:
     """Read what an earlier run wrote to the subnet file; nothing if there is none."""
     path = Path(options.subnet_file)
     # Not set aside: the path is an operator's, and writing the file replaces what can be replaced.
-    previous = files.load(path, _parse, limit=_MAX_SIZE, aside=False) or subnetenv.Previous()
+    previous = files.load(path, _parse, limit=_MAX_BYTES, aside=False) or subnetenv.Previous()
     for complaint in previous.complaints:
         log.warning("%s: %s", options.subnet_file, complaint)
     return previous

@@ -16,7 +16,7 @@ from weft.kernel import statefiles
 from weft.model.value import Value
 
 _FILE: Final = "cni-directories.json"
-_MAX_SIZE: Final = 16 << 10
+_MAX_BYTES: Final = 16 << 10
 
 
 class Directories(Value):
@@ -29,7 +29,7 @@ class Directories(Value):
     def known(cls, environ: Mapping[str, str]) -> Self:
         """Return what was written down; the usual ones if nothing was, or nothing that can be used."""
         try:
-            known = json.loads(statefiles.read(_path(environ), limit=_MAX_SIZE))
+            known = json.loads(statefiles.read(_path(environ), limit=_MAX_BYTES))
             found = cls(bin_dir=Path(known["bin_dir"]), conf_dir=Path(known["conf_dir"]))
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             return cls()

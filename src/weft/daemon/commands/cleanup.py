@@ -41,7 +41,7 @@ from weft.wire import subnetenv
 
 T = TypeVar("T")
 
-_MAX_SIZE: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 16
 _TABLES: Final = (elements.TABLE, sets.TABLE)
 
 
@@ -139,7 +139,7 @@ def _is_subnet_file(path: Path) -> bool:
 
 def _subnet_file(path: Path) -> subnetenv.Previous:
     try:
-        return subnetenv.parse(statefiles.read(path, limit=_MAX_SIZE).decode(errors="replace"))
+        return subnetenv.parse(statefiles.read(path, limit=_MAX_BYTES).decode(errors="replace"))
     except OSError:
         return subnetenv.Previous()
 

@@ -11,7 +11,7 @@ from weft.model.net import Mac
 from weft.model.value import Value
 
 _FILE: Final = "identity.json"
-_MAX_SIZE: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 16
 
 
 class Identity(Value):
@@ -28,7 +28,7 @@ class Identity(Value):
 
 def load(directory: Path, *, aside: bool = True) -> Identity | None:
     """Read the identity of this instance; None when there is none, or none that can be read (`files.load`)."""
-    return files.load(directory / _FILE, _parse, limit=_MAX_SIZE, aside=aside)
+    return files.load(directory / _FILE, _parse, limit=_MAX_BYTES, aside=aside)
 
 
 def _parse(content: bytes) -> Identity:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
-_MAX_SIZE: Final = 256 << 20
+_MAX_BYTES: Final = 256 << 20
 _WORDS: Final = 200
 
 
@@ -64,7 +64,7 @@ def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | Non
             unproven=unproven,
         )
 
-    return files.load(path, parse, limit=_MAX_SIZE, aside=aside)
+    return files.load(path, parse, limit=_MAX_BYTES, aside=aside)
 
 
 def file(directory: Path, memory: Callable[[], Memory], moment: Callable[[], Moment]) -> Latest:
