@@ -101,6 +101,13 @@ def test_what_upstream_does_not_look_at(site, pod, command, msg):
     assert check(site, conf, pod, result).msg == msg.format(veth=veth)
 
 
+@pytest.mark.parametrize("vlans", [{"vlan": 7}, {"vlanTrunk": [{"id": 7}]}])
+def test_vlans_of_a_bridge_that_does_not_filter_them(site, pod, vlans):
+    conf = config(site, SETS)
+    result = add(site, conf, pod).result
+    assert check(site, conf | vlans, pod, result).msg == "Bridge interface cni0 has VLAN filtering off"
+
+
 @pytest.mark.parametrize("kind", ["iptables", "nftables"])
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_masquerade_is_looked_for_in_the_kind_that_it_has(site, pod, kind, forgotten):

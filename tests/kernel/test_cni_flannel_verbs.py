@@ -183,6 +183,16 @@ def test_gc_leaves_all_state_when_a_delegate_fails(site, make_netns):
     assert (state_names(site), records(site)) == (set(), [])
 
 
+def test_gc_passes_a_delegates_error_unchanged(site, tmp_path):
+    error = {"code": 42, "msg": "not now", "details": "why"}
+    theirs = tmp_path / "theirs"
+    theirs.write_text(f"#!/bin/sh\necho '{json.dumps(error)}'\nexit 1\n")
+    theirs.chmod(0o755)
+    conf = config(site, version="1.1.0", delegate={"type": "theirs"}) | {"cni.dev/valid-attachments": []}
+    answer = site.call("flannel", "GC", conf, id_="", ifname="", extra={"CNI_PATH": str(tmp_path)})
+    assert {key: answer.json[key] for key in error} == error
+
+
 def test_gc_reaches_the_store_that_an_earlier_configuration_named(site, make_netns, tmp_path):
     conf, _ = attach(site, make_netns, names=("c1",), ipam={"dataDir": str(tmp_path / "before")})
     assert len(list((tmp_path / "before" / "cbr0").glob("10.*"))) == 1
