@@ -84,6 +84,40 @@ async def test_a_pods_account_whose_token_is_renewed(apiserver, tmp_path):
         assert b"NodeList" in await client.get("/api/v1/nodes", limit="1")  # not after the minute that a token is kept
 
 
+async def test_a_watch_that_is_refused_has_the_token_be_read_again(apiserver, tmp_path):
+    account = kubeobjects.write_in_cluster(tmp_path, apiserver.api("expired"), "kube-flannel")
+    host, port = apiserver.url.removeprefix("https://").split(":")
+    client = Client(find("", "", around=Surroundings(host=host, port=port), account=account))
+    version = apiserver.admin.get("/api/v1/nodes", limit=1)["metadata"]["resourceVersion"]
+    with closing(client):
+        with pytest.raises(Unavailable, match=r"STORE-002 .*does not know us"):
+            async with client.watch("/api/v1/nodes", lasts=1, resourceVersion=version):
+                pass
+        (account / "token").write_text(ADMIN)
+        async with client.watch("/api/v1/nodes", lasts=1, resourceVersion=version):
+            pass
+
+
+async def test_files_that_go_while_the_daemon_runs_are_waited_for(apiserver, tmp_path):
+    """Kubelet and people replace them, and a daemon that serves pods need not end for that."""
+    account = kubeobjects.write_in_cluster(tmp_path, apiserver.admin, "kube-flannel")
+    host, port = apiserver.url.removeprefix("https://").split(":")
+    client = Client(find("", "", around=Surroundings(host=host, port=port), account=account))
+    with closing(client):
+        await client.get("/api/v1/nodes", limit="1")
+        client.close()
+        (account / "ca.crt").rename(account / "away")
+        with pytest.raises(Unavailable, match=r"ca\.crt: No such file or directory"):
+            await client.get("/api/v1/nodes", limit="1")
+        (account / "away").rename(account / "ca.crt")
+        assert b"NodeList" in await client.get("/api/v1/nodes", limit="1")
+    missing = Client(find("", "", around=Surroundings(host=host, port=port), account=tmp_path / "none"))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "token").write_text(ADMIN)
+    with pytest.raises(ConfigError, match=r"ca\.crt: No such file or directory"):
+        await missing.get("/api/v1/nodes", limit="1")
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_a_program_that_gives_a_token(apiserver, tmp_path, version):
     """It is run once while its token is good, with the variables that it wants, and again once the API refuses that."""

@@ -24,6 +24,7 @@ from weft.cluster.kube.problems import (
     silent,
 )
 from weft.cluster.reach import Reach
+from weft.model.errors import ConfigError, Unavailable
 
 __all__ = ["BusyError", "Client", "ExpiredError", "NotFoundError"]
 
@@ -44,6 +45,7 @@ class Client:
         self._link: Link | None = None
         self._watches: set[Link] = set()
         self._asking = asyncio.Lock()
+        self._connected = False  # or tried to, with files that could be read
 
     @property
     def where(self) -> str:
@@ -80,6 +82,8 @@ class Client:
             async with asyncio.timeout(self._access.timing.call) as alarm:
                 try:
                     response = await link.ask(request)
+                    if response.status_code == _UNAUTHORIZED:
+                        self._access.credentials.refused()
                     if response.status_code != _OK:
                         raise self._refusal("GET", target, response.status_code, await link.body())
                     alarm.reschedule(asyncio.get_running_loop().time() + lasts + _WATCH_GRACE)
@@ -149,7 +153,7 @@ class Client:
     async def _connect(self) -> Link:
         endpoint, timing = self._endpoint, self._access.timing
         try:
-            context = await asyncio.to_thread(self._access.context)
+            context = await self._context()
             connection = await self._reach.open(endpoint)
             try:
                 async with asyncio.timeout(timing.connect):
@@ -165,6 +169,17 @@ class Client:
         except OSError as error:
             raise silent(self.where, _words(error)) from None
         return Link(reader, writer, _host(endpoint.host, endpoint.port))
+
+    async def _context(self) -> ssl.SSLContext | None:
+        """The TLS context of the next connection. Files that were right once may be right again: another program's."""
+        try:
+            context = await asyncio.to_thread(self._access.context)
+        except ConfigError as error:
+            if self._connected:
+                raise Unavailable(*error.problems) from None
+            raise
+        self._connected = True
+        return context
 
     def _refusal(self, method: str, target: str, status: int, body: bytes, after: str = "") -> Exception:
         return answered(self.where, method, target, status, body, after=after)

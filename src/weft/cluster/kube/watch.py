@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Final
 
 from weft.cluster.kube.access import Timing
-from weft.cluster.kube.client import Client, ExpiredError
+from weft.cluster.kube.client import BusyError, Client, ExpiredError
 from weft.cluster.kube.nodes import NODES, Listing, list_nodes, version_now
 from weft.cluster.kube.problems import not_the_api, of_status
 from weft.cluster.mailbox import Mailbox, Word
@@ -20,6 +20,7 @@ from weft.wire.kube import Happened, Node, NotTheApiError, lease_of, read_event
 # Seconds after which the API ends a watch, so that its servers share the load again: this long to twice this long.
 _LASTS: Final = 300
 _GONE: Final = 410
+_REST_MOST: Final = 60.0  # whatever a server asks for
 
 
 class Watcher:
@@ -81,6 +82,8 @@ class Watcher:
                     self._lost = True
                     self._mail.lost(str(error), refused=error.problems[0].code != "STORE-001")
                 self._broken = True
+                if isinstance(error, BusyError):
+                    await asyncio.sleep(min(error.seconds, _REST_MOST))
             await self._pause()
 
     async def _check_history(self) -> None:
