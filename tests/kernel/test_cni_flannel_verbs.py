@@ -73,6 +73,13 @@ def test_check_asks_a_delegate_that_is_not_ours(site, pod):
     assert check(site, conf, pod, result, extra=foreign).msg.startswith("Failed to match addr 10.1.17.2/24")
 
 
+def test_del_without_state_forgets_the_attachment(site, pod):
+    add(site, config(site), pod)
+    (site.directory / "flannel" / "c1").unlink()
+    assert site.call("flannel", "DEL", config(site), container=pod).exit == 0
+    assert records(site) == []
+
+
 def test_check_after_the_conflists_version_was_raised(site, pod):
     result = add(site, config(site, version="0.4.0"), pod).result
     for ip in result["ips"]:

@@ -495,6 +495,13 @@ def test_what_was_taken_is_given_back_when_a_later_set_is_full(site):
     assert (site.store / "net" / "last_reserved_ip.0").read_text() == "10.1.0.2"
 
 
+def test_an_add_that_cannot_write_all_is_refused_and_keeps_nothing(site):
+    (site.store / "net" / "last_reserved_ip.0").mkdir(parents=True)
+    answer = add(site, request(site))
+    assert (answer.code, "last_reserved_ip.0" in answer.msg) == (999, True)
+    assert site.reservations("net") == {}
+
+
 @pytest.mark.spec("cni.md E6")
 def test_an_id_is_stored_without_the_white_space_around_it():
     assert store.owner_of("   dummy\n ", "eth0") == b"dummy\r\neth0"

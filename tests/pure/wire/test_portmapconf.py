@@ -129,6 +129,8 @@ def test_mappings_that_cannot_be(changes, words):
         ({"externalSetMarkChain": "A B"}, 'Invalid externalSetMarkChain "A B"'),
         ({"externalSetMarkChain": "-F"}, 'Invalid externalSetMarkChain "-F"'),
         ({"externalSetMarkChain": "X" * 29}, f'Invalid externalSetMarkChain "{"X" * 29}"'),
+        ({"externalSetMarkChain": "Ä"}, 'Invalid externalSetMarkChain "Ä"'),
+        ({"conditionsV4": ["ä"]}, "invalid characters in conditionsV4"),
         ({"conditionsV4": ["a\nb"]}, "invalid characters in conditionsV4"),
         ({"conditionsV4": ["tcp", "; flush ruleset"]}, 'Invalid conditionsV4 "tcp ; flush ruleset"'),
         ({"conditionsV6": ["tcp #"]}, 'Invalid conditionsV6 "tcp #"'),
