@@ -163,7 +163,12 @@ FLAGS = {
     ),
     "user without password": (["--etcd-username=u"], [r"FLAG-001 --etcd-username: .*without a password. Add"]),
     "certificate without key": (["--etcd-certfile=/x"], [r"FLAG-001 --etcd-certfile: .*without its private key. Add"]),
-    "a later part": (["--kube-subnet-mgr"], [r"FLAG-001 --kube-subnet-mgr: not in this build"]),
+    "a later part": (["--vmodule=a=1"], [r"FLAG-001 --vmodule: not in this build"]),
+    "no name of the node": (["--kube-subnet-mgr"], [r"FLAG-001 NODE_NAME: not set"]),
+    "a prefix that is none": (
+        ["--kube-annotation-prefix=org"],
+        [r"FLAG-001 --kube-annotation-prefix: 'org'; expected a"],
+    ),
 }
 
 

@@ -225,12 +225,6 @@ def test_a_password_opens_the_store_and_is_not_logged_and_the_log_is_on_standard
     [
         pytest.param(flag, marks=pytest.mark.spec(f"flannel.md §1.2/{flag.partition('=')[0]}"))
         for flag in (
-            "kube-subnet-mgr",
-            "kube-api-url=https://k:6443",
-            "kube-annotation-prefix=a.b",
-            "kubeconfig-file=k",
-            "net-config-path=n",
-            "set-node-network-unavailable=false",
             "vmodule=a=1",
             "log_backtrace_at=a:1",
         )

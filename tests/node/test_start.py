@@ -33,7 +33,7 @@ def test_a_command_line_that_cannot_be_understood_ends_with_2_and_all_its_proble
     for seen in ("1440", "ifcae", "--healthz-port", "extra"):
         node.says(rf"FLAG-001.*{seen}")
     assert node.spawn("--kube-subnet-mgr").wait() == 2
-    node.says("FLAG-001 --kube-subnet-mgr: not in this build")
+    node.says("FLAG-001 NODE_NAME: not set, and of POD_NAME and POD_NAMESPACE none")
     assert not node.state_dir.exists()
 
 
