@@ -1,5 +1,6 @@
 """host-local as a program sees it: files, locks, crashes, and the reference beside it."""
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft.cni.host import files, openat
+from weft.cni.host.files import RootedFiles
 from weft.cni.plugins.hostlocal import store
 from weft.wire.cni import VERSIONS
 
@@ -495,10 +497,12 @@ def test_what_was_taken_is_given_back_when_a_later_set_is_full(site):
     assert (site.store / "net" / "last_reserved_ip.0").read_text() == "10.1.0.2"
 
 
-def test_an_add_that_cannot_write_all_is_refused_and_keeps_nothing(site):
-    (site.store / "net" / "last_reserved_ip.0").mkdir(parents=True)
-    answer = add(site, request(site))
-    assert (answer.code, "last_reserved_ip.0" in answer.msg) == (999, True)
+def test_an_add_on_a_full_disk_is_refused_and_keeps_nothing(site, monkeypatch):
+    def rewrite(_files, path, _data, **_):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(RootedFiles, "rewrite", rewrite)
+    assert "No space left on device" in add(site, request(site)).msg
     assert site.reservations("net") == {}
 
 
