@@ -1,7 +1,7 @@
 """What the daemon has not taken yet of what a store said: the newest word for each lease, nothing twice."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.lease import Lease
@@ -39,6 +39,20 @@ class Mailbox:
         """The store went away, or refuses us. What was said before is still true and is still delivered."""
         self._lost = Lost(reason=reason, refused=refused)
         self._filled.set()
+
+    async def deliver(self, pump: Callable[[], Awaitable[None]]) -> AsyncGenerator[StoreEvent, None]:
+        """All events, while `pump` fills the box: in a task of its own, so that what comes meanwhile is merged."""
+        pumping = asyncio.ensure_future(pump())
+        pumping.add_done_callback(lambda _: self.lost("the watch ended"))
+        try:
+            while True:
+                event = await self.take()
+                if pumping.done():
+                    pumping.result()  # it ends only by a fault of ours, which must not stay hidden
+                yield event
+        finally:
+            pumping.cancel()
+            await asyncio.wait((pumping,))
 
     async def take(self) -> StoreEvent:
         """Wait for the next event."""

@@ -45,23 +45,11 @@ class Watcher:
         self._failures = 0
         self._lost = False
 
-    async def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
+    def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
         """All events from now on; a given `listing` is the first and is not read again."""
         if listing is not None:
             self._listed(listing)
-        del listing  # this frame lives as long as the daemon, and thousands of entries with it
-        # The pump has a task of its own so that what arrives while the consumer works is merged, not queued.
-        pump = asyncio.create_task(self._pump())
-        pump.add_done_callback(lambda _: self._mail.lost("the watch ended"))
-        try:
-            while True:
-                event = await self._mail.take()
-                if pump.done():
-                    pump.result()  # it ends only by a fault of ours, which must not stay hidden
-                yield event
-        finally:
-            pump.cancel()
-            await asyncio.wait((pump,))
+        return self._mail.deliver(self._pump)
 
     async def _pump(self) -> None:
         while True:
