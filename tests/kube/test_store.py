@@ -13,7 +13,7 @@ from tests.support import kubeobjects
 from tests.support.apiserver import NOBODY
 from tests.support.kubecluster import PREFIX, RULES
 from tests.support.kubeobjects import NODES
-from tests.support.store import chooser, netconf, nothing, soon, until
+from tests.support.store import chooser, netconf, nothing, nothing_more, soon, until
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.credentials import Fixed
 from weft.cluster.kube.store import KubeStore
@@ -148,7 +148,8 @@ async def test_a_node_without_a_podcidr_waits_and_says_why(apiserver, controller
     async with asyncio.timeout(20):
         while True:
             try:
-                assert (await store.acquire(chooser(NETWORK, vxlan()))).lease.v4 is not None
+                listing = await store.list()  # as the daemon does, each second
+                assert (await store.acquire(chooser(NETWORK, vxlan()), listing=listing)).lease.v4 is not None
                 break
             except Unavailable:
                 await asyncio.sleep(0.05)
@@ -303,6 +304,24 @@ async def test_lists_longer_than_a_page(apiserver, make):
 
 
 # --- our own node
+
+
+async def test_a_list_from_before_our_own_patch_is_not_taken_for_anothers_change(apiserver, make, caplog):
+    kubeobjects.add_node(apiserver.admin, "n1")
+    store = make()
+    listing = await store.list()
+    kubeobjects.annotate(apiserver.admin, "n1", **{"example.com/beat": "1"})  # comes by the watch, and is older, too
+    own = await store.acquire(chooser(NETWORK, vxlan()), listing=listing)
+    version = apiserver.admin.get(f"{NODES}/n1")["metadata"]["resourceVersion"]
+    async with aclosing(store.watch(listing)) as events, aclosing(store.keep(own, margin=60)) as news:
+        await soon(anext(events))
+        await soon(anext(news))
+        pending = asyncio.ensure_future(anext(events))
+        await nothing_more(news)
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+    assert apiserver.admin.get(f"{NODES}/n1")["metadata"]["resourceVersion"] == version
+    assert caplog.messages == []
 
 
 async def test_our_annotations_are_put_back(apiserver, make):

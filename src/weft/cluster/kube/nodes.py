@@ -67,6 +67,14 @@ def subnets_for(node: Node, netconf: NetConf, census: Census | None) -> Subnets:
         raise Unavailable(replace(error.problems[0], code="LEASE-002", where=f"node {node.name}")) from None
 
 
+def is_older(version: str, other: str) -> bool:
+    """Tell whether one resourceVersion is of a time before another; versions that are no numbers tell nothing.
+
+    All that there are come from etcd's revision; the API lets clients compare them from 1.35 on.
+    """
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
 async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
     """List all nodes; begins anew when the API forgets the list between two pages. Raises `Unavailable`."""
     while True:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import Client, NotFoundError
-from weft.cluster.kube.nodes import NODES, Listing, subnets_for
+from weft.cluster.kube.nodes import NODES, Listing, is_older, subnets_for
 from weft.cluster.kube.problems import not_the_api
 from weft.config.kubernetes import Surroundings
 from weft.desired.allocate import Chooser
@@ -62,6 +62,7 @@ class OwnNode:
         self._now = now
         self._name = surroundings.node
         self._attrs: LeaseAttrs | None = None
+        self._version = ""  # of the node as we left it
         self._heard = asyncio.Event()
         self._node: Node | None = None
 
@@ -128,7 +129,9 @@ class OwnNode:
         await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
 
     def seen(self, node: Node | None) -> None:
-        """Take what the watch has seen of this node; None when it is gone."""
+        """Take what the watch has seen of this node; None when it is gone. What was before our own patch is old."""
+        if node is not None and is_older(node.version, self._version):
+            return
         self._node = node
         self._heard.set()
 
@@ -171,10 +174,11 @@ class OwnNode:
         """Have the node say `attrs`, by one patch if it does not yet."""
         self._attrs = attrs
         wrong = kube.annotations_for(attrs, node)
-        if not wrong:
-            return node
-        body = kube.annotate(wrong, self._prefix)
-        return self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
+        if wrong:
+            body = kube.annotate(wrong, self._prefix)
+            node = self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
+        self._version = node.version
+        return node
 
     def _read(self, body: bytes) -> Node:
         try:

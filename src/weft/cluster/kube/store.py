@@ -15,7 +15,7 @@ from typing import Final
 
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.nodes import Listing, list_nodes
+from weft.cluster.kube.nodes import Listing, is_older, list_nodes
 from weft.cluster.kube.own import OwnNode, proof_in
 from weft.cluster.kube.watch import Watcher
 from weft.config.kubernetes import Surroundings
@@ -24,6 +24,7 @@ from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
+from weft.model.value import replace
 
 # While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
 _LOOK_SECONDS: Final = 30.0
@@ -104,9 +105,10 @@ class KubeStore:
             return v4, IPv6Address(proof.public_v6) if proof.public_v6 else None
 
     async def list(self) -> Listing:
-        """All nodes now; while there is no lease, as they were half a minute ago at most."""
-        if self._looked is None or self._now() - self._looked[0] > _LOOK_SECONDS:
-            self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
+        """All nodes now; while there is no lease, all but our own as they were half a minute ago at most."""
+        if self._looked is not None and self._now() - self._looked[0] <= _LOOK_SECONDS:
+            return replace(self._looked[1], own=await self._own.read())
+        self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
         return self._looked[1]
 
     async def acquire(
@@ -147,15 +149,9 @@ class KubeStore:
         return watcher.events(listing)
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
-        """Tell whether a list follows on what was known at `mark`: its version is no lower, as far as both are numbers.
-
-        The API says that versions are not for clients to compare; all that there are come from etcd's revision.
-        """
+        """Tell whether a list follows on what was known at `mark`: it is not older."""
         known, now = mark, listed.mark or ()
-        if len(known) != 1 or len(now) != 1:
-            return True
-        before, after = str(known[0]), str(now[0])
-        return not (before.isdecimal() and after.isdecimal()) or int(after) >= int(before)
+        return len(known) != 1 or len(now) != 1 or not is_older(str(now[0]), str(known[0]))
 
 
 def _read(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import BusyError, Client, ExpiredError
-from weft.cluster.kube.nodes import NODES, Listing, list_nodes, version_now
+from weft.cluster.kube.nodes import NODES, Listing, is_older, list_nodes, version_now
 from weft.cluster.kube.problems import not_the_api, of_status
 from weft.cluster.mailbox import Mailbox, Word
 from weft.model.cluster import Listed, Malformed, StoreEvent
@@ -77,8 +77,7 @@ class Watcher:
 
     async def _check_history(self) -> None:
         """List again if the API knows less than it did, as after a restored snapshot: such a watch would be silent."""
-        now = await version_now(self._client, self._prefix)
-        if now.isdecimal() and self._version.isdecimal() and int(now) < int(self._version):
+        if is_older(await version_now(self._client, self._prefix), self._version):
             raise ExpiredError
         self._broken = False
 
@@ -91,10 +90,8 @@ class Watcher:
                 self._mail.changed((), (self._version,))
             self._lost = False
             async for lines in batches:
+                self._take(lines)
                 self._failures = 0
-                words = list(self._words(self._read(lines)))
-                if words:
-                    self._mail.changed(words, (self._version,))
 
     def _listed(self, listing: Listing) -> None:
         mine = self._own
@@ -107,6 +104,15 @@ class Watcher:
         self._seen(listing.own)
         own = tuple(lease for lease in listing.leases if lease.id == mine)
         self._mail.listed(Listed(leases=others, own=own, malformed=malformed, mark=listing.mark))
+
+    def _take(self, lines: Iterable[bytes]) -> None:
+        """Tell what lines say, up to one that ends the watch by an error."""
+        words: list[tuple[str, Word]] = []
+        try:
+            words.extend(self._words(self._read(lines)))
+        finally:
+            if words:
+                self._mail.changed(words, (self._version,))
 
     def _read(self, lines: Iterable[bytes]) -> Iterator[Happened]:
         for line in lines:

@@ -1,0 +1,112 @@
+"""A watch of nodes over a client that breaks as no API server does on demand."""
+
+# ruff: noqa: ARG002, ARG005 - the client has more than this test needs
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from ipaddress import IPv4Address
+from typing import Any
+
+from tests.support.store import soon
+from weft.cluster.kube.access import Timing
+from weft.cluster.kube.nodes import Listing
+from weft.cluster.kube.watch import Watcher
+from weft.desired.podcidr import Census
+from weft.model.cluster import Changed, Lost
+
+PREFIX = "flannel.alpha.coreos.com/"
+EMPTY = Listing(version="1", leases=(), malformed=(), own=None, census=Census(nodes=0, given=0))
+
+
+def event(name: str, version: int, kind: str = "MODIFIED") -> bytes:
+    said = {"kube-subnet-manager": "true", "backend-type": "vxlan", "public-ip": f"192.168.1.{version}"}
+    meta = {
+        "name": name,
+        "resourceVersion": str(version),
+        "annotations": {PREFIX + key: text for key, text in said.items()},
+    }
+    return json.dumps({"type": kind, "object": {"metadata": meta, "spec": {"podCIDR": "10.244.1.0/24"}}}).encode()
+
+
+def error(code: int) -> bytes:
+    return json.dumps({"type": "ERROR", "object": {"kind": "Status", "metadata": {}, "code": code}}).encode()
+
+
+class Script:
+    """A client whose watches give these batches, one list a watch; the last goes on for ever."""
+
+    where = "https://k"
+
+    def __init__(self, *watches: list[list[bytes]]) -> None:
+        self._watches = list(watches)
+        self.versions: list[str] = []
+
+    async def get(self, path: str, **query: str) -> bytes:
+        return json.dumps({"metadata": {"resourceVersion": "99"}, "items": []}).encode()
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[Any]:
+        self.versions.append(query["resourceVersion"])
+        batches = self._watches.pop(0) if self._watches else None
+
+        async def lines() -> AsyncIterator[list[bytes]]:
+            if batches is None:
+                await asyncio.Event().wait()
+            for batch in batches or ():
+                yield batch
+
+        yield lines()
+
+
+def watcher(script: Any) -> Watcher:
+    timing = Timing(backoff=0.001, backoff_most=0.002)
+    return Watcher(script, PREFIX, "own", timing=timing, jitter=lambda: 0.5, seen=lambda node: None)
+
+
+async def test_what_came_before_an_error_in_one_batch_is_told():
+    script = Script([[event("n2", 5), error(500)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        changed = await soon(anext(events))
+    assert isinstance(changed, Changed)
+    assert [(lease.id, lease.attrs.public_ip) for lease in changed.put] == [("n2", IPv4Address("192.168.1.5"))]
+    assert changed.mark == ("5",)
+
+
+async def test_a_watch_that_ends_is_taken_up_where_it_ended_and_nothing_is_said():
+    script = Script([[event("n2", 5)]], [[event("n3", 7)]], [[event("n4", 8)]])
+    seen = []
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        while len(seen) < 3:
+            changed = await soon(anext(events))
+            assert isinstance(changed, Changed)
+            seen += [lease.id for lease in changed.put]
+    assert seen == ["n2", "n3", "n4"]
+    assert script.versions[:3] == ["1", "5", "7"]
+
+
+async def test_errors_in_a_row_are_a_loss_that_ends_with_the_next_watch():
+    script = Script([[error(500)]], [[error(500)]], [[error(500)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        lost = await soon(anext(events))
+        assert isinstance(lost, Lost)
+        assert not lost.refused
+        back = await soon(anext(events))
+        while isinstance(back, Lost):
+            back = await soon(anext(events))
+    assert back == Changed(mark=("1",))
+
+
+async def test_what_is_forgotten_is_listed_again():
+    script = Script([[event("n2", 5), error(410)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        told = await soon(anext(events))
+        if isinstance(told, Changed):  # else the list has overtaken it
+            told = await soon(anext(events))
+    assert told.mark == ("99",)
+    assert script.versions[0] == "1"
