@@ -12,6 +12,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Final
 from urllib.parse import urlencode
 
+import h11
+
 from weft import __version__
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.link import Link, Request
@@ -85,7 +87,8 @@ class Client:
                     if response.status_code == _UNAUTHORIZED:
                         self._access.credentials.refused()
                     if response.status_code != _OK:
-                        raise self._refusal("GET", target, response.status_code, await link.body())
+                        body = await link.body()
+                        raise self._refusal("GET", target, response.status_code, body, _retry_after(response))
                     alarm.reschedule(asyncio.get_running_loop().time() + lasts + _WATCH_GRACE)
                     async with aclosing(link.lines()) as lines:
                         yield lines
@@ -138,8 +141,7 @@ class Client:
             self._link = link
         else:
             link.abort()
-        after = next((text.decode("latin-1") for name, text in response.headers if name == b"retry-after"), "")
-        return response.status_code, body, after
+        return response.status_code, body, _retry_after(response)
 
     async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
         headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
@@ -183,6 +185,11 @@ class Client:
 
     def _refusal(self, method: str, target: str, status: int, body: bytes, after: str = "") -> Exception:
         return answered(self.where, method, target, status, body, after=after)
+
+
+def _retry_after(response: h11.Response) -> str:
+    """The seconds that the server wants us to wait; empty if it does not say."""
+    return next((text.decode("latin-1") for name, text in response.headers if name == b"retry-after"), "")
 
 
 def _target(path: str, query: dict[str, str]) -> str:

@@ -1,0 +1,251 @@
+"""What the API does only now and then: forgets, breaks off, falls silent, refuses for a while, goes back in time."""
+
+import asyncio
+import json
+import random
+import time
+from contextlib import aclosing, asynccontextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from tests.support import fakekubeapi, kubeobjects
+from tests.support.apiserver import ADMIN
+from tests.support.fakekubeapi import Fault, gone
+from tests.support.kubecluster import PREFIX
+from tests.support.kubeobjects import NODES
+from tests.support.store import nothing, soon
+from weft.cluster.kube.access import Access, Pem, Timing
+from weft.cluster.kube.client import Client, ExpiredError
+from weft.cluster.kube.credentials import Fixed
+from weft.cluster.kube.store import KubeStore
+from weft.config.kubernetes import Surroundings
+from weft.config.options import Secret
+from weft.model.cluster import Changed, Listed, Lost
+from weft.model.errors import Unavailable
+
+QUICK = Timing(connect=0.5, call=0.5, backoff=0.01, backoff_most=0.05)
+
+
+def said(address):
+    texts = {"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null", "public-ip": address}
+    return {PREFIX + key: text for key, text in texts.items()}
+
+
+@pytest.fixture
+async def fake():
+    async with fakekubeapi.running() as made:
+        made.put("n1", "10.244.1.0/24")
+        made.put("n2", "10.244.2.0/24", said("192.168.1.2"))
+        yield made
+
+
+@asynccontextmanager
+async def stored(fake):
+    store = KubeStore(
+        Access(url=fake.url, timing=QUICK),
+        Surroundings(node="n1"),
+        prefix=PREFIX,
+        net_conf=Path("/nonexistent"),
+        tells=True,
+        now=time.monotonic,
+        chance=random.Random(7),
+    )
+    yield store
+    store.close()
+    await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watched(fake):
+    """A watch of all nodes that has told its list, which is given, too."""
+    async with stored(fake) as store, aclosing(store.watch()) as events:
+        listed = await soon(anext(events))
+        assert isinstance(listed, Listed)
+        async with asyncio.timeout(10):
+            while not any("watch=1" in line for line in fake.requests):  # noqa: ASYNC110 - a list gives no sign
+                await asyncio.sleep(0.005)
+        yield events, listed
+
+
+def move(fake, address):
+    fake.put("n2", "10.244.2.0/24", said(address))
+
+
+async def sees(events, address):
+    """Wait for the word that n2 has this address; returns the events until then."""
+    seen = []
+    async with asyncio.timeout(10):
+        async for event in events:
+            seen.append(event)
+            leases = event.leases if isinstance(event, Listed) else event.put if isinstance(event, Changed) else ()
+            if any(lease.attrs.public_ip == IPv4Address(address) for lease in leases):
+                return seen
+    raise AssertionError("the watch ended")
+
+
+FAULTS = {
+    "forgotten": gone(),
+    "forgotten in the stream": gone(in_stream=True),
+    "an error": Fault(status=500),
+    "an error in the stream": Fault(in_stream=500),
+    "cut in the middle of a line": Fault(after=40),
+    "cut at once": Fault(after=0),
+    "too many requests": Fault(status=429, headers={"Retry-After": "0"}),
+    "silent": Fault(silent=True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_a_watch_that_fails_loses_no_change(fake, fault):
+    fake.fail("watch", fault)
+    async with watched(fake) as (events, _):
+        move(fake, "192.168.1.22")
+        await sees(events, "192.168.1.22")
+        fake.fail("watch", fault, fault, fault)
+        fake.drop()
+        move(fake, "192.168.1.23")
+        seen = await sees(events, "192.168.1.23")
+    assert not isinstance(seen[-1], Lost)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_a_list_that_fails_is_asked_for_again(fake, fault):
+    for number in range(250):
+        fake.put(f"p{number}", f"10.245.{number}.0/24", said(f"192.168.3.{number}"))
+    fake.fail("list", Fault(), fault)  # the second page
+    async with stored(fake) as store, aclosing(store.watch()) as events:
+        event = await soon(anext(events))
+        while isinstance(event, Lost):
+            event = await soon(anext(events))
+    assert isinstance(event, Listed)
+    assert len(event.leases) == 251
+
+
+async def test_slow_pages_are_waited_for(fake):
+    fake.fail("list", Fault(seconds=0.3))
+    async with watched(fake) as (_, listed):
+        assert [lease.id for lease in listed.leases] == ["n2"]
+
+
+async def test_a_server_that_wants_a_pause_gets_it(fake):
+    async with watched(fake) as (events, _):
+        fake.fail("watch", Fault(status=429, headers={"Retry-After": "1"}))
+        before = len(fake.requests)
+        fake.drop()
+        began = time.monotonic()
+        move(fake, "192.168.1.22")
+        await sees(events, "192.168.1.22")
+    assert time.monotonic() - began > 1
+    assert len([line for line in fake.requests[before:] if "watch" in line]) == 2
+
+
+async def test_an_api_that_goes_back_in_time_is_listed_again(fake):
+    """As after a restored snapshot of its store: a watch from a version ahead of it would be silent."""
+    async with watched(fake) as (events, listed):
+        fake.rewind(50)
+        move(fake, "192.168.1.22")
+        seen = await sees(events, "192.168.1.22")
+        again = next(event for event in seen if isinstance(event, Listed))
+    async with stored(fake) as store:
+        assert not store.continues(listed.mark, {}, again)
+        assert store.continues(again.mark, {}, listed)
+
+
+async def test_a_break_that_is_mended_at_once_is_not_said(fake):
+    async with watched(fake) as (events, _):
+        fake.drop()
+        pending = await nothing(events)
+        move(fake, "192.168.1.22")
+        assert isinstance(await soon(pending), Changed)
+
+
+async def test_a_line_that_is_no_event_is_a_loss_and_not_the_end(fake, monkeypatch):
+    lines = [b"[]\n", b"{\n", b'{"type": "MODIFIED", "object": {"metadata": {}}}\n']
+    line = fakekubeapi._line
+    monkeypatch.setattr(fakekubeapi, "_line", lambda event: lines.pop(0) if lines else line(event))
+    async with watched(fake) as (events, _):
+        move(fake, "192.168.1.22")
+        seen = await sees(events, "192.168.1.22")
+    assert any(isinstance(event, Lost) and event.refused for event in seen)
+
+
+# --- The fake answers as the real one does
+
+
+@asynccontextmanager
+async def client_of(which, apiserver):
+    if which == "fake":
+        async with fakekubeapi.running() as fake:
+            fake.put("n1", "10.244.1.0/24", {"a": "1"})
+            fake.put("n2", "10.244.2.0/24")
+            client = Client(Access(url=fake.url, timing=QUICK))
+            yield client
+            client.close()
+            await asyncio.sleep(0.01)
+        return
+    kubeobjects.add_node(apiserver.admin, "n1", "10.244.1.0/24", annotations={"a": "1"})
+    kubeobjects.add_node(apiserver.admin, "n2", "10.244.2.0/24")
+    access = Access(url=apiserver.url, ca=Pem(file=apiserver.ca), credentials=Fixed(Secret(ADMIN)))
+    client = Client(access)
+    yield client
+    client.close()
+    await asyncio.sleep(0.01)
+
+
+async def first_events(client, version, count):
+    kinds = []
+    async with client.watch(NODES, lasts=5, resourceVersion=version, allowWatchBookmarks="true") as batches:
+        async for lines in batches:
+            kinds += [(event["type"], event["object"]["metadata"]["name"]) for event in map(json.loads, lines)]
+            if len(kinds) >= count:
+                return kinds
+    raise AssertionError(kinds)
+
+
+@pytest.mark.parametrize("which", ["real", "fake"])
+async def test_the_fake_answers_each_request_as_the_real_one(apiserver, which):
+    async with client_of(which, apiserver) as client:
+        page = json.loads(await client.get(NODES, limit="1"))
+        assert [node["metadata"]["name"] for node in page["items"]] == ["n1"]
+        rest = json.loads(await client.get(NODES, **{"limit": "1", "continue": page["metadata"]["continue"]}))
+        assert [node["metadata"]["name"] for node in rest["items"]] == ["n2"]
+        assert "continue" not in rest["metadata"]
+        version = rest["metadata"]["resourceVersion"]
+
+        node = json.loads(await client.get(f"{NODES}/n1"))
+        assert node["spec"]["podCIDRs"] == ["10.244.1.0/24"]
+        with pytest.raises(Unavailable, match=r'STORE-002 .*/nodes/n9: nodes "n9" not found'):
+            await client.get(f"{NODES}/n9")
+
+        patch = json.dumps({"metadata": {"annotations": {"a": None, "b": "2"}}}).encode()
+        patched = json.loads(await client.patch(f"{NODES}/n1/status", patch))
+        assert patched["metadata"]["annotations"] == {"b": "2"}
+        assert int(patched["metadata"]["resourceVersion"]) > int(version)
+        again = json.loads(await client.patch(f"{NODES}/n1/status", patch))
+        assert again["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+        assert await first_events(client, version, 1) == [("MODIFIED", "n1")]
+
+
+async def test_the_fakes_410_is_the_real_ones(own_apiserver, fake):
+    server = own_apiserver
+    kubeobjects.add_node(server.admin, "n1", "10.244.1.0/24")
+    version = server.admin.get(NODES, limit=1)["metadata"]["resourceVersion"]
+    kubeobjects.annotate(server.admin, "n1", a="1")
+    server.kill()
+    server.start()
+    kubeobjects.annotate(server.admin, "n1", a="2")
+    with server.admin.watch(NODES, resourceVersion=version) as events:
+        real = next(events)
+    made = fakekubeapi.status(410)
+    assert real["type"] == "ERROR"
+    assert (real["object"]["kind"], real["object"]["code"], real["object"]["reason"]) == (
+        made["kind"], made["code"], made["reason"],
+    )  # fmt: skip
+    client = Client(Access(url=fake.url, timing=QUICK))
+    fake.fail("list", gone())
+    with pytest.raises(ExpiredError):
+        await client.get(NODES, limit="1")
+    client.close()
+    await asyncio.sleep(0.01)
