@@ -3,7 +3,7 @@
 import pytest
 
 from weft.cni.host import programs
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import INTERNAL, CniError, failure
 
 
 class Rules:
@@ -23,13 +23,13 @@ class Rules:
 
 
 def test_what_is_needed_as_before_is_tried_again():
-    rules = Rules(*[programs.Refused("Resource temporarily unavailable")] * 4)
+    rules = Rules(*[programs.Refused(INTERNAL, "Resource temporarily unavailable")] * 4)
     rules.settle()
     assert rules.commits == 5
 
 
 def test_what_is_refused_for_good_is_given_up():
-    rules = Rules(*[programs.Refused("no such target")] * 9)
+    rules = Rules(*[programs.Refused(INTERNAL, "no such target")] * 9)
     with pytest.raises(CniError, match="no such target"):
         rules.settle()
     assert rules.commits == 5
@@ -43,5 +43,6 @@ def test_a_program_that_does_not_answer_is_not_asked_again():
 
 
 def test_a_program_that_fails_has_refused():
-    with pytest.raises(programs.Refused, match=r"running ls /nowhere: .*/nowhere"):
+    with pytest.raises(programs.Refused, match=r"running ls /nowhere: .*/nowhere") as refused:
         programs.run("ls", "/nowhere")
+    assert refused.value.within("in its place: ").msg.startswith("in its place: running ls /nowhere")

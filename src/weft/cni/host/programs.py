@@ -30,9 +30,6 @@ _ATTEMPTS: Final = 5
 class Refused(CniError):
     """A program ran to its end and said no."""
 
-    def __init__(self, msg: str) -> None:
-        super().__init__(INTERNAL, msg)
-
 
 def iptables_table(family: int, name: str = "nat") -> iptables.Table:
     """Return a table as it is now."""
@@ -120,5 +117,7 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
     except subprocess.TimeoutExpired as error:
         raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
     if done.returncode:
-        raise Refused(f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        raise Refused(
+            INTERNAL, f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}"
+        )
     return done.stdout
