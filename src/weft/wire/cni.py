@@ -53,7 +53,9 @@ class CniError(Exception):
         """Return it with words before its message; one that has a code of its own is never changed (cni.md §1.3)."""
         if self.code != INTERNAL:
             return self
-        return type(self)(self.code, f"{prefix}{self.msg}", self.details)
+        error = type(self).__new__(type(self))  # whatever a subclass is made of
+        CniError.__init__(error, self.code, f"{prefix}{self.msg}", self.details)
+        return error
 
     def render(self) -> bytes:
         """Return the error object as a plugin prints it (cni.md §1.8)."""

@@ -109,6 +109,16 @@ def test_an_error_as_programs_read_it():
     assert CniError(7, "m").render() == b'{\n    "code": 7,\n    "msg": "m"\n}'
 
 
+def test_an_error_of_any_kind_gets_words_before_its_message():
+    class Special(CniError):
+        def __init__(self) -> None:
+            super().__init__(999, "it", "more")
+
+    within = Special().within("because: ")
+    assert isinstance(within, Special)
+    assert (within.code, within.msg, within.details, str(within)) == (999, "because: it", "more", "because: it; more")
+
+
 def test_an_answer_is_always_utf8():
     assert json.loads(CniError(7, "\udcff\ud800").render())["msg"] == "??"
 
