@@ -17,6 +17,7 @@ from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon.node import Node
 from weft.daemon.process import logs
+from weft.daemon.process.heap import give_back
 from weft.daemon.process.rights import give_away
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
@@ -51,6 +52,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
         sys.stderr.write(f"{__version__}\n")
         return 0
     give_away()
+    give_back()
     logs.set_up(options.v)
     os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
