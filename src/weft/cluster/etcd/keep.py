@@ -17,6 +17,7 @@ from weft.cluster.etcd.follow import OtherHistoryError, until_touched
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue
 from weft.cluster.etcd.values import proof_in
+from weft.cluster.pace import Pace
 from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked, TakenOver
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.value import replace
@@ -75,7 +76,7 @@ class Keeper:
 
     async def _watch(self) -> None:
         """Look at the key, wait until something touches it, look again."""
-        delay = self._timing.backoff
+        pace = Pace(self._timing.backoff, self._timing.backoff_most, self._jitter)
         held = False
         while True:
             try:
@@ -85,13 +86,11 @@ class Keeper:
                     return
                 if own != self._own or not held:
                     self._hold(own)
-                held, delay = True, self._timing.backoff
+                held, pace.failures = True, 0
                 await until_touched(self._client, self._key.key(own.lease.id), after=mark, timing=self._timing)
-                continue
             except (Unavailable, ConfigError, CompactedError, OtherHistoryError) as error:
                 log.debug("looking at the own lease again: %s", error)
-            await asyncio.sleep(delay * (0.5 + self._jitter() / 2))
-            delay = min(delay * 2, self._timing.backoff_most)
+                await pace.wait()
 
     async def _judge(self, kv: KeyValue | None) -> OwnLease | None:
         """The own lease as the store has it now; None, with the reason told, when it is ours no more."""

@@ -4,7 +4,6 @@ Survives restarts, compaction, restored snapshots, refused users and dead endpoi
 trying. A consumer that is slow gets fewer, larger events: the newest word for each lease, nothing twice.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
 from weft.cluster.etcd.access import Timing
@@ -15,6 +14,7 @@ from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
 from weft.cluster.etcd.values import Entry, Listing, Mark
 from weft.cluster.mailbox import Mailbox, Word
+from weft.cluster.pace import Pace
 from weft.model.cluster import Listed, Malformed, StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
@@ -36,13 +36,12 @@ class Watcher:
         self._prefix = prefix
         self._key = prefix.encode()
         self._timing = timing
-        self._jitter = jitter
         self._is_own = is_own
         self._mail = Mailbox()
         self._mark: Mark | None = None
         self._told: Mark | None = None  # the mark of the list, moved on by what was told since
         self._shown: set[str] = set()
-        self._failures = 0
+        self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lost = False
 
     def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
@@ -59,13 +58,12 @@ class Watcher:
                 await self._follow()
             except (CompactedError, OtherHistoryError, TooLargeError):
                 self._mark = None  # what happened meanwhile is not told any more, or never happened
-                await self._pause()
             except (Unavailable, ConfigError) as error:
                 # One break may be a leader's change or a member's restart: the next endpoint often answers at once.
-                if self._failures or self._mark is None:
+                if self._pace.failures or self._mark is None:
                     self._lost = True
                     self._mail.lost(str(error), refused=isinstance(error, ConfigError))
-                await self._pause()
+            await self._pace.wait()
 
     async def _follow(self) -> None:
         assert self._mark is not None  # noqa: S101 listed before
@@ -83,7 +81,7 @@ class Watcher:
 
     def _take(self, answer: WatchResponse) -> None:
         assert self._mark is not None  # noqa: S101 listed before
-        self._failures = 0
+        self._pace.failures = 0
         if answer.events:
             # The header's revision may be ahead of the events that were sent: only they say how far we are.
             # Of a fragment's last revision, there may be more in the next.
@@ -119,9 +117,3 @@ class Watcher:
             elif name in self._shown:  # deleted, or shown as a peer's before we took it
                 self._shown.discard(name)
                 yield name, None
-
-    async def _pause(self) -> None:
-        """Wait before the next try, longer each time; never all nodes of a cluster at the same moment."""
-        longest = min(self._timing.backoff * 2**self._failures, self._timing.backoff_most)
-        self._failures = min(self._failures + 1, 16)
-        await asyncio.sleep(longest * (0.5 + self._jitter() / 2))

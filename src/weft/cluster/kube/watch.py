@@ -12,6 +12,7 @@ from weft.cluster.kube.client import BusyError, Client, ExpiredError
 from weft.cluster.kube.nodes import NODES, Listing, is_older, list_nodes, version_now
 from weft.cluster.kube.problems import not_the_api, of_status
 from weft.cluster.mailbox import Mailbox, Word
+from weft.cluster.pace import Pace
 from weft.model.cluster import Listed, Malformed, StoreEvent
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
@@ -39,13 +40,12 @@ class Watcher:
         self._client = client
         self._prefix = prefix
         self._own = own
-        self._timing = timing
         self._jitter = jitter
         self._seen = seen
         self._mail = Mailbox()
         self._version = ""  # empty: list first
         self._known: dict[str, Lease | Malformed] = {}
-        self._failures = 0
+        self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lost = False
         self._broken = False
 
@@ -67,13 +67,13 @@ class Watcher:
                 self._version = ""  # what happened meanwhile is not told any more
             except Unavailable as error:
                 # One break may be a server's restart: the next one often answers at once.
-                if self._failures or not self._version:
+                if self._pace.failures or not self._version:
                     self._lost = True
                     self._mail.lost(str(error), refused=error.problems[0].code != "STORE-001")
                 self._broken = True
                 if isinstance(error, BusyError):
                     await asyncio.sleep(min(error.seconds, _REST_MOST))
-            await self._pause()
+            await self._pace.wait()
 
     async def _check_history(self) -> None:
         """List again if the API knows less than it did, as after a restored snapshot: such a watch would be silent."""
@@ -91,7 +91,7 @@ class Watcher:
             self._lost = False
             async for lines in batches:
                 self._take(lines)
-                self._failures = 0
+                self._pace.failures = 0
 
     def _listed(self, listing: Listing) -> None:
         mine = self._own
@@ -141,9 +141,3 @@ class Watcher:
             elif found != self._known.get(node.name):
                 self._known[node.name] = found
                 yield node.name, found
-
-    async def _pause(self) -> None:
-        """Wait before the next try, longer each time; never all nodes of a cluster at the same moment."""
-        longest = min(self._timing.backoff * 2**self._failures, self._timing.backoff_most)
-        self._failures = min(self._failures + 1, 16)
-        await asyncio.sleep(longest * (0.5 + self._jitter() / 2))
