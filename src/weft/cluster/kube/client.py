@@ -8,7 +8,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlencode
 
@@ -88,7 +88,8 @@ class Client:
                         self._access.credentials.refused()
                     if response.status_code != _OK:
                         body = await link.body()
-                        raise self._refusal("GET", target, response.status_code, body, _retry_after(response))
+                        status, after = response.status_code, _retry_after(response)
+                        raise answered(self.where, "GET", target, status, body, after=after)
                     alarm.reschedule(asyncio.get_running_loop().time() + lasts + _WATCH_GRACE)
                     async with aclosing(link.lines()) as lines:
                         yield lines
@@ -107,7 +108,7 @@ class Client:
                 self._access.credentials.refused()
                 status, answer, after = await self._try(method, target, body)
         if status // 100 != _OK // 100:
-            raise self._refusal(method, target, status, answer, after)
+            raise answered(self.where, method, target, status, answer, after=after)
         return answer
 
     async def _try(self, method: str, target: str, body: bytes) -> tuple[int, bytes, str]:
@@ -115,17 +116,11 @@ class Client:
         request = await self._request(method, target, body)
         kept, self._link = self._link, None
         if kept is not None and kept.is_free:
-            try:
+            with suppress(OSError):  # the server closes a connection when it likes, and answers nothing of ours then
                 return await self._ask(kept, request)
-            except TimeoutError:
-                raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
-            except OSError:  # the server closes a connection when it likes, and answers nothing of ours then
-                pass
         link = await self._connect()
         try:
             return await self._ask(link, request)
-        except TimeoutError:
-            raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
         except OSError as error:
             raise silent(self.where, _words(error)) from None
 
@@ -133,15 +128,14 @@ class Client:
         try:
             async with asyncio.timeout(self._access.timing.call):
                 response = await link.ask(request)
-                body = await link.body()
-        except BaseException:
-            link.abort()
-            raise
-        if link.is_free:
-            self._link = link
-        else:
-            link.abort()
-        return response.status_code, body, _retry_after(response)
+                return response.status_code, await link.body(), _retry_after(response)
+        except TimeoutError:
+            raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
+        finally:
+            if link.is_free:
+                self._link = link
+            else:
+                link.abort()
 
     async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
         headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
@@ -182,9 +176,6 @@ class Client:
             raise
         self._connected = True
         return context
-
-    def _refusal(self, method: str, target: str, status: int, body: bytes, after: str = "") -> Exception:
-        return answered(self.where, method, target, status, body, after=after)
 
 
 def _retry_after(response: h11.Response) -> str:
