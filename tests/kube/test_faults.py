@@ -17,8 +17,9 @@ from tests.support.kubecluster import PREFIX
 from tests.support.kubeobjects import NODES
 from tests.support.store import nothing, soon
 from weft.cluster.kube.access import Access, Pem, Timing
-from weft.cluster.kube.client import Client, ExpiredError
+from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import Fixed
+from weft.cluster.kube.problems import ExpiredError
 from weft.cluster.kube.store import KubeStore
 from weft.config.kubernetes import Surroundings
 from weft.config.options import Secret

@@ -17,18 +17,9 @@ import h11
 from weft import __version__
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.link import Link, Request
-from weft.cluster.kube.problems import (
-    BusyError,
-    ExpiredError,
-    NotFoundError,
-    answered,
-    handshake,
-    silent,
-)
+from weft.cluster.kube.problems import answered, handshake, silent
 from weft.cluster.reach import Reach
 from weft.model.errors import ConfigError, Unavailable
-
-__all__ = ["BusyError", "Client", "ExpiredError", "NotFoundError"]
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from weft.cluster.kube.client import Client, ExpiredError
-from weft.cluster.kube.problems import not_the_api
+from weft.cluster.kube.client import Client
+from weft.cluster.kube.problems import ExpiredError, reading
 from weft.config.netconf import NetConf
 from weft.desired.allocate import Choice, Chooser
 from weft.desired.podcidr import Census, usable
@@ -13,7 +13,7 @@ from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Subnets
 from weft.model.value import Value, replace
-from weft.wire.kube import Node, NotTheApiError, Page, attrs_of, lease_of, read_page, subnets_of
+from weft.wire.kube import Node, Page, attrs_of, lease_of, read_page, subnets_of
 
 NODES: Final = "/api/v1/nodes"
 # A node takes 10 KB and more, so a page makes a megabyte, which takes 5 ms to decode.
@@ -115,10 +115,8 @@ async def _pages(client: Client, prefix: str, own: str) -> Listing:
 
 async def _page(client: Client, prefix: str, **query: str) -> Page:
     body = await client.get(NODES, **query)
-    try:
+    with reading(client.where):
         return read_page(body, prefix)
-    except NotTheApiError as error:
-        raise not_the_api(client.where, str(error)) from None
 
 
 def _sort(node: Node, leases: list[Lease], malformed: list[Malformed]) -> None:

@@ -11,9 +11,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
 from weft.cluster.kube.access import Timing
-from weft.cluster.kube.client import Client, NotFoundError
+from weft.cluster.kube.client import Client
 from weft.cluster.kube.nodes import NODES, Listing, is_older, subnets_for
-from weft.cluster.kube.problems import not_the_api
+from weft.cluster.kube.problems import NotFoundError, reading
 from weft.config.kubernetes import Surroundings
 from weft.desired.allocate import Chooser
 from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked
@@ -22,7 +22,7 @@ from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import replace
 from weft.wire import kube
-from weft.wire.kube import Node, NotTheApiError
+from weft.wire.kube import Node
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +71,8 @@ class OwnNode:
         if not self._name:
             namespace, pod = self._surroundings.namespace, self._surroundings.pod
             body = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
-            try:
+            with reading(self._client.where):
                 found = kube.read_pods_node(body)
-            except NotTheApiError as error:
-                raise not_the_api(self._client.where, str(error)) from None
             if not found:
                 seen = "on no node yet (spec.nodeName is empty)"
                 hint = "Check POD_NAME and POD_NAMESPACE, or set NODE_NAME from spec.nodeName"
@@ -143,7 +141,7 @@ class OwnNode:
         while True:
             await self._heard.wait()
             self._heard.clear()
-            if reason := self._lost(own, self._node):
+            if reason := _lost(own, self._node):
                 yield Revoked(reason=reason)
                 return
             if self._node is None or self._attrs is None:
@@ -161,15 +159,6 @@ class OwnNode:
             await asyncio.sleep(rest)
             rest = min(rest * 2, _REST_MOST)
 
-    def _lost(self, own: OwnLease, node: Node | None) -> str:
-        """Why a node is not the one that has the lease `own`; empty if it is."""
-        name = own.lease.id
-        if node is None:
-            return f"node {name} was deleted"
-        if node.uid != proof_in(own).uid:
-            return f"node {name} was deleted and registered anew"
-        return ""
-
     async def _annotate(self, node: Node, attrs: LeaseAttrs) -> Node:
         """Have the node say `attrs`, by one patch if it does not yet."""
         self._attrs = attrs
@@ -181,10 +170,8 @@ class OwnNode:
         return node
 
     def _read(self, body: bytes) -> Node:
-        try:
+        with reading(self._client.where):
             return kube.read_node(body, self._prefix)
-        except NotTheApiError as error:
-            raise not_the_api(self._client.where, str(error)) from None
 
     def _addresses(self, node: Node) -> Addresses:
         try:
@@ -194,3 +181,12 @@ class OwnNode:
             )
         except PeerError as error:
             raise Unavailable(*error.problems) from None
+
+
+def _lost(own: OwnLease, node: Node | None) -> str:
+    """Why a node is not the one that has the lease `own`; empty if it is."""
+    if node is None:
+        return f"node {own.lease.id} was deleted"
+    if node.uid != proof_in(own).uid:
+        return f"node {own.lease.id} was deleted and registered anew"
+    return ""

@@ -6,10 +6,13 @@ lacks a right; the message has the rule that gives it. Nothing here ever sees a 
 
 import json
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import one_line
+from weft.wire.kube import NotTheApiError
 
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
@@ -47,10 +50,14 @@ def refused(where: str, seen: str, *, expected: str = "", hint: str = "") -> Una
     return Unavailable(Problem(code="STORE-002", where=where, seen=seen, expected=expected, hint=hint))
 
 
-def not_the_api(where: str, seen: str) -> Unavailable:
-    """What answers is no Kubernetes API."""
-    hint = "Check --kube-api-url: is it the API server, without a proxy that changes answers?"
-    return refused(where, f"not an answer of the Kubernetes API: {_short(seen)}", hint=hint)
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Raise `Unavailable` when what a server at `where` answered turns out to be of no Kubernetes API."""
+    try:
+        yield
+    except NotTheApiError as error:
+        hint = "Check --kube-api-url: is it the API server, without a proxy that changes answers?"
+        raise refused(where, f"not an answer of the Kubernetes API: {_short(str(error))}", hint=hint) from None
 
 
 def handshake(where: str, error: ssl.SSLError) -> Unavailable:

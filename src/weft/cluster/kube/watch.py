@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Final
 
 from weft.cluster.kube.access import Timing
-from weft.cluster.kube.client import BusyError, Client, ExpiredError
+from weft.cluster.kube.client import Client
 from weft.cluster.kube.nodes import NODES, Listing, is_older, list_nodes, version_now
-from weft.cluster.kube.problems import not_the_api, of_status
+from weft.cluster.kube.problems import BusyError, ExpiredError, of_status, reading
 from weft.cluster.mailbox import Mailbox, Word
 from weft.cluster.pace import Pace
 from weft.model.cluster import Listed, Malformed, StoreEvent
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
-from weft.wire.kube import Happened, Node, NotTheApiError, lease_of, read_event
+from weft.wire.kube import Happened, Node, lease_of, read_event
 
 # Seconds after which the API ends a watch, so that its servers share the load again: this long to twice this long.
 _LASTS: Final = 300
@@ -109,17 +109,15 @@ class Watcher:
         """Tell what lines say, up to one that ends the watch by an error."""
         words: list[tuple[str, Word]] = []
         try:
-            words.extend(self._words(self._read(lines)))
+            with reading(self._client.where):
+                words.extend(self._words(self._read(lines)))
         finally:
             if words:
                 self._mail.changed(words, (self._version,))
 
     def _read(self, lines: Iterable[bytes]) -> Iterator[Happened]:
         for line in lines:
-            try:
-                event = read_event(line, self._prefix)
-            except NotTheApiError as error:
-                raise not_the_api(self._client.where, str(error)) from None
+            event = read_event(line, self._prefix)
             if event.kind == "ERROR":
                 if event.code == _GONE:
                     raise ExpiredError
