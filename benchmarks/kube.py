@@ -12,9 +12,9 @@ from typing import Final
 
 from benchmarks.cold_start import objects
 from benchmarks.figures import Figure
-from benchmarks.kubeworld import PREFIX, KubeWorld
+from benchmarks.kubeworld import KubeWorld
 from benchmarks.notices import INET, NO_ROUTE, ROUTE, Notices
-from tests.support.kubeobjects import NODES
+from tests.support.kubeobjects import NODES, PREFIX
 
 PEERS: Final = 5000
 ROUNDS: Final = 3

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 from benchmarks.world import STORE, Peer, World
 from tests.support import kubeobjects
 from tests.support.apiserver import ADMIN, ApiServer
+from tests.support.kubeobjects import flannel
 
-PREFIX: Final = "flannel.alpha.coreos.com/"
 OWN_NAME: Final = "node-own"
 _AT_ONCE: Final = 50  # a request to etcd takes 1.5 MB
 # What kubelet writes: some fifty images, by tag and by digest.
@@ -41,17 +41,6 @@ def node_of(name: str, subnet: str, annotations: dict[str, str]) -> dict[str, An
     }
 
 
-def annotations_of(peer: Peer) -> dict[str, str]:
-    """What flannel on a peer publishes."""
-    said = {
-        "kube-subnet-manager": "true",
-        "backend-type": "vxlan",
-        "backend-data": f'{{"VNI":1,"VtepMAC":"{peer.mac}"}}',
-        "public-ip": str(peer.public),
-    }
-    return {PREFIX + name: text for name, text in said.items()}
-
-
 class KubeWorld(World):
     """A world whose store is Kubernetes; `nodes` peers are registered and publish their leases."""
 
@@ -62,13 +51,11 @@ class KubeWorld(World):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        registered = {f"peer-{peer.subnet.network_address}": peer for peer in self.nodes}
-        stored = {
-            f"/registry/minions/{name}": json.dumps(node_of(name, str(peer.subnet), annotations_of(peer)))
-            for name, peer in registered.items()
-        }
-        stored[f"/registry/minions/{OWN_NAME}"] = json.dumps(node_of(OWN_NAME, "10.0.1.0/24", {}))
-        items = list(stored.items())
+        registered = [node_of(OWN_NAME, "10.0.1.0/24", {})]
+        for peer in self.nodes:
+            said = flannel(str(peer.public), peer.mac)
+            registered.append(node_of(f"peer-{peer.subnet.network_address}", str(peer.subnet), said))
+        items = [(f"/registry/minions/{node['metadata']['name']}", json.dumps(node)) for node in registered]
         for start in range(0, len(items), _AT_ONCE):
             self.put(dict(items[start : start + _AT_ONCE]))
         etcd: Any = SimpleNamespace(host="127.0.0.1", url=STORE)

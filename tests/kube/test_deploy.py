@@ -14,8 +14,8 @@ import yaml
 from tests.support import kubeobjects
 from tests.support.apiserver import Controllers
 from tests.support.kubeapi import ApiError
-from tests.support.kubecluster import MANIFEST, PREFIX, RULES, KubeCluster
-from tests.support.kubeobjects import NODES
+from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
+from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.weftd import eventually
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS

@@ -13,8 +13,7 @@ import pytest
 from tests.support import fakekubeapi, kubeobjects
 from tests.support.apiserver import ADMIN
 from tests.support.fakekubeapi import Fault, gone
-from tests.support.kubecluster import PREFIX
-from tests.support.kubeobjects import NODES
+from tests.support.kubeobjects import NODES, PREFIX, flannel
 from tests.support.store import nothing, soon
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
@@ -29,16 +28,11 @@ from weft.model.errors import Unavailable
 QUICK = Timing(connect=0.5, call=0.5, backoff=0.01, backoff_most=0.05)
 
 
-def said(address):
-    texts = {"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-data": "null", "public-ip": address}
-    return {PREFIX + key: text for key, text in texts.items()}
-
-
 @pytest.fixture
 async def fake():
     async with fakekubeapi.running() as made:
         made.put("n1", "10.244.1.0/24")
-        made.put("n2", "10.244.2.0/24", said("192.168.1.2"))
+        made.put("n2", "10.244.2.0/24", flannel("192.168.1.2"))
         yield made
 
 
@@ -71,7 +65,7 @@ async def watched(fake):
 
 
 def move(fake, address):
-    fake.put("n2", "10.244.2.0/24", said(address))
+    fake.put("n2", "10.244.2.0/24", flannel(address))
 
 
 async def sees(events, address):
@@ -114,7 +108,7 @@ async def test_a_watch_that_fails_loses_no_change(fake, fault):
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 async def test_a_list_that_fails_is_asked_for_again(fake, fault):
     for number in range(250):
-        fake.put(f"p{number}", f"10.245.{number}.0/24", said(f"192.168.3.{number}"))
+        fake.put(f"p{number}", f"10.245.{number}.0/24", flannel(f"192.168.3.{number}"))
     fake.fail("list", Fault(), fault)  # the second page
     async with stored(fake) as store, aclosing(store.watch()) as events:
         event = await soon(anext(events))

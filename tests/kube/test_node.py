@@ -6,8 +6,8 @@ import pytest
 
 from tests.support import kubeobjects
 from tests.support.crossing import cross
-from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, PREFIX, RULES, VXLAN, KubeCluster
-from tests.support.kubeobjects import NODES
+from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster
+from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.traffic import Stream, nothing_lost, reaches
 from tests.support.weftd import eventually
 

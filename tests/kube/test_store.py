@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import kubeobjects
 from tests.support.apiserver import NOBODY
-from tests.support.kubecluster import PREFIX, RULES
-from tests.support.kubeobjects import NODES
+from tests.support.kubecluster import RULES
+from tests.support.kubeobjects import NODES, PREFIX, flannel, published
 from tests.support.store import chooser, netconf, nothing, nothing_more, soon, until
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.credentials import Fixed
@@ -32,22 +32,9 @@ def vxlan(address: str = "192.168.1.1", mac: str = "02:00:00:00:00:01") -> Lease
     return LeaseAttrs(public_ip=IPv4Address(address), backend="vxlan", data={"VNI": 1, "VtepMAC": mac})
 
 
-def said(server, name):
-    """The annotations of a node with flannel's prefix, without it."""
-    annotations = server.admin.get(f"{NODES}/{name}")["metadata"].get("annotations", {})
-    return {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
-
-
-def publish(server, name, address, mac="02:00:00:00:00:02", **more):
+def publish(server, name, *address, **more):
     """Have a node say what flannel on it says."""
-    texts = {
-        "kube-subnet-manager": "true",
-        "backend-type": "vxlan",
-        "backend-data": f'{{"VNI":1,"VtepMAC":"{mac}"}}',
-        "public-ip": address,
-        **{key.replace("_", "-"): text for key, text in more.items()},
-    }
-    kubeobjects.annotate(server.admin, name, **{PREFIX + key: text for key, text in texts.items()})
+    kubeobjects.annotate(server.admin, name, **flannel(*address, **more))
 
 
 @pytest.fixture
@@ -81,7 +68,7 @@ async def test_a_node_takes_its_podcidr_and_says_what_it_is(apiserver, make):
     own = await make().acquire(chooser(NETWORK, vxlan()))
     assert own.lease.v4 == IPv4Network(node["spec"]["podCIDR"])
     assert (own.lease.id, own.lease.v6, own.expires) == ("n1", None, None)
-    assert said(apiserver, "n1") == {
+    assert published(apiserver.admin, "n1") == {
         "kube-subnet-manager": "true",
         "backend-type": "vxlan",
         "backend-data": '{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}',
@@ -105,7 +92,7 @@ async def test_an_operators_address_is_published_and_our_own_stays_in_use(apiser
     kubeobjects.add_node(apiserver.admin, "n1", annotations={PREFIX + "public-ip-overwrite": "172.18.0.2"})
     own = await make().acquire(chooser(NETWORK, vxlan()))
     assert own.lease.attrs.public_ip == IPv4Address("192.168.1.1")
-    assert said(apiserver, "n1")["public-ip"] == "172.18.0.2"
+    assert published(apiserver.admin, "n1")["public-ip"] == "172.18.0.2"
 
 
 @pytest.mark.spec("flannel.md §5.4/node-public-ip")
@@ -128,8 +115,8 @@ async def test_both_families(apiserver, make):
     dual = netconf("10.244.0.0/16", "10.244.1.0", "10.244.255.0", v6=True)
     own = await make().acquire(chooser(dual, both))
     assert (own.lease.v4, own.lease.v6) == (IPv4Network("10.244.9.0/24"), IPv6Network("fc00:0:0:9::/64"))
-    assert said(apiserver, "n1")["public-ipv6"] == "fc00::1"
-    assert said(apiserver, "n1")["backend-v6-data"] == "null"
+    assert published(apiserver.admin, "n1")["public-ipv6"] == "fc00::1"
+    assert published(apiserver.admin, "n1")["backend-v6-data"] == "null"
 
 
 @pytest.mark.spec("flannel.md §5.5/no-pod-cidr")
@@ -160,7 +147,7 @@ async def test_a_podcidr_outside_of_the_network_is_refused_before_anything_is_sa
     kubeobjects.add_node(apiserver.admin, "n1", "10.99.1.0/24")
     with pytest.raises(Unavailable, match=r"podCIDR 10\.99\.1\.0/24, which lies outside of Network 10\.244\.0\.0/16"):
         await make().acquire(chooser(NETWORK, vxlan()))
-    assert said(apiserver, "n1") == {}
+    assert published(apiserver.admin, "n1") == {}
 
 
 async def test_a_node_that_is_not_registered(apiserver, make):
@@ -333,7 +320,7 @@ async def test_our_annotations_are_put_back(apiserver, make):
         assert await soon(anext(news)) == Held(own=own)
         pending = [asyncio.ensure_future(anext(events)), asyncio.ensure_future(anext(news))]
         publish(apiserver, "n1", "192.168.1.99")
-        await becomes(lambda: said(apiserver, "n1")["public-ip"] == "192.168.1.1")
+        await becomes(lambda: published(apiserver.admin, "n1")["public-ip"] == "192.168.1.1")
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)

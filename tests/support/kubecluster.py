@@ -13,7 +13,6 @@ from tests.support.kubeapi import Json
 from tests.support.kubeobjects import NODES
 from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Daemon, Underlay
 
-PREFIX: Final = "flannel.alpha.coreos.com/"
 MANIFEST: Final = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
 # What weft may ask of the API.
 [RULES] = (each["rules"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ClusterRole")
@@ -57,8 +56,7 @@ class KubeDaemon(Daemon):
     @property
     def said(self) -> dict[str, str]:
         """What it publishes: annotations without their prefix."""
-        annotations = self.object["metadata"].get("annotations", {})
-        return {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
+        return kubeobjects.published(self.server.admin, self.name)
 
 
 class KubeCluster:

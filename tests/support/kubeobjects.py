@@ -16,6 +16,7 @@ from tests.support.weftd import eventually
 NODES: Final = "/api/v1/nodes"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 MARK: Final = "weft.test/made"
+PREFIX: Final = "flannel.alpha.coreos.com/"
 
 
 def add_node(api: Api, name: str, *pod_cidrs: str, wait: bool = True, **meta: Any) -> Json:
@@ -37,6 +38,24 @@ def _with_cidrs(node: Json) -> Json | None:
 def annotate(api: Api, name: str, **annotations: str | None) -> Json:
     """Change annotations of a node as a node does, through its status; None removes one."""
     return api.patch(f"{NODES}/{name}/status", {"metadata": {"annotations": annotations}})
+
+
+def flannel(address: str, mac: str = "02:00:00:00:00:02", **more: str) -> dict[str, str]:
+    """The annotations by which flannel publishes a VTEP; `more` are others, with `_` for `-` in their names."""
+    texts = {
+        "kube-subnet-manager": "true",
+        "backend-type": "vxlan",
+        "backend-data": f'{{"VNI":1,"VtepMAC":"{mac}"}}',
+        "public-ip": address,
+        **{name.replace("_", "-"): text for name, text in more.items()},
+    }
+    return {PREFIX + name: text for name, text in texts.items()}
+
+
+def published(api: Api, name: str) -> dict[str, str]:
+    """What a node publishes: annotations without their prefix."""
+    annotations = api.get(f"{NODES}/{name}")["metadata"].get("annotations", {})
+    return {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
 
 
 def add_namespace(api: Api, name: str) -> None:

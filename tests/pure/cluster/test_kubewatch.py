@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from ipaddress import IPv4Address
 from typing import Any
 
+from tests.support.kubeobjects import PREFIX, flannel
 from tests.support.store import soon
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.nodes import Listing
@@ -16,17 +17,11 @@ from weft.cluster.kube.watch import Watcher
 from weft.desired.podcidr import Census
 from weft.model.cluster import Changed, Lost
 
-PREFIX = "flannel.alpha.coreos.com/"
 EMPTY = Listing(version="1", leases=(), malformed=(), own=None, census=Census(nodes=0, given=0))
 
 
 def event(name: str, version: int, kind: str = "MODIFIED") -> bytes:
-    said = {"kube-subnet-manager": "true", "backend-type": "vxlan", "public-ip": f"192.168.1.{version}"}
-    meta = {
-        "name": name,
-        "resourceVersion": str(version),
-        "annotations": {PREFIX + key: text for key, text in said.items()},
-    }
+    meta = {"name": name, "resourceVersion": str(version), "annotations": flannel(f"192.168.1.{version}")}
     return json.dumps({"type": kind, "object": {"metadata": meta, "spec": {"podCIDR": "10.244.1.0/24"}}}).encode()
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kubeobjects import PREFIX
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire import kube
 from weft.wire.kube import Node, NotTheApiError, annotations_for, lease_of
 
-PREFIX = "flannel.alpha.coreos.com/"
 VXLAN = '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}'
 SAID = {
     "kube-subnet-manager": "true",
