@@ -1,7 +1,6 @@
 """Leases in Kubernetes: 5,000 nodes of 10 KB, a patch of one of them, and the heartbeats of all of them."""
 
 import os
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -56,11 +55,11 @@ def start() -> tuple[float, float, float]:
     """Seconds from exec until all objects are in; megabytes at most and at rest."""
     with KubeWorld(nodes=PEERS) as world, Notices(world.netns) as notices:
         began = time.perf_counter()
-        daemon = world.weftd("--healthz-port=8081")
+        world.weftd("--healthz-port=8081")
         last = notices.wait(objects("vxlan", PEERS))
         world.ready()
         time.sleep(REST)
-        return last - began, _memory(daemon.pid, "VmHWM"), _memory(daemon.pid, "VmRSS")
+        return last - began, world.memory("VmHWM"), world.memory()
 
 
 def events() -> tuple[list[float], list[float]]:
@@ -119,13 +118,13 @@ def heartbeats() -> tuple[list[float], list[float]]:
         world.ready()
         time.sleep(REST)
         beat(world, 5.0)  # buffers take their size
-        before, used, began = _memory(daemon.pid, "VmRSS"), _cpu(daemon.pid), time.perf_counter()
+        before, used, began = world.memory(), _cpu(daemon.pid), time.perf_counter()
         sent = beat(world, BEAT_SECONDS)
         passed = time.perf_counter() - began
         if sent < BEATS * passed * 0.9:
             print(f"only {sent / passed:.0f} heartbeats a second")
         busy = (_cpu(daemon.pid) - used) / sent * BEATS
-        return [busy * 100], [_memory(daemon.pid, "VmRSS") - before]
+        return [busy * 100], [world.memory() - before]
 
 
 def beat(world: KubeWorld, seconds: float) -> int:
@@ -151,11 +150,6 @@ def beat(world: KubeWorld, seconds: float) -> int:
 
     with ThreadPoolExecutor(_BEATERS) as pool:
         return sum(pool.map(lambda beater: world.netns.call(lambda: beats(beater)), range(_BEATERS)))
-
-
-def _memory(pid: int, field: str) -> float:
-    [kilobytes] = re.findall(rf"{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(kilobytes) / 1000
 
 
 def _cpu(pid: int) -> float:

@@ -1,9 +1,7 @@
 """Resident memory of the daemon, health port on, after its first full look at a network that has come to rest."""
 
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.world import World
@@ -33,8 +31,7 @@ def _figures(pool: ThreadPoolExecutor) -> list[Figure]:
 
 def resident(peers: int) -> float:
     with World(peers=peers) as world:
-        daemon = world.weftd("--healthz-port=8081")
+        world.weftd("--healthz-port=8081")
         world.ready()
         time.sleep(REST)
-        [kilobytes] = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{daemon.pid}/status").read_text())
-        return int(kilobytes) / 1000
+        return world.memory()

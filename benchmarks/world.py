@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -145,6 +146,11 @@ class World:
         if self._daemon.poll() is not None:
             raise RuntimeError(f"weftd ended with {self._daemon.returncode}")
         return came
+
+    def memory(self, what: str = "VmRSS") -> float:
+        """Megabytes of the daemon: `VmRSS` now, `VmHWM` at most."""
+        [kilobytes] = re.findall(rf"{what}:\s+(\d+) kB", Path(f"/proc/{self._daemon.pid}/status").read_text())
+        return int(kilobytes) / 1000
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
