@@ -61,7 +61,7 @@ class KubeWorld(World):
         etcd: Any = SimpleNamespace(host="127.0.0.1", url=STORE)
         self.server = ApiServer(self.folder / "apiserver", etcd, netns=self.netns).start()
         (self.folder / "net-conf.json").write_text(json.dumps(self.config))
-        self._kubeconfig = kubeobjects.write_kubeconfig(self.folder / "kubeconfig", self.server.admin)
+        self.kubeconfig = kubeobjects.write_kubeconfig(self.folder / "kubeconfig", self.server.admin)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -72,7 +72,7 @@ class KubeWorld(World):
     def store_flags(self) -> list[str]:
         """The API server, as an administrator."""
         config = self.folder / "net-conf.json"
-        return ["--kube-subnet-mgr", f"--kubeconfig-file={self._kubeconfig}", f"--net-config-path={config}"]
+        return ["--kube-subnet-mgr", f"--kubeconfig-file={self.kubeconfig}", f"--net-config-path={config}"]
 
     def connection(self) -> "Kept":
         """A connection that is kept, to be used inside the namespace."""
