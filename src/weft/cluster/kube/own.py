@@ -113,6 +113,8 @@ class OwnNode:
 
     def hold(self, own: OwnLease) -> None:
         """Take `own` for this node's before the API has confirmed it."""
+        # Where only our pod was named, this is the node that it was on. It is so still: what remembers `own` is this
+        # machine's, and one that gets another name has no pods before the API, which is there then, gives it some.
         self._name, self._attrs = own.lease.id, own.lease.attrs
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
