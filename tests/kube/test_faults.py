@@ -15,6 +15,7 @@ from tests.support.apiserver import ADMIN
 from tests.support.fakekubeapi import Fault, gone
 from tests.support.kubeobjects import NODES, PREFIX, flannel
 from tests.support.store import nothing, soon
+from tests.support.waiting import comes
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import Fixed
@@ -164,6 +165,26 @@ async def test_a_line_that_is_no_event_is_a_loss_and_not_the_end(fake, monkeypat
         move(fake, "192.168.1.22")
         seen = await sees(events, "192.168.1.22")
     assert any(isinstance(event, Lost) and event.refused for event in seen)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_dropped_connections_end_a_call_that_is_under_way(fake, kept):
+    """As when the uplink has another address: nothing more arrives at the one that the connection is from."""
+    client = Client(Access(url=fake.url, timing=Timing(call=60.0)))
+    if kept:
+        await client.get(f"{NODES}/n1")
+    fake.fail("get", Fault(silent=True))
+    before = len(fake.requests)
+    asked = asyncio.ensure_future(client.get(f"{NODES}/n1"))
+    await comes(lambda: len(fake.requests) > before)
+    client.close()
+    if kept:  # it may have been closed before it was asked
+        assert json.loads(await soon(asked))["metadata"]["name"] == "n1"
+    else:
+        with pytest.raises(Unavailable, match="STORE-001"):
+            await soon(asked)
+    client.close()
+    await asyncio.sleep(0.01)
 
 
 # --- The fake answers as the real one does

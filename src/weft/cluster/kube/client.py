@@ -36,7 +36,7 @@ class Client:
         self._base = access.base
         self._reach = Reach(access.timing.connect)
         self._link: Link | None = None
-        self._watches: set[Link] = set()
+        self._busy: set[Link] = set()
         self._asking = asyncio.Lock()
         self._connected = False  # or tried to, with files that could be read
 
@@ -50,7 +50,7 @@ class Client:
         if self._link is not None:
             self._link.abort()
         self._link = None
-        for link in self._watches:
+        for link in self._busy:
             link.abort()
 
     async def get(self, path: str, **query: str) -> bytes:
@@ -69,7 +69,7 @@ class Client:
         """
         target = _target(path, {"watch": "1", "timeoutSeconds": str(lasts), **query})
         link = await self._connect()
-        self._watches.add(link)
+        self._busy.add(link)
         try:
             request = await self._request("GET", target)
             async with asyncio.timeout(self._access.timing.call) as alarm:
@@ -89,7 +89,7 @@ class Client:
         except TimeoutError:
             raise silent(self.where, "it is silent") from None
         finally:
-            self._watches.discard(link)
+            self._busy.discard(link)
             link.abort()
 
     async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
@@ -116,6 +116,7 @@ class Client:
             raise silent(self.where, _words(error)) from None
 
     async def _ask(self, link: Link, request: Request) -> tuple[int, bytes, str]:
+        self._busy.add(link)
         try:
             async with asyncio.timeout(self._access.timing.call):
                 response = await link.ask(request)
@@ -123,6 +124,7 @@ class Client:
         except TimeoutError:
             raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
         finally:
+            self._busy.discard(link)
             if link.is_free:
                 self._link = link
             else:
