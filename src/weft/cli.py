@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise, takewhile
+from pathlib import PurePath
 from typing import Final
 
 import click
@@ -43,6 +44,9 @@ COMMANDS: Final = {
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),
     "ipam": Late(place="weft.cni.commands.ipam:ipam", about="Who has which address on this node; freeing leaked ones."),
+    "install-conf": Late(
+        place="weft.cni.commands.upstream:install_conf", about="Copy a network's configuration whole."
+    ),
 }
 
 
@@ -154,10 +158,15 @@ def _complain_to_programs(problem: Problem) -> None:
 
 
 def main() -> None:
-    """Run the command line of this process, and exit."""
+    """Run the command line of this process, and exit.
+
+    By a link of a command's name, whatever its suffix, the program is that command.
+    """
     # As Ctrl-C: what is running cleans up on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    program, *args = sys.argv
+    called = PurePath(program).stem
     try:
-        sys.exit(run(sys.argv[1:]))
+        sys.exit(run([called, *args] if called in COMMANDS else args))
     except KeyboardInterrupt:  # beside any command
         sys.exit(INTERRUPTED)

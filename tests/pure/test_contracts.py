@@ -31,6 +31,7 @@ BEGINNINGS = {
     "cni/__main__.py",
     "cni/commands/cni.py",
     "cni/commands/install.py",
+    "cni/commands/upstream.py",
     "daemon/commands/verbs.py",
     "daemon/main.py",
     "lab/commands/lab.py",
