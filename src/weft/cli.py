@@ -47,6 +47,9 @@ COMMANDS: Final = {
     "install-conf": Late(
         place="weft.cni.commands.upstream:install_conf", about="Copy a network's configuration whole."
     ),
+    "mk-docker-opts": Late(
+        place="weft.cni.commands.upstream:mk_docker_opts", about="Options for dockerd, of subnet.env."
+    ),
 }
 
 
@@ -160,7 +163,7 @@ def _complain_to_programs(problem: Problem) -> None:
 def main() -> None:
     """Run the command line of this process, and exit.
 
-    By a link of a command's name, whatever its suffix, the program is that command.
+    By a link of a command's name, whatever its suffix (`mk-docker-opts.sh`), the program is that command.
     """
     # As Ctrl-C: what is running cleans up on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

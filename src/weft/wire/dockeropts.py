@@ -1,0 +1,107 @@
+"""The file of options for dockerd that mk-docker-opts makes of subnet.env (flannel.md §9).
+
+dockerd's unit, or a shell, reads it as variables: one for each option, `DOCKER_OPT_*`, and one for all of them.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Final
+
+from weft.model.errors import Problem, WeftError
+from weft.model.value import Value
+from weft.wire import dotenv
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPTION: Final = re.compile(r"DOCKER_OPT_[A-Za-z0-9_]*")
+_SPECIAL: Final = re.compile(r'["$\\`]')  # within double quotes, for sh and for systemd's EnvironmentFile
+_GATEWAY: Final = 0x2  # RTF_GATEWAY of linux/route.h
+_SUBNET: Final = re.compile(r"[0-9.]+/[0-9]{1,2}")
+
+
+class DockerOpts(Value):
+    """All variables that are known, `DOCKER_OPT_*` among them; and the network of dockerd's bridge, if it is known."""
+
+    variables: Mapping[str, str]
+    bridge: IPv4Network | None
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a variable may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def read(text: str, path: str, environ: Mapping[str, str], *, ip_masq: bool) -> DockerOpts:
+    """Make dockerd's options of subnet.env, `text`, whose variables come before those of the environment.
+
+    Without `ip_masq` there is no option for it. `WeftError` names each line and variable that cannot be used.
+    """
+    file = dotenv.parse(text)
+    variables = {**environ, **file.values}
+    problems = [_problem(path, complaint, "KEY=value") for complaint in file.complaints]
+
+    def refuse(key: str, expected: str) -> None:
+        seen = f"{key}={variables[key][:60]!r}"
+        problems.append(_problem(path if key in file.values else "the environment", seen, expected))
+
+    bridge = None
+    if subnet := variables.get("FLANNEL_SUBNET"):
+        bridge = _network(subnet)
+        if bridge is None:
+            refuse("FLANNEL_SUBNET", "an IPv4 address and a length, as 10.1.74.1/24")
+        variables["DOCKER_OPT_BIP"] = f"--bip={subnet}"
+    if mtu := variables.get("FLANNEL_MTU"):
+        if not (mtu.isascii() and mtu.isdigit()):
+            refuse("FLANNEL_MTU", "a whole number")
+        variables["DOCKER_OPT_MTU"] = f"--mtu={mtu}"
+    if ip_masq and (by_flannel := variables.get("FLANNEL_IPMASQ")):
+        if by_flannel not in ("true", "false"):
+            refuse("FLANNEL_IPMASQ", "true or false")
+        # Who masquerades is either the daemon or dockerd.
+        variables["DOCKER_OPT_IPMASQ"] = f"--ip-masq={'false' if by_flannel == 'true' else 'true'}"
+    if problems:
+        raise WeftError(*problems)
+    return DockerOpts(variables=variables, bridge=bridge)
+
+
+def render(opts: DockerOpts, key: str, *, individual: bool, combined: bool) -> str:
+    """Write the file's text: the options by name, then all in `key`, behind what that variable has already."""
+    options = {name: value for name, value in sorted(opts.variables.items()) if _OPTION.fullmatch(name)}
+    earlier = opts.variables.get(key, "")
+    lines = dict(options) if individual else {}
+    if combined:
+        lines[key] = f"{earlier} " * bool(earlier) + "".join(f" {value}" for value in options.values())
+    return "".join(f'{name}="{_SPECIAL.sub(_escaped, value)}"\n' for name, value in lines.items())
+
+
+def in_the_way(opts: DockerOpts, routes: str) -> Problem | None:
+    """Say if the network of dockerd's bridge has a route by a gateway; `routes` is the text of /proc/net/route."""
+    for line in routes.splitlines()[1:]:
+        device, destination, gateway, flags, _, _, _, mask, *_ = line.split()
+        if int(flags, 16) & _GATEWAY and opts.bridge == IPv4Network(f"{_address(destination)}/{_address(mask)}"):
+            seen = f"the route {opts.bridge} via {_address(gateway)} dev {device} leads away from dockerd's bridge"
+            hint = f"Remove it: ip route del {opts.bridge}"
+            return Problem(code="ROUTE-002", where="main table", seen=seen, hint=hint)
+    return None
+
+
+def _network(text: str) -> IPv4Network | None:
+    try:
+        return IPv4Interface(text).network if _SUBNET.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def _address(text: str) -> IPv4Address:
+    """Read a column of /proc/net/route: the four bytes as this machine reads a number."""
+    return IPv4Address(int(text, 16).to_bytes(4, sys.byteorder))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
+
+
+def _problem(where: str, seen: str, expected: str) -> Problem:
+    hint = "Until this is mended, the file for dockerd stays as it was."
+    return Problem(code="LEASE-001", where=where, seen=seen, expected=expected, hint=hint)
