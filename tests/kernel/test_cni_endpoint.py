@@ -68,8 +68,24 @@ def test_what_a_dead_daemon_has_left_half_made_is_taken_over(path: Path):
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
 def test_a_directory_open_to_others_is_refused(path: Path, mode: int):
     path.parent.mkdir()
+    (path.parent / "somebody's").touch()
     path.parent.chmod(mode)
     with pytest.raises(ConfigError, match=f"FLAG-001.*uid 0, mode {mode:04o}"):
+        Endpoint.open(str(path))
+    assert path.parent.stat().st_mode & 0o777 == mode
+
+
+def test_a_directory_that_a_kubelet_has_just_made_is_closed_to_others(path: Path):
+    path.parent.mkdir()
+    path.parent.chmod(0o755)
+    Endpoint.open(str(path)).close()
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_empty_directory_that_others_can_write_to_is_refused(path: Path):
+    path.parent.mkdir()
+    path.parent.chmod(0o775)
+    with pytest.raises(ConfigError, match=r"FLAG-001.*uid 0, mode 0775"):
         Endpoint.open(str(path))
 
 

@@ -1,4 +1,7 @@
-"""Settings below /proc/sys, of the calling thread's network namespace."""
+"""Settings below /proc/sys, of the calling thread's network namespace.
+
+A container cannot write its own /proc/sys; deploy/kubernetes.yaml gives it the node's `net` part at another place.
+"""
 
 import errno
 from pathlib import Path
@@ -7,13 +10,14 @@ from typing import Final
 from weft.model.errors import Failure
 from weft.model.objects import Sysctl
 
-_ROOT: Final = Path("/proc/sys")
+_NODE: Final = Path("/host/proc/sys")
+ROOT: Final = _NODE if (_NODE / "net/ipv4").is_dir() else Path("/proc/sys")
 
 
 def read(name: str) -> str | None:
     """The value of a setting named with slashes (`net/ipv4/ip_forward`); None if this machine has none."""
     try:
-        return (_ROOT / name).read_text().strip()
+        return (ROOT / name).read_text().strip()
     except OSError as error:
         # A setting of a link that goes while it is read says ENODEV or EINVAL.
         if error.errno in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
@@ -24,7 +28,7 @@ def read(name: str) -> str | None:
 def write(wanted: Sysctl) -> Failure | None:
     """Write a setting; what the kernel refuses is returned, its step being the object."""
     try:
-        (_ROOT / wanted.name).write_text(wanted.value)
+        (ROOT / wanted.name).write_text(wanted.value)
     except OSError as error:
         number = error.errno or errno.EIO
         return Failure(step=wanted, errno=number, message=f"/proc/sys/{wanted.name}: {error.strerror}")

@@ -59,9 +59,12 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     type=click.Path(path_type=Path),
     help="What the daemon writes when it has one.",
 )
+@click.option("--plugins-only", is_flag=True, help="Leave the network to others, as to a cluster's ConfigMap.")
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @OUTPUT
-def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, check: bool, output: str) -> None:
+def install_command(
+    bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, plugins_only: bool, check: bool, output: str
+) -> None:
     """Put weft's plugins and flannel's list on a node.
 
     Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
@@ -80,23 +83,23 @@ def install_command(bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: P
     if wait:
         _wait_for(subnet_file, quiet=output == "json")
     _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
-    inventory = Inventory.read(bin_dir.absolute())
-    path = conf_dir / conflist.NAME
-    done = conflist.install(conf_dir, inventory)
-    data = {
+    data: dict[str, Any] = {
         "bin_dir": str(installed.bin_dir),
         "plugins": installed.names,
         "interpreter": str(installed.interpreter),
         "replaced": installed.replaced,
-        "conflist": {"path": str(path), "done": done},
     }
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]
     if installed.replaced:
         lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
-    lines.append(f"{path}: {_SAID[done]}")
-    first = conf.files(conf_dir)[0]
-    if first != path:
-        lines.append(f"{first} comes first there: that is the network that runtimes use")
+    if not plugins_only:
+        path = conf_dir / conflist.NAME
+        done = conflist.install(conf_dir, Inventory.read(bin_dir.absolute()))
+        data["conflist"] = {"path": str(path), "done": done}
+        lines.append(f"{path}: {_SAID[done]}")
+        first = conf.files(conf_dir)[0]
+        if first != path:
+            lines.append(f"{first} comes first there: that is the network that runtimes use")
     report(output, data, "\n".join(lines))
 
 

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.host.openat import open_root, openat2
+from weft.kernel import sysctl
 
 _MAX_SETTING: Final = 4096
-_NET_SETTINGS: Final = "/proc/sys/net"
+_NET_SETTINGS: Final = f"{sysctl.ROOT}/net"
 # They have nothing to do in the container's namespace: it is named to them, and nothing of it is opened.
 _OUTSIDE: Final = frozenset({"firewall", "host-local", "portmap", "static"})
 

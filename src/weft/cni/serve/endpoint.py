@@ -98,6 +98,10 @@ def _private_directory(path: str, held: ExitStack) -> int:
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error
     seen = os.fstat(fd)
+    if seen.st_uid == os.geteuid() and not seen.st_mode & 0o022 and not os.listdir(path):
+        # Made for us and never used: a kubelet makes the directories of a pod's manifest, with mode 0755.
+        os.chmod(path, 0o700)
+        seen = os.fstat(fd)
     if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
         raise _unusable(path, f"a directory of uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
     return fd
