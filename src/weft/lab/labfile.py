@@ -61,11 +61,21 @@ def read(text: str, where: str, *, name: str = "") -> spec.Lab:
 
 
 def regular(
-    *, name: str, backend: str, families: tuple[spec.Family, ...], nft: bool, nodes: int, pods: int
+    *,
+    name: str,
+    backend: str,
+    families: tuple[spec.Family, ...],
+    nft: bool,
+    nodes: int,
+    pods: int,
+    store: spec.Store = "etcd",
+    kubelets: bool = False,
 ) -> spec.Lab:
     """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
-    lab = spec.regular(name=name, network=network, families=families, nodes=nodes, pods=pods)
+    lab = spec.regular(
+        name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets
+    )
     if problems := _misfits(_understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
         raise ConfigError(*problems)
     return lab

@@ -17,10 +17,11 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import system
+from weft.lab import cgroups, system
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
+KUBECONFIG: Final = "kubeconfig"
 _NETNS: Final = Path("/run/netns")
 _TMP: Final = Path("/tmp")  # noqa: S108 - a lab's directory there is made 0700 and checked before use
 # struct flock (fcntl.h): type, whence, start, length, process. A lock of the open file, unlike one of the process,
@@ -44,6 +45,11 @@ class Place(Value, kw_only=False):
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """By which kubectl reaches the lab's Kubernetes, if it has one."""
+        return self.path / KUBECONFIG
 
     @property
     def pid(self) -> int:
@@ -131,6 +137,7 @@ class Place(Value, kw_only=False):
         """Remove what an earlier, dead lab of this name has left, but for its lock."""
         self._take_names()
         (self.path / "pid").unlink(missing_ok=True)
+        self.kubeconfig.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         for log in self.logs.iterdir():
             log.unlink()
@@ -142,6 +149,7 @@ class Place(Value, kw_only=False):
             return
         try:
             self._take_names()
+            cgroups.remove(self.name)
             shutil.rmtree(self.path, ignore_errors=True)
             with suppress(OSError):  # other labs are still there
                 self.path.parent.rmdir()

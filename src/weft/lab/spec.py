@@ -10,6 +10,7 @@ import msgspec
 from weft.model.errors import Problem
 
 Family = Literal[4, 6]
+Store = Literal["etcd", "kubernetes"]
 FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
 
 # Flannel's usual pod network, and its IPv6 companion. Nothing outside the lab ever sees them.
@@ -36,13 +37,18 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lab(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole lab. `network` is the net-conf, verbatim as the store will hold it."""
+    """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
+
+    With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
+    """
 
     name: str
     network: str
     families: tuple[Family, ...]
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
+    store: Store = "etcd"
+    kubelets: bool = False
 
     @property
     def option(self) -> str:
@@ -70,7 +76,16 @@ def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:
     return json.dumps(network)
 
 
-def regular(*, name: str, network: str, families: Sequence[Family], nodes: int, pods: int) -> Lab:
+def regular(
+    *,
+    name: str,
+    network: str,
+    families: Sequence[Family],
+    nodes: int,
+    pods: int,
+    store: Store = "etcd",
+    kubelets: bool = False,
+) -> Lab:
     """Return a lab of `nodes` nodes node1, node2, … with `pods` pods each: pod1-1, pod1-2, pod2-1 ….
 
     A pod's first number is its node's.
@@ -85,6 +100,8 @@ def regular(*, name: str, network: str, families: Sequence[Family], nodes: int, 
             for index in range(1, nodes + 1)
             for number in range(1, pods + 1)
         ),
+        store=store,
+        kubelets=kubelets,
     )
 
 

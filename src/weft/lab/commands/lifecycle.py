@@ -3,6 +3,7 @@
 import os
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -21,6 +22,8 @@ from weft.model.table import table
 @click.option("--backend", help="vxlan, host-gw, …: vxlan if not told.")
 @click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 if not told.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
+@click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd if not told.")
+@click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
 @click.option("--name", default="", help=f"The lab's name: the file's, or {DEFAULT}.")
 @output_option
 def up(
@@ -31,6 +34,8 @@ def up(
     backend: str | None,
     family: str | None,
     nft: bool,
+    store: spec.Store | None,
+    kubelets: bool,
     name: str,
     output: str,
 ) -> None:
@@ -40,7 +45,14 @@ def up(
     if name and (problems := spec.name_problem("a lab", "--name", name)):
         raise ConfigError(*problems)
     if file is not None:
-        given = {"--nodes": nodes, "--pods": pods, "--backend": backend, "--family": family, "--nft": nft or None}
+        given = {
+            "--nodes": nodes,
+            "--pods": pods,
+            "--backend": backend,
+            "--family": family,
+            "--nft": nft or None,
+            "--store": store,
+        }
         if clash := [option for option, value in given.items() if value is not None]:
             seen = f"{', '.join(clash)} beside {file}"
             raise ConfigError(
@@ -54,8 +66,13 @@ def up(
             families=spec.FAMILIES[family or "4"],
             nft=nft,
             nodes=3 if nodes is None else nodes,
-            pods=2 if pods is None else pods,
+            pods=pods if pods is not None else 0 if kubelets else 2,
+            store="kubernetes" if kubelets else store or "etcd",
+            kubelets=kubelets,
         )
+    if wanted.kubelets and wanted.pods:
+        where, hint = "--pods beside --kubernetes", "Leave it out; 'kubectl create deployment' makes pods."
+        raise ConfigError(Problem(code="LAB-001", where=where, seen="pods of Kubernetes come from its API", hint=hint))
     progress = Progress(output)
     try:
         report = start.up(wanted, base(), os.environ, note=progress)
@@ -66,11 +83,15 @@ def up(
     finally:
         progress.done()
     show_report(output, report, show.lab(report))
-    first, option = report.nodes[0].name, within(places.make(base(), wanted.name))
+    place = places.make(base(), wanted.name)
+    first, option = report.nodes[0].name, within(place)
     end = f"weft lab down{option.removeprefix(' --lab')}"
     # One pod alone has no other to reach.
     use = f"weft lab pingall{option}" if len(report.pods) > 1 else f"weft lab run{option} POD --node {first}"
-    next_commands(output, use, f"weft lab exec{option} {first} -- ip route", end)
+    if wanted.kubelets:
+        use = "kubectl get pods --all-namespaces --output=wide"
+    reach = [f"export KUBECONFIG={place.kubeconfig}"] if wanted.store == "kubernetes" else []
+    next_commands(output, *reach, use, f"weft lab exec{option} {first} -- ip route", end)
 
 
 @click.command()

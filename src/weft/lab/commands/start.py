@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import msgspec
 
 from weft.lab import places, protocol, spec
 from weft.lab.inside import etcd
+from weft.lab.kubernetes import programs
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NamesReport
@@ -151,7 +152,7 @@ def _nameless(place: Place) -> Problem:
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Choose what daemons and plugins get: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
     kept = {name: environ[name] for name in _KEPT if name in environ}
-    path = kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+    path = programs.path(environ) + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     # An ordinary user's PATH often lacks the directories where nft and iptables are.
     return kept | {"PATH": ":".join([*path, *(other for other in _SYSTEM_PATH if other not in path)])}
 
@@ -163,7 +164,8 @@ def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
     if not tools:
         tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
         tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
-    problems = [
+    wanted = () if lab.store == "etcd" else programs.NODES if lab.kubelets else programs.STORE
+    problems = programs.check(wanted, environ) + [
         Problem(code="HOST-002", where=tool, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
         for tool, package in tools.items()
         if shutil.which(tool, path=environ["PATH"]) is None
@@ -197,7 +199,11 @@ def _start_supervisor(place: Place, lock: int) -> None:
 def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -> LabReport:
     """Ask the new supervisor for its lab. `Unavailable` with its last words if it is gone: its log goes with it."""
     try:
-        with closing(Call(place.socket, request)) as call:
+        with ExitStack() as stack:
+            outside = []
+            if request.lab.store == "kubernetes":
+                outside.append(stack.enter_context(socket.create_server(("127.0.0.1", 0))).fileno())
+            call = stack.enter_context(closing(Call(place.socket, request, descriptors=outside)))
             return call.result(LabReport, note=note)
     except (protocol.Deserted, ConnectionError) as error:
         words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]

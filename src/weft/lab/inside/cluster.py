@@ -5,61 +5,78 @@ It waits for things to be so (a file, a process, a route), never for time to pas
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from typing import Final
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab import spec
-from weft.lab.inside import etcd, filesystem, health, node, pod, underlay
-from weft.lab.inside.children import Child, Children
+from weft.lab import cgroups, spec
+from weft.lab.inside import daemons, filesystem, health, node, pod, underlay
+from weft.lab.inside.children import Children
+from weft.lab.inside.daemons import Note
+from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
+from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.report import LabReport, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.net import Net
 from weft.model.text import counted
 from weft.model.value import replace
 
-_PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
-_PATIENCE_PER_NODE: Final = 1.0
+if TYPE_CHECKING:
+    from weft.lab.kubernetes.kubelets import Kubelets
+
 _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
 _AT_ONCE: Final = 8  # pods that are started together
-_LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
 
-Note = Callable[[str], None]
+
+def _store(processes: Processes, lab: spec.Lab, outside: Sequence[socket.socket]) -> "tuple[Store, Kubelets | None]":
+    """Return what holds the leases, and what makes nodes ones of Kubernetes, if they are to be."""
+    if lab.store == "etcd":
+        return EtcdStore(processes, lab), None
+    # Late: they bring more than labs on etcd need.
+    from weft.lab.kubernetes.kubelets import Kubelets
+    from weft.lab.kubernetes.store import KubernetesStore
+
+    store = KubernetesStore(processes, lab, outside)
+    return store, Kubelets(processes, lab, store) if lab.kubelets else None
 
 
 class World:
     """A lab that runs. Its methods are called from the supervisor's event loop."""
 
-    def __init__(self, lab: spec.Lab, *, environ: Mapping[str, str], logs: int) -> None:
-        """`environ` is for all processes, `logs` an open directory for what daemons and store say."""
+    def __init__(
+        self, lab: spec.Lab, *, environ: Mapping[str, str], logs: int, outside: Sequence[socket.socket] = ()
+    ) -> None:
+        """`environ` is for all processes, `logs` an open directory for what daemons and store say.
+
+        `outside` is a listening socket of the machine's, for Kubernetes' API, where that is the store.
+        """
         self.lab = lab
         self.inside = Inside()
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
         self._rtnl = Rtnl.open()
-        self._store: Child | None = None
+        self._store, self._kubelets = _store(self.processes, lab, outside)
         self._changing: set[str] = set()  # pods that come or go
 
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families
-        binary = etcd.program(self.processes.environ)
         underlay.make_switch(self._rtnl, families)
-        self._store = store = await self.processes.logged(etcd.LOG, None, etcd.command(binary, families))
+        await self._store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
-            group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
-            group.create_task(etcd.ready(store, self.processes, self.lab))
+            if not self.lab.kubelets:
+                group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
+            group.create_task(self._store.ready())
         note("the store answers")
         await self._start_daemons(note)
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -81,6 +98,10 @@ class World:
 
     async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
         on = self.node(wanted.node)
+        if self._kubelets is not None:
+            hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
+            seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
+            raise ConfigError(Problem(code="LAB-001", where=f"pod {wanted.name}", seen=seen, hint=hint))
         if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
             raise ConfigError(
                 self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has")
@@ -146,8 +167,8 @@ class World:
             name=self.lab.name,
             backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
             families=list(self.lab.families),
-            store=etcd.url(self.lab.families),
-            store_state=await etcd.state(self._store, self.lab.families),
+            store=self._store.where,
+            store_state=await self._store.state(),
             network=msgspec.Raw(self.lab.network.encode()),
             nodes=await asyncio.gather(*nodes),
             pods=[running.report() for running in self.in_order()],
@@ -165,40 +186,31 @@ class World:
     async def _make_nodes(self, note: Note) -> None:
         arrivals = Arrivals()
         for wanted in self.lab.nodes:
-            running = await node.make(self.inside, wanted, arrivals, self.processes.environ)
+            if self.lab.kubelets:
+                cgroups.make(self.lab.name, wanted.name)
+            running = await node.make(self.inside, wanted, arrivals, self.processes.environ, kubelet=self.lab.kubelets)
             underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
+            if self.lab.kubelets:
+                underlay.lead_out(running.rtnl, self.lab.families)
             self.nodes[wanted.name] = running
         await asyncio.gather(*map(node.settled, self.nodes.values()))
         note(f"{counted(len(self.nodes), 'node')} made")
+        if self._kubelets is not None:
+            await self._kubelets.load(self.nodes.values())
 
     async def _start_daemons(self, note: Note) -> None:
         nodes = list(self.nodes.values())
-        subnets: set[Net] = set()
-        for running in nodes:
-            await node.start_daemon(running, self.processes, self.lab.families)
-        try:
-            async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
-                for number, running in enumerate(nodes, 1):
-                    await node.daemon_ready(running, self.processes)
-                    note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
-                subnets = {net for running in nodes for net in running.subnet_env().subnets}
-                for running in nodes:
-                    while not running.knows(subnets):  # noqa: ASYNC110 - nothing tells us when
-                        await asyncio.sleep(_LOOK_AGAIN)
-        except TimeoutError:
-            raise Unavailable(self._late(subnets)) from None
-        if len(nodes) > 1:
-            note("every node has a route to every other")
-
-    def _late(self, subnets: AbstractSet[Net]) -> Problem:
-        for name, running in self.nodes.items():
-            if not running.lease.is_set():
-                words = self.processes.last_words(name)
-                return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"no subnet.env in time:\n{words}")
-        name = next((name for name, running in self.nodes.items() if not running.knows(subnets)), "")
-        words = self.processes.last_words(name) if name else ""
-        return Problem(code="LAB-002", where=f"weftd of {name}", seen=f"ready, but without a route to a peer:\n{words}")
+        if self._kubelets is not None:
+            await self._kubelets.start(nodes, note)
+        else:
+            for running in nodes:
+                await node.start_daemon(running, self.processes, self._store)
+        await daemons.joined(nodes, self.processes, note)
+        if self._kubelets is not None:
+            for running in nodes:
+                for subnet in running.subnet_env().subnets:
+                    underlay.lead_to(self._rtnl, subnet, running.spec.index)
 
     async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
         async with gate:

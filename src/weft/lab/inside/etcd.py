@@ -11,7 +11,7 @@ from weft.lab.inside import health, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.filesystem import ETCD_DATA
 from weft.lab.inside.processes import Processes
-from weft.lab.spec import Family, Lab
+from weft.lab.spec import Family, Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the default --etcd-prefix
@@ -46,13 +46,72 @@ def program(environ: Mapping[str, str]) -> str:
 
 def url(families: Sequence[Family]) -> str:
     """Return the client URL that nodes use."""
-    ip = underlay.address(families[0]).ip
-    return f"http://[{ip}]:{_PORT}" if ip.version == 6 else f"http://{ip}:{_PORT}"
+    return f"http://{underlay.host(families)}:{_PORT}"
 
 
-def command(binary: str, families: Sequence[Family]) -> list[str]:
+class EtcdStore:
+    """The store of a lab: an etcd of one member, which holds the leases and the network configuration."""
+
+    def __init__(self, processes: Processes, lab: Lab) -> None:
+        self.where = url(lab.families)
+        self._processes = processes
+        self._lab = lab
+        self._address = underlay.address(lab.families[0]).ip
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        """Start it, without waiting for anything. `ConfigError` if the machine has none."""
+        command = _command(program(self._processes.environ), self.where)
+        self._child = await self._processes.logged(LOG, None, command)
+
+    async def ready(self) -> None:
+        """Wait until it answers, and put the network configuration there. `Unavailable` if it never does."""
+        # Half of the supervisor's start-up would be this import: it happens while etcd starts.
+        from weft.cluster.etcd.access import Access
+        from weft.cluster.etcd.client import Client
+        from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp, TxnRequest
+
+        assert self._child is not None  # noqa: S101 - it was started
+        put = PutRequest(key=CONFIG.encode(), value=self._lab.network.encode())
+        request = TxnRequest(success=[RequestOp(request_put=put)])
+        client = Client(Access(endpoints=(self.where,)))
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while True:
+                    try:
+                        await client.call(lambda link: link.kv.Txn, request)
+                    except Unavailable:
+                        if self._child.ended.done():
+                            raise self._failed(f"it ended with status {self._child.ended.result()}") from None
+                        await asyncio.sleep(_LOOK_AGAIN)
+                    else:
+                        return
+        except TimeoutError:
+            raise self._failed(f"no answer for {_PATIENCE:.0f} s") from None
+        finally:
+            client.close()
+
+    async def state(self) -> str:
+        """Return `ready`, `not ready` or `silent` as it answers, or `exited N` if it has ended."""
+        if self._child is not None and self._child.ended.done():
+            return f"exited {self._child.ended.result()}"
+        return await health.store(self._address, _PORT)
+
+    def flags(self) -> list[str]:
+        """Return the flags by which a node's daemon finds it."""
+        return [f"--etcd-endpoints={self.where}"]
+
+    def prepare(self, node: Node) -> None:
+        """Do nothing: its flags are all that a node needs."""
+
+    def _failed(self, seen: str) -> Unavailable:
+        seen = f"{seen}:\n{self._processes.last_words(LOG)}"
+        return Unavailable(Problem(code="STORE-001", where="the lab's etcd", seen=seen))
+
+
+def _command(binary: str, client: str) -> list[str]:
     """Return the command line of a store of one member."""
-    client, peer = url(families), "http://127.0.0.1:2380"
+    peer = "http://127.0.0.1:2380"
     return [
         binary,
         f"--data-dir={ETCD_DATA}",
@@ -65,40 +124,3 @@ def command(binary: str, families: Sequence[Family]) -> list[str]:
         "--heartbeat-interval=10",
         "--election-timeout=100",
     ]
-
-
-async def state(etcd: Child | None, families: Sequence[Family]) -> str:
-    """Return `ready`, `not ready` or `silent` as the store answers, or `exited N` if it has ended."""
-    if etcd is not None and etcd.ended.done():
-        return f"exited {etcd.ended.result()}"
-    return await health.store(underlay.address(families[0]).ip, _PORT)
-
-
-async def ready(etcd: Child, processes: Processes, lab: Lab) -> None:
-    """Wait until the store answers, and put the network configuration there. `Unavailable` if it never does."""
-    # Half of the supervisor's start-up would be this import: it happens while etcd starts.
-    from weft.cluster.etcd.access import Access
-    from weft.cluster.etcd.client import Client
-    from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp, TxnRequest
-
-    put = PutRequest(key=CONFIG.encode(), value=lab.network.encode())
-    client = Client(Access(endpoints=(url(lab.families),)))
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            while True:
-                try:
-                    await client.call(lambda link: link.kv.Txn, TxnRequest(success=[RequestOp(request_put=put)]))
-                except Unavailable:
-                    if etcd.ended.done():
-                        raise Unavailable(_problem(f"it ended with status {etcd.ended.result()}", processes)) from None
-                    await asyncio.sleep(_LOOK_AGAIN)
-                else:
-                    return
-    except TimeoutError:
-        raise Unavailable(_problem(f"no answer for {_PATIENCE:.0f} s", processes)) from None
-    finally:
-        client.close()
-
-
-def _problem(seen: str, processes: Processes) -> Problem:
-    return Problem(code="STORE-001", where="the lab's etcd", seen=f"{seen}:\n{processes.last_words(LOG)}")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from weft.lab import system
+from weft.lab import cgroups, system
 from weft.lab.inside.namespaces import Room
 from weft.model.net import Ip
 
@@ -24,16 +24,42 @@ _HOSTS: Final = Path("/run/lab/hosts")  # in place of /etc/hosts, for all nodes 
 _NO_SERVERS: Final = Path("/run/lab/resolv.conf")  # in place of /etc/resolv.conf
 PLUGINS: Final = Path("/opt/cni/bin")
 NETWORKS: Final = Path("/etc/cni/net.d")
+KUBE_FLANNEL: Final = Path("/etc/kube-flannel")  # of a node whose store is Kubernetes: configuration and kubeconfig
 
-_OWN: Final = {"net.d": NETWORKS, "cni": Path("/var/lib/cni"), "weft": Path("/var/lib/weft")}
+_OWN: Final = {
+    "net.d": NETWORKS,
+    "kube-flannel": KUBE_FLANNEL,
+    "cni": Path("/var/lib/cni"),
+    "weft": Path("/var/lib/weft"),
+}
+# What a node with a kubelet has besides, each in a directory of its own.
+_KUBELET: Final = {
+    "bin": PLUGINS,
+    "containerd": Path("/var/lib/containerd"),
+    "kubelet": Path("/var/lib/kubelet"),
+    "pods": Path("/var/log/pods"),
+    "containers": Path("/var/log/containers"),
+}
 _ASIDE: Final = "/run/.aside"
 # The first process of a node: it gives the node a /proc that shows the node's processes and no others, says so by
 # closing its standard output, and then ends what has no parent any more. No signal of the node's ends it.
-INIT: Final = (
-    "sh",
-    "-c",
-    "mount -t proc -o nosuid,nodev,noexec proc /proc && echo ready; exec >&2; while :; do sleep infinity & wait; done",
+_OWN_PROC: Final = "mount -t proc -o nosuid,nodev,noexec proc /proc"
+_REAP: Final = "echo ready; exec >&2; while :; do sleep infinity & wait; done"
+# Settings of the whole machine that a kubelet wants to have so (setupKernelTunables): its node shows files instead.
+_TUNABLES: Final = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
+}
+_SHOW: Final = " && ".join(
+    f"f=/run/.sys/{name} && mkdir -p $(dirname $f) && echo {value} >$f && mount --bind $f /proc/sys/{name}"
+    for name, value in _TUNABLES.items()
 )
+INIT: Final = ("sh", "-c", f"{_OWN_PROC} && {_REAP}")
+KUBELET_INIT: Final = ("sh", "-c", f"{_OWN_PROC} && {_SHOW} && {_REAP}")
 _NO_PROGRAMS: Final = system.MS_NOSUID | system.MS_NODEV | system.MS_NOEXEC
 # The kernel waits about a second before it uses a new IPv6 address (RFC 4862 §5.4). A lab has no duplicates.
 _SETTINGS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"}
@@ -45,7 +71,7 @@ def prepare_lab() -> None:
     system.mount("proc", "/proc", "proc", flags=_NO_PROGRAMS)
     system.mount("tmpfs", "/run", "tmpfs", data="mode=755")
     covered: list[Path] = []
-    for place in (*_OWN.values(), PLUGINS):
+    for place in (*_OWN.values(), *_KUBELET.values()):
         _ensure(place, covered)
     system.mount("tmpfs", str(PLUGINS), "tmpfs", data="mode=755")
     for made in (NODES, ETCD_DATA):
@@ -71,23 +97,37 @@ def node_directory(node: str, name: str) -> Path:
     return NODES / node / name
 
 
-def make_node(name: str) -> None:
+def make_node(name: str, *, kubelet: bool = False) -> None:
     """Leave the lab's namespaces for those of a new node. Runs in `Inside`'s thread.
 
-    What is started next becomes the first process of the node's pid namespace: INIT.
+    What is started next becomes the first process of the node's pid namespace: INIT, or KUBELET_INIT.
     """
-    for own in _OWN:
+    places = _OWN | _KUBELET if kubelet else _OWN
+    for own in places:
         node_directory(name, own).mkdir(parents=True)
     system.unshare(system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWPID)
     socket.sethostname(name)
-    for own, place in _OWN.items():
+    for own, place in places.items():
         system.mount(str(node_directory(name, own)), str(place), flags=system.MS_BIND)
     system.mount("tmpfs", "/run", "tmpfs", data="mode=755")
+    if kubelet:
+        _keep_cgroups()
+    else:
+        _own_network_view()
     # Shared, so that a pod's namespace file that is unmounted here goes from the other pods' copies too.
     system.mount("none", "/run", flags=system.MS_SHARED)
     for made in ("/run/netns", "/run/flannel"):
         Path(made).mkdir()
+
+
+def _keep_cgroups() -> None:
+    """Have the node's view of its network in /sys, and the machine's cgroups there as before."""
+    aside = Path("/run/.cgroup")
+    aside.mkdir()
+    system.mount(str(cgroups.ROOT), str(aside), flags=system.MS_BIND | system.MS_REC)
     _own_network_view()
+    system.mount(str(aside), str(cgroups.ROOT), flags=system.MS_BIND | system.MS_REC)
+    system.unmount(str(aside))
 
 
 def make_pod(name: str, proc: int) -> tuple[Room, str]:

@@ -12,11 +12,12 @@ from typing import Final
 from weft.cni.install import conflist
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
-from weft.lab.inside import etcd, filesystem, health, underlay
+from weft.lab.inside import filesystem, health, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.health import Health
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Processes
+from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.report import NodeReport
 from weft.lab.spec import Family, Node
@@ -32,7 +33,8 @@ _SETTLE_SECONDS: Final = 30.0
 class RunningNode(Value, frozen=False):
     """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there.
 
-    `init` is the first process of its pid namespace. `pid` is the daemon's number in the node.
+    `init` is the first process of its pid namespace. `pid` is the daemon's number in the node. Where weft is a pod,
+    there is no `daemon` of ours, and `pid` is 0.
     """
 
     spec: Node
@@ -65,10 +67,8 @@ class RunningNode(Value, frozen=False):
 
     async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
         """Return what there is to see of it."""
-        assert self.daemon is not None  # noqa: S101 - only a lab that is up reports
-        ended = self.daemon.ended
-        if ended.done():
-            found = Health(state=f"exited {ended.result()}")
+        if self.daemon is not None and self.daemon.ended.done():
+            found = Health(state=f"exited {self.daemon.ended.result()}")
         else:
             found = await health.daemon(inside, self.room)
         env = self.subnet_env()
@@ -83,19 +83,26 @@ class RunningNode(Value, frozen=False):
         )
 
 
-async def make(inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str]) -> RunningNode:
-    """Make a node's namespaces, with flannel's conflist in them. It has no link but lo yet."""
+async def make(
+    inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str], *, kubelet: bool = False
+) -> RunningNode:
+    """Make a node's namespaces. It has no link but lo yet.
+
+    Where a `kubelet` is to run, weft comes as a pod and brings its network along; elsewhere flannel's list is there.
+    """
 
     def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
-        filesystem.make_node(node.name)
+        filesystem.make_node(node.name, kubelet=kubelet)
+        first = filesystem.KUBELET_INIT if kubelet else filesystem.INIT
         # Its end is the lab's end, so nothing waits for it.
-        init = subprocess.Popen(filesystem.INIT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        init = subprocess.Popen(first, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         run = os.open("/run/flannel", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return Room.here(inside.proc), Rtnl.open(), run, init
 
     room, rtnl, run, init = await inside.run(None, inner)
     running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE), init=init)
-    (running.networks / conflist.NAME).write_bytes(conflist.render())
+    if not kubelet:
+        (running.networks / conflist.NAME).write_bytes(conflist.render())
     return running
 
 
@@ -119,17 +126,19 @@ async def settled(node: RunningNode) -> None:
     raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
 
 
-async def start_daemon(node: RunningNode, processes: Processes, families: tuple[Family, ...]) -> None:
+async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> None:
     """Start weftd in the node; it is not ready yet."""
+    store.prepare(node.spec)
     command = [
         *_program(),
-        f"--etcd-endpoints={etcd.url(families)}",
+        *store.flags(),
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
         f"--healthz-port={health.PORT}",
         f"-subnet-file=/run/flannel/{_LEASE}",
     ]
-    node.daemon = await processes.logged(node.spec.name, node.room, command)
+    # NODE_NAME is flannel's: which object of Kubernetes is this node's.
+    node.daemon = await processes.logged(node.spec.name, node.room, command, NODE_NAME=node.spec.name)
     node.pid = system.number_inside(node.daemon.pid)
 
 
@@ -141,7 +150,9 @@ def _program() -> list[str]:
 
 async def daemon_ready(node: RunningNode, processes: Processes) -> None:
     """Wait until the daemon has written its subnet.env. `Unavailable` if it ends instead."""
-    assert node.daemon is not None  # noqa: S101 - start_daemon has run
+    if node.daemon is None:  # a pod: its kubelet starts it again if it ends
+        await node.lease.wait()
+        return
     lease = asyncio.ensure_future(node.lease.wait())
     try:
         await asyncio.wait((lease, node.daemon.ended), return_when=asyncio.FIRST_COMPLETED)

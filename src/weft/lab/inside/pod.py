@@ -69,7 +69,7 @@ async def stop(pod: RunningPod, node: RunningNode, inside: Inside, processes: Pr
 
 def _runtime(node: RunningNode, processes: Processes) -> NodeRuntime:
     async def run(program: str, variables: Mapping[str, str], stdin: bytes) -> Ran:
-        return await processes.answer(node.room, program, variables, stdin)
+        return await processes.answer(node.room, [program], variables, stdin)
 
     return NodeRuntime(run, networks=node.networks, cache=node.attachments)
 

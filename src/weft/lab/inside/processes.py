@@ -19,18 +19,21 @@ class Processes:
         self.environ = dict(environ)
         self._logs = logs
 
-    async def logged(self, name: str, room: Room | None, command: Sequence[str]) -> Child:
-        """Start a process whose output goes to the log `name`."""
+    async def logged(self, name: str, room: Room | None, command: Sequence[str], **variables: str) -> Child:
+        """Start a process, with more variables, whose output goes to the log `name`."""
         log = os.open(f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=self._logs)
         try:
             stdio = Stdio(stdout=log, stderr=log)
-            return await self.children.start(room, command, environ=self.environ, stdio=stdio)
+            return await self.children.start(room, command, environ=self.environ | variables, stdio=stdio)
         finally:
             os.close(log)
 
     def last_words(self, name: str) -> str:
-        """Return the end of the log `name`, in whole lines if it has any."""
-        log = os.open(f"{name}.log", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._logs)
+        """Return the end of the log `name`, in whole lines if it has any; nothing where there is no such log."""
+        try:
+            log = os.open(f"{name}.log", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._logs)
+        except FileNotFoundError:  # it is a pod's, which kubectl shows
+            return ""
         try:
             start = max(0, os.fstat(log).st_size - _TAIL)
             text = os.pread(log, _TAIL, start).decode(errors="replace").strip()
@@ -38,8 +41,16 @@ class Processes:
         finally:
             os.close(log)
 
-    async def answer(self, room: Room, program: str, variables: Mapping[str, str], stdin: bytes) -> Ran:
-        """Run a program to its end with more variables, and return what it wrote.
+    def leave(self, name: str, text: str) -> None:
+        """Write a file that only this user may read into the lab's directory on the machine, beside that of logs."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(f"../{name}", flags, 0o600, dir_fd=self._logs), "w") as file:
+            file.write(text)
+
+    async def answer(
+        self, room: Room | None, command: Sequence[str], variables: Mapping[str, str], stdin: bytes
+    ) -> Ran:
+        """Run a command to its end with more variables, and return what it wrote.
 
         The streams are files in memory: a program that writes a lot never waits for us.
         """
@@ -47,7 +58,7 @@ class Processes:
         try:
             os.pwrite(streams[0], stdin, 0)
             stdio = Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2])
-            child = await self.children.start(room, [program], environ=self.environ | dict(variables), stdio=stdio)
+            child = await self.children.start(room, command, environ=self.environ | dict(variables), stdio=stdio)
             status = await child.ended
             return Ran(exit=status, stdout=_content(streams[1]), stderr=_content(streams[2]))
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import traceback
@@ -130,7 +131,8 @@ class Server:
         """Build the lab. If that fails, or the client has gone, the lab is no more."""
         if self._world is not None:
             raise ConfigError(_problem("it is up already"))
-        world = self._world = World(request.lab, environ=request.environ, logs=self._logs)
+        outside = [socket.socket(fileno=os.dup(fd)) for fd in connection.descriptors]
+        world = self._world = World(request.lab, environ=request.environ, logs=self._logs, outside=outside)
         notes: asyncio.Queue[str] = asyncio.Queue()
 
         async def tell() -> None:

@@ -4,13 +4,13 @@ The bridge stands for the switch of a data centre. It has an address, where the 
 """
 
 from collections.abc import Sequence
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
 from weft.kernel.rtnetlink import neigh
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.spec import Family
-from weft.model.net import Mac
+from weft.model.net import Mac, Net
 
 SWITCH: Final = "underlay"
 UPLINK: Final = "eth0"
@@ -29,6 +29,12 @@ def address(family: Family, index: int = 0) -> IPv4Interface | IPv6Interface:
     offset = _BEFORE_NODES + index
     number = offset if family == 4 else int(str(offset), 16)
     return type(base)((base.network[number], base.network.prefixlen))
+
+
+def host(families: Sequence[Family]) -> str:
+    """Return the lab's own address as a URL has it."""
+    ip = address(families[0]).ip
+    return f"[{ip}]" if ip.version == 6 else str(ip)
 
 
 def make_switch(rtnl: Rtnl, families: Sequence[Family]) -> None:
@@ -65,6 +71,23 @@ def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int
                 for family in families
             ]
         )
+
+
+def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
+    """Give a node, of which `rtnl` is a socket, a default route: addresses of Services need one to be sent at all."""
+    uplink = rtnl.link(UPLINK)
+    assert uplink is not None  # noqa: S101 - plug_in has made it
+    for family in families:
+        everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
+        rtnl.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+
+
+def lead_to(rtnl: Rtnl, subnet: Net, node: int) -> None:
+    """Give the lab, of which `rtnl` is a socket, a route to a node's pods: an API server passes requests on to them."""
+    switch = rtnl.link(SWITCH)
+    assert switch is not None  # noqa: S101 - make_switch has run
+    via = address(4 if subnet.version == 4 else 6, node).ip
+    rtnl.add_route(subnet, via=via, index=switch.index, protocol=_BY_ADMINISTRATOR)
 
 
 def mac(node: int) -> Mac:

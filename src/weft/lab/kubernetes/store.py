@@ -1,0 +1,151 @@
+"""The lab's store when that is Kubernetes' API: etcd, API server and controller manager in the lab's own namespaces."""
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from socket import socket
+from typing import Final
+
+from weft.config.netconf import parse_netconf
+from weft.config.options import Secret
+from weft.desired.backends import BACKENDS
+from weft.lab.inside import filesystem, underlay
+from weft.lab.inside.children import Child
+from weft.lab.inside.etcd import EtcdStore
+from weft.lab.inside.processes import Processes
+from weft.lab.inside.relay import Relay
+from weft.lab.kubernetes import manifest, programs, server
+from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
+from weft.lab.places import KUBECONFIG
+from weft.lab.spec import Lab, Node
+from weft.model.errors import Problem, Unavailable
+
+API: Final = "kube-apiserver"
+CONTROLLERS: Final = "kube-controller-manager"
+SCHEDULER: Final = "kube-scheduler"
+ADMIN: Final = "admin"
+_PATIENCE: Final = 60.0  # seconds
+_LOOK_AGAIN: Final = 0.02  # seconds; it does not say when it is ready
+_ENOUGH: Final = ("node-ipam-controller",)  # where no kubelet runs pods
+
+
+class KubernetesStore:
+    """Kubernetes' API, with weft's account and rights from its own manifest, and the lab's nodes in it."""
+
+    def __init__(self, processes: Processes, lab: Lab, outside: Sequence[socket] = ()) -> None:
+        """`outside` are sockets of the machine's that listen, by which programs there reach the API."""
+        self.where = f"https://{underlay.host(lab.families)}:{PORT}"
+        self.accounts = Accounts(self.where)
+        self.network = parse_netconf(lab.network, backends=BACKENDS)
+        self._etcd = EtcdStore(processes, lab)
+        self._processes = processes
+        self._lab = lab
+        self._outside = outside
+        self._address = underlay.address(lab.families[0]).ip
+        self._api: Child | None = None
+
+    async def start(self) -> None:
+        """Start etcd, and make certificate and tokens meanwhile."""
+        HOME.mkdir()
+        await self._etcd.start()
+        nodes = [f"system:node:{node.name}" for node in self._lab.nodes]
+        self.accounts.write([ADMIN, WEFT, server.CONTROLLERS, server.SCHEDULER, "system:kube-proxy", *nodes])
+        families = self._lab.families
+        first = [server.FIRST[family] for family in families]
+        await self.run(*openssl(self._program("openssl"), first, families, len(self._lab.nodes)))
+
+    async def ready(self) -> None:
+        """Wait until the API answers, and put weft's manifest and the nodes there."""
+        await self._etcd.ready()
+        command = server.api(self._program(API), self._etcd.where, self._lab.families)
+        self._api = await self._processes.logged(API, None, command)
+        await self._answers(self._api)
+        only = () if self._lab.kubelets else _ENOUGH
+        config = self.accounts.file(server.CONTROLLERS)
+        command = server.controllers(self._program(CONTROLLERS), config, self.network, only=only)
+        await self._processes.logged(CONTROLLERS, None, command)
+        if self._lab.kubelets:
+            command = server.scheduler(self._program(SCHEDULER), self.accounts.file(server.SCHEDULER))
+            await self._processes.logged(SCHEDULER, None, command)
+        entries = manifest.objects(self._lab)
+        if not self._lab.kubelets:
+            entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
+        await self.create(entries)
+        for listener in self._outside:
+            await Relay(listener, str(self._address), PORT).start()
+            host, port = listener.getsockname()[:2]
+            self._processes.leave(KUBECONFIG, self.kubeconfig(ADMIN, f"https://{host}:{port}"))
+
+    async def create(self, entries: list[manifest.Object]) -> None:
+        """Put objects into the API."""
+        kubectl = (self._program("kubectl"), f"--kubeconfig={self.accounts.file(ADMIN)}")
+        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=manifest.as_json(entries))
+
+    async def run(self, *command: str, stdin: str = "") -> None:
+        """Run a program to its end. `Unavailable` with what it said if it fails."""
+        ran = await self._processes.answer(None, command, {}, stdin.encode())
+        if ran.exit:
+            words = ran.stderr.decode(errors="replace").strip()
+            raise Unavailable(Problem(code="LAB-002", where=Path(command[0]).name, seen=words))
+
+    async def state(self) -> str:
+        """Ask the API how it is."""
+        if self._api is not None and self._api.ended.done():
+            return f"exited {self._api.ended.result()}"
+        return "ready" if await self._is_ready() else "silent"
+
+    def flags(self) -> list[str]:
+        """Return what makes a daemon use the API."""
+        return ["--kube-subnet-mgr", f"--kubeconfig-file={filesystem.KUBE_FLANNEL}/kubeconfig"]
+
+    def prepare(self, node: Node) -> None:
+        """Give a node the network configuration and a kubeconfig with the rights of weft's account."""
+        directory = filesystem.node_directory(node.name, "kube-flannel")
+        (directory / "net-conf.json").write_text(self._lab.network)
+        config = directory / "kubeconfig"
+        config.touch(mode=0o600)
+        config.write_text(self.kubeconfig(WEFT))
+
+    def kubeconfig(self, user: str, server: str = "") -> str:
+        """Return a kubeconfig with the certificate in it, for what does not see the lab's files."""
+        authority = base64.b64encode(CERTIFICATE.read_bytes()).decode()
+        return self.accounts.kubeconfig(user, server=server, authority={"certificate-authority-data": authority})
+
+    async def _answers(self, api: Child) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not await self._is_ready():
+                    if api.ended.done():
+                        raise self._failed(f"it ended with status {api.ended.result()}")
+                    await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            raise self._failed(f"not ready for {_PATIENCE:.0f} s") from None
+
+    async def _is_ready(self) -> bool:
+        try:
+            await self.get("/readyz")
+        except Unavailable:
+            return False
+        return True
+
+    async def get(self, path: str) -> bytes:
+        """Ask the API as one who may do everything. Raises `Unavailable`."""
+        # Late: while etcd starts.
+        from weft.cluster.kube.access import Access, Pem
+        from weft.cluster.kube.client import Client
+        from weft.cluster.kube.credentials import Fixed
+
+        credentials = Fixed(token=Secret(self.accounts.token(ADMIN)))
+        client = Client(Access(url=self.where, ca=Pem(file=str(CERTIFICATE)), credentials=credentials))
+        try:
+            return await client.get(path)
+        finally:
+            client.close()
+
+    def _failed(self, seen: str) -> Unavailable:
+        seen = f"{seen}:\n{self._processes.last_words(API)}"
+        return Unavailable(Problem(code="STORE-001", where="the lab's API server", seen=seen))
+
+    def _program(self, name: str) -> str:
+        return programs.find(name, self._processes.environ)

@@ -1,0 +1,189 @@
+"""Labs whose store is Kubernetes' API, and labs of Kubernetes nodes, where weft is a DaemonSet of its own manifest."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import apiserver
+from tests.support.lab import WEFT, Lab, lab, weft
+from tests.support.weftd import eventually
+from weft.lab import cgroups
+
+MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
+NET_ADMIN, NET_RAW = 12, 13  # linux/capability.h
+TUNED = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A lab and the way to its API from the machine."""
+
+    lab: Lab
+
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
+        config = Path("/run/weft-lab", self.lab.name, "kubeconfig")
+        command = [str(apiserver.programs() / "kubectl"), f"--kubeconfig={config}", *arguments]
+        ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+        assert not check or ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def get(self, *what: str) -> Any:
+        return json.loads(self.kubectl("get", "-o", "json", *what))
+
+    def create_node(self, name: str, subnet: str, **annotations: str) -> None:
+        spec = {"podCIDR": subnet, "podCIDRs": [subnet]}
+        meta = {"name": name, "annotations": annotations}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+
+    def peers(self, node: str) -> set[str]:
+        """The subnets of other nodes that a node has routes to."""
+        routes = json.loads(self.lab.run(node, "ip", "-j", "route", "show", "dev", "flannel.1"))
+        return {route["dst"] for route in routes}
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_KUBERNETES", str(apiserver.programs()))
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    os.environ["WEFT_KUBERNETES"] = str(apiserver.programs())
+    try:
+        with lab("--kubernetes", "--nodes", "3") as running:
+            yield Cluster(running)
+        assert not [*cgroups.ROOT.glob(f"**/weft-lab/{running.name}")]
+    finally:
+        del os.environ["WEFT_KUBERNETES"]
+
+
+@pytest.mark.parametrize("family", ["4", "46", "6"])
+@pytest.mark.parametrize("backend", ["vxlan", "host-gw"])
+def test_pods_of_nodes_on_the_api_reach_each_other(backend: str, family: str):
+    with lab("--store", "kubernetes", "--backend", backend, "--family", family, "--pods", "1") as running:
+        report = running.ps()
+        assert report["store"].startswith("https://")
+        assert report["store_state"] == "ready"
+        pinged = running.json("pingall")
+        assert pinged["reached"] == pinged["tried"] > 0
+        # The lease is what Kubernetes has given the node.
+        given = {node["metadata"]["name"]: node["spec"]["podCIDRs"] for node in Cluster(running).get("nodes")["items"]}
+        assert {node["name"]: node["subnets"] for node in report["nodes"]} == given
+
+
+def test_a_node_that_is_deleted_disappears_and_returns():
+    with lab("--store", "kubernetes", "--pods", "0") as running:
+        cluster = Cluster(running)
+        gone = cluster.get("node", "node3")
+        [subnet] = gone["spec"]["podCIDRs"]
+        assert subnet in cluster.peers("node1") & cluster.peers("node2")
+        cluster.kubectl("delete", "node", "node3")
+        eventually(lambda: subnet not in cluster.peers("node1") | cluster.peers("node2"))
+        cluster.create_node("node3", subnet)
+        eventually(lambda: subnet in cluster.peers("node1") & cluster.peers("node2"), seconds=30)
+
+
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.soak)])
+def test_an_api_server_that_is_away_loses_no_packet_and_what_changed_meanwhile_arrives(seconds: int):
+    with lab("--store", "kubernetes", "--pods", "1") as running:
+        cluster = Cluster(running)
+        pid = _process(running.supervisor(), "kube-apiserver")
+        command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+        target = running.pod("pod3-1")["addresses"][0].split("/")[0]
+        ping = ["ping", "-i", "0.1", "-c", str(seconds * 10), "-W", "1", target]
+        with subprocess.Popen(
+            [WEFT, "lab", "exec", "--lab", running.name, "pod1-1", "--", *ping], stdout=subprocess.PIPE, text=True
+        ) as traffic:
+            os.kill(pid, signal.SIGKILL)
+            said = traffic.communicate(timeout=seconds + 30)[0]
+        assert f"{seconds * 10} packets transmitted, {seconds * 10} received, 0% packet loss" in said
+        inside = ["nsenter", f"--target={running.supervisor()}", "--mount", "--net", "--pid", "--", *command]
+        with subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            eventually(lambda: cluster.kubectl("get", "--raw=/readyz", check=False) == "ok", seconds=30)
+            cluster.create_node("far", "10.244.99.0/24", **_annotations())
+            eventually(lambda: "10.244.99.0/24" in cluster.peers("node1") & cluster.peers("node2"), seconds=40)
+            weft("lab", "down", running.name)
+
+
+def test_weft_is_a_pod_with_two_rights_on_each_node(nodes: Cluster):
+    daemons = nodes.get("pods", "-n", "kube-flannel")["items"]
+    assert sorted(pod["spec"]["nodeName"] for pod in daemons) == ["node1", "node2", "node3"]
+    for node in ("node1", "node2", "node3"):
+        held = nodes.lab.run(node, "sh", "-c", "grep Cap /proc/$(pgrep -x flanneld)/status")
+        rights = {line.split(":")[0]: int(line.split(":")[1], 16) for line in held.splitlines()}
+        assert rights["CapBnd"] == rights["CapEff"] == rights["CapPrm"] == 1 << NET_ADMIN | 1 << NET_RAW, held
+    assert {node["daemon"] for node in nodes.lab.ps()["nodes"]} == {"ready"}
+
+
+def test_pods_of_a_deployment_run_on_all_nodes_and_reach_each_other(nodes: Cluster):
+    nodes.kubectl("create", "deployment", "web", "--image=localhost/pause:1", "--replicas=6")
+    nodes.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+    pods = nodes.get("pods", "-l", "app=web")["items"]
+    where = {pod["status"]["podIP"]: pod["spec"]["nodeName"] for pod in pods}
+    assert set(where.values()) == {"node1", "node2", "node3"}
+    for node in set(where.values()):
+        for sandbox in nodes.lab.run(node, "ls", "/run/netns").split():
+            for address in where:
+                nodes.lab.run(node, "nsenter", f"--net=/run/netns/{sandbox}", "ping", "-c1", "-W2", address)
+    nodes.kubectl("delete", "deployment", "web", "--wait")
+    eventually(lambda: not nodes.get("pods", "-l", "app=web")["items"], seconds=60)
+    for node in set(where.values()):
+        eventually(lambda node=node: not nodes.lab.run(node, "ls", "/run/netns").split(), seconds=30)
+
+
+def test_a_restart_of_the_daemon_set_keeps_leases_and_the_vteps_address(nodes: Cluster):
+    before = {node["metadata"]["name"]: node["metadata"]["annotations"] for node in nodes.get("nodes")["items"]}
+    nodes.kubectl("-n", "kube-flannel", "rollout", "restart", "daemonset/kube-flannel-ds")
+    nodes.kubectl("-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s")
+    after = {node["metadata"]["name"]: node["metadata"]["annotations"] for node in nodes.get("nodes")["items"]}
+    ours = "flannel.alpha.coreos.com/backend-data"
+    assert {name: each[ours] for name, each in after.items()} == {name: each[ours] for name, each in before.items()}
+
+
+def test_settings_of_the_machine_stay_as_they_are(nodes: Cluster):
+    shown = {name: nodes.lab.run("node1", "cat", f"/proc/sys/{name}").strip() for name in TUNED}
+    assert shown["vm/overcommit_memory"] == "1"  # what its kubelet wants to see
+    machine = {name: Path("/proc/sys", name).read_text().strip() for name in TUNED}
+    assert machine["kernel/panic"] != shown["kernel/panic"]
+
+
+def test_the_image_in_the_manifest_is_the_one_that_is_made():
+    from weft.lab.kubernetes.ourimage import WEFT as OURS
+
+    [daemon] = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "DaemonSet"]
+    pod = daemon["spec"]["template"]["spec"]
+    assert {each["image"] for each in [*pod["initContainers"], *pod["containers"]]} == {OURS}
+
+
+def test_programs_that_are_missing_are_named_before_anything_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("WEFT_KUBERNETES", str(tmp_path))
+    ran = weft("lab", "up", "--kubernetes", "--name", "none", check=False)
+    assert ran.returncode == 2
+    for name in ("kube-apiserver", "kubelet", "kube-proxy"):
+        assert f"HOST-002 {name}: no such program on PATH" in ran.stderr
+
+
+def _annotations() -> dict[str, str]:
+    prefix = "flannel.alpha.coreos.com"
+    return {
+        f"{prefix}/kube-subnet-manager": "true",
+        f"{prefix}/backend-type": "vxlan",
+        f"{prefix}/backend-data": '{"VNI":1,"VtepMAC":"02:00:00:00:00:63"}',
+        f"{prefix}/public-ip": "172.31.0.99",
+    }
+
+
+def _process(supervisor: int, name: str) -> int:
+    tasks = Path(f"/proc/{supervisor}/task").glob("*/children")
+    children = [child for task in tasks for child in task.read_text().split()]
+    [found] = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == name[:15]]
+    return found
