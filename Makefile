@@ -1,6 +1,6 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help wheel setup demo test lint bench soak mutants spec docs lock stubs clean
+.PHONY: help wheel setup demo test lint bench conformance soak mutants spec docs lock stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ lint: setup ## style, types and import contracts alone
 
 bench: setup ## measures against floors and peers of the same run, beside the figures to reach
 	@.venv/bin/python -m benchmarks
+
+conformance: setup ## Kubernetes' own tests of the network, on labs of Kubernetes nodes; builds what they need, once
+	@.venv/bin/python -m tests.conformance
 
 soak: setup ## the tests that break things, for long; the pure ones with newer Pythons
 	@scripts/other-pythons.sh

@@ -1,0 +1,139 @@
+"""Run Kubernetes' sig-network conformance tests on labs, and say what passed.
+
+python -m tests.conformance                     IPv4 with vxlan and with host-gw
+python -m tests.conformance --network vxlan4 --focus 'Services should serve'
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from tests.conformance import images
+from tests.support.lab import WEFT
+from weft.lab.kubernetes import server
+
+CHECKOUT: Final = Path(__file__).parents[2]
+REPORTS: Final = CHECKOUT / "build" / "conformance"
+NETWORKS: Final[dict[str, tuple[str, ...]]] = {
+    "vxlan4": ("--backend", "vxlan", "--family", "4"),
+    "hostgw4": ("--backend", "host-gw", "--family", "4"),
+    "vxlan46": ("--backend", "vxlan", "--family", "46"),
+}
+_SKIP: Final = r"\[Serial\]|\[Disruptive\]|\[Slow\]"
+_CONFORMANCE: Final = r"\[sig-network\].*\[Conformance\]"
+_DUAL: Final = r"\[sig-network\].*\[Feature:IPv6DualStack\]"
+_LONGEST: Final = 900
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", action="append", choices=NETWORKS, help="one of the networks; several times")
+    parser.add_argument("--focus", default="", help="a regular expression: only tests whose names it finds")
+    parser.add_argument("--procs", type=int, default=5, help="how many tests run at once")
+    chosen = parser.parse_args()
+    programs = Path(_said([CHECKOUT / "scripts" / "kubernetes.sh", "--conformance"]).strip())
+    bad = 0
+    for network in chosen.network or ["vxlan4", "hostgw4"]:
+        focus = chosen.focus or (_DUAL if network == "vxlan46" else _CONFORMANCE)
+        bad += _on(network, programs, focus, chosen.procs)
+    return 1 if bad else 0
+
+
+def _on(network: str, programs: Path, focus: str, procs: int) -> int:
+    """Run the tests on one network; returns how many did not pass."""
+    name = f"c{os.getpid()}"
+    reports = REPORTS / network
+    reports.mkdir(parents=True, exist_ok=True)
+    environ = os.environ | {"WEFT_KUBERNETES": str(programs)}
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([WEFT, "lab", "up", "--kubernetes", "--name", name, *NETWORKS[network]], check=True, env=environ)
+        try:
+            config = Path("/run/weft-lab") / name / "kubeconfig"
+            _prepare(name, config, programs, Path(folder))
+            print(f"{network}: the cluster is ready after {time.monotonic() - start:.1f} s", flush=True)
+            start = time.monotonic()
+            _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={procs}"])
+        finally:
+            subprocess.run([WEFT, "lab", "down", name], check=True)
+    return _tell(network, json.loads((reports / "report.json").read_text()), time.monotonic() - start)
+
+
+def _prepare(lab: str, config: Path, programs: Path, folder: Path) -> None:
+    """Give the nodes images, zones and the cluster DNS, and wait for that."""
+    kubectl = [programs / "kubectl", f"--kubeconfig={config}"]
+    repositories = folder / "repositories.yaml"
+    repositories.write_text(json.dumps(images.REPOSITORIES))
+    environ = {"KUBE_TEST_REPO_LIST": str(repositories)}
+    names = _said([programs / "e2e.test", "--list-images"], environ).split()
+    files = images.write_all(folder, programs, names)
+    nodes = _nodes(kubectl)
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        list(threads.map(lambda node: _import(lab, node, files), nodes))
+    for node in nodes:
+        _said([*kubectl, "label", "node", node, f"topology.kubernetes.io/zone=zone-{node}"])
+    dns = (Path(__file__).parent / "coredns.yaml").read_text().replace("CLUSTER_IP", server.DNS[4])
+    subprocess.run([*kubectl, "apply", "-f", "-"], input=dns, text=True, check=True, stdout=subprocess.DEVNULL)
+    _said([*kubectl, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"])
+
+
+def _import(lab: str, node: str, files: Sequence[Path]) -> None:
+    command = [WEFT, "lab", "exec", "--lab", lab, node, "--"]
+    command += ["ctr", "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", "-"]
+    for file in files:
+        with file.open("rb") as image:
+            subprocess.run(command, stdin=image, check=True, stdout=subprocess.DEVNULL)
+
+
+def _nodes(kubectl: list[Any]) -> list[str]:
+    return [name.removeprefix("node/") for name in _said([*kubectl, "get", "nodes", "-o", "name"]).split()]
+
+
+def _ginkgo(config: Path, programs: Path, folder: Path, reports: Path, wanted: Sequence[str]) -> None:
+    environ = os.environ | {"KUBE_TEST_REPO_LIST": str(folder / "repositories.yaml")}
+    with (reports / "log").open("w") as log:
+        subprocess.run(
+            [
+                *(programs / "ginkgo", f"--timeout={_LONGEST}s", "--no-color"),
+                *(*wanted, f"--skip={_SKIP}"),
+                *(f"--json-report={reports / 'report.json'}", f"--junit-report={reports / 'junit.xml'}"),
+                *(programs / "e2e.test", "--", f"--kubeconfig={config}", f"--kubectl-path={programs / 'kubectl'}"),
+                *("--provider=skeleton", "--num-nodes=3", "--disable-log-dump", "--dump-logs-on-failure=false"),
+            ],
+            env=environ,
+            check=False,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+
+
+def _tell(network: str, report: list[dict[str, Any]], seconds: float) -> int:
+    """Print what passed and what failed; returns how many failed."""
+    specs = [spec for suite in report for spec in suite["SpecReports"] if spec["LeafNodeType"] == "It"]
+    ran = [spec for spec in specs if spec["State"] not in ("skipped", "pending")]
+    failed = [spec for spec in ran if spec["State"] != "passed"]
+    broken = [spec for suite in report for spec in suite["SpecReports"] if spec["State"] in ("failed", "panicked")]
+    for spec in {id(spec): spec for spec in [*failed, *broken]}.values():
+        print(f"  FAILED {' '.join([*(spec['ContainerHierarchyTexts'] or ()), spec['LeafNodeText']])}")
+        print(f"         {spec.get('Failure', {}).get('Message', '').strip().splitlines()[0][:300]}")
+    print(f"{network}: {len(ran) - len(failed)} of {len(ran)} passed in {seconds:.0f} s", flush=True)
+    return len(failed) + (not ran)
+
+
+def _said(command: list[Any], environ: dict[str, str] | None = None) -> str:
+    return subprocess.run(
+        command, env=os.environ | (environ or {}), check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

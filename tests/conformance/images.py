@@ -1,0 +1,74 @@
+"""The images that Kubernetes' network tests ask for, made of programs of this machine instead of pulled.
+
+Their names are those of the tests, below `localhost` instead of a registry: `REPOSITORIES` says so to the tests.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from weft.lab.kubernetes.image import Tree, write
+from weft.lab.kubernetes.ourimage import WAIT, pause
+
+# The tests' registries (test/utils/image/manifest.go), by which KUBE_TEST_REPO_LIST names others.
+_REPOSITORY: Final = "localhost/e2e"
+REPOSITORIES: Final = dict.fromkeys(("promoterE2eRegistry", "gcRegistry", "dockerLibraryRegistry"), _REPOSITORY)
+DNS: Final = "localhost/coredns:1"
+_TOOLS: Final = ("bash", "wget", "curl", "ip", "ss", "getent", "conntrack", "dig", "nc.openbsd", "iperf")
+_PATH: Final = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/"}
+
+
+def write_all(folder: Path, programs: Path, names: list[str]) -> list[Path]:
+    """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS."""
+    tools = _tools(programs)
+    regression = "regression-issue-74839"
+    kinds: dict[str, tuple[Tree, list[str], list[str]]] = {
+        "agnhost": (tools, ["/agnhost"], ["pause"]),
+        "jessie-dnsutils": (tools, ["/agnhost"], ["pause"]),
+        "nginx": (tools, ["/agnhost"], ["test-webserver", "--port=80"]),
+        "httpd": (tools, ["/agnhost"], ["test-webserver", "--port=80"]),
+        "busybox": (_busybox(), [], ["/bin/sh"]),
+        "pause": (pause(), list(WAIT), []),
+        regression: (_one(programs / regression), [f"/{regression}"], []),
+    }
+    written = []
+    for kind, (tree, command, arguments) in kinds.items():
+        own = [name for name in names if name.startswith(f"{_REPOSITORY}/{kind}:")]
+        written.append(folder / f"{kind}.tar")
+        write(written[-1], own, tree, command, _PATH, arguments=arguments)
+    write(folder / "coredns.tar", [DNS], _one(programs / "coredns"), ["/coredns"], _PATH)
+    return [*written, folder / "coredns.tar"]
+
+
+def _one(program: Path) -> Tree:
+    tree = Tree()
+    tree.file(f"/{program.name}", program.resolve(), mode=0o755)
+    return tree
+
+
+def _busybox() -> Tree:
+    tree = Tree()
+    tree.file("/bin/busybox", Path("/bin/busybox"), mode=0o755)
+    for applet in subprocess.run(["/bin/busybox", "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if applet != "busybox":
+            tree.link(f"/bin/{applet}", "busybox")
+    return tree
+
+
+def _tools(programs: Path) -> Tree:
+    """Return agnhost with the tools that tests call in its pods. `sh` is bash: busybox's prefers its own applets."""
+    tree = _busybox()
+    tree.file("/agnhost", programs / "agnhost", mode=0o755)
+    tree.link("/agnhost-2", "/agnhost")
+    for name in ("localhost.crt", "localhost.key"):
+        tree.file(f"/{name}", programs / name)
+    for name in _TOOLS:
+        found = shutil.which(name)
+        assert found, f"the tests call {name}: apt-get install bind9-dnsutils netcat-openbsd iperf curl wget conntrack"
+        tree.program(Path(found), f"/usr/local/bin/{name.removesuffix('.openbsd')}")
+    tree.link("/bin/sh", "/usr/local/bin/bash")
+    tree.link("/bin/bash", "/usr/local/bin/bash")
+    tree.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
+    tree.file("/etc/nsswitch.conf", b"hosts: files dns\n")
+    return tree
