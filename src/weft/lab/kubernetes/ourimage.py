@@ -22,21 +22,9 @@ PAUSE: Final = "localhost/pause:1"
 WAIT: Final = ("/timeout", "0", "/sleep", "infinity")
 _HOME: Final = "/opt/weft"
 _PATH: Final = f"{_HOME}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A program's path, which of ours it is, and the arguments that it has before those it is called with.
-_SCRIPTS: Final[dict[str, tuple[str, list[str]]]] = {
-    f"{_HOME}/bin/weft": ("weft", []),
-    f"{_HOME}/bin/weftd": ("weftd", []),
-    "/opt/bin/flanneld": ("weftd", []),
-    "/opt/bin/install-conf": ("weft", ["install-conf"]),
-    "/opt/bin/mk-docker-opts.sh": ("weft", ["mk-docker-opts"]),
-}
-_SCRIPT: Final = """\
-#!{home}/bin/python3 -I
-import sys
-from weft.console import {name}
-sys.argv[1:1] = {arguments}
-sys.exit({name}())
-"""
+_SCRIPT: Final = "#!{home}/bin/python3 -I\nimport sys\nfrom weft.console import {name}\nsys.exit({name}())\n"
+# Names that manifests for flannel use: `weft` is the command by whose name it is called.
+_NAMES: Final = {"flanneld": "weftd", "install-conf": "weft", "mk-docker-opts.sh": "weft"}
 _UNUSED: Final = (  # of the standard library, half of it
     *("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data", "distutils", "venv"),
     *("sqlite3", "curses", "dbm", "wsgiref", "xmlrpc", "site-packages", "dist-packages"),
@@ -77,9 +65,10 @@ def _weft() -> Tree:
     tree.directory(Path(weft.__file__).parent, f"{own}/weft")
     tree.file(f"{_HOME}/pyvenv.cfg", f"home = {python.parent}\n".encode())
     tree.link(f"{_HOME}/bin/python3", str(python))
-    for path, (name, arguments) in _SCRIPTS.items():
-        script = _SCRIPT.format(home=_HOME, name=name, arguments=arguments)
-        tree.file(path, script.encode(), mode=0o755)
+    for name in ("weft", "weftd"):
+        tree.file(f"{_HOME}/bin/{name}", _SCRIPT.format(home=_HOME, name=name).encode(), mode=0o755)
+    for name, ours in _NAMES.items():
+        tree.link(f"/opt/bin/{name}", f"{_HOME}/bin/{ours}")
     _add_firewall(tree)
     return tree
 
