@@ -6,6 +6,8 @@
     network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
     nodes: 3                     # or a list of names, or of {name: …, pods: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
+    store: etcd                  # or kubernetes
+    kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
 
 Values are checked by msgspec; the walk over YAML nodes is ours, because msgspec stops at the first mistake and
 does not know lines.
@@ -33,7 +35,7 @@ T = TypeVar("T")
 _API: Final = "weft.dev/v1"
 _NETWORK: Final = "network"
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
-_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods")
+_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods", "store", "kubernetes")
 _understand = partial(parse_netconf, backends=BACKENDS)
 
 
@@ -142,10 +144,21 @@ class _Reader:
             name = name or own or ""
         network = parts.get("network")
         text, checked = self._network(network)
-        nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"))
+        store, kubelets = self._store(parts)
+        nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
+        if kubelets and pods:
+            self._problem(parts["kubernetes"], "pods in a lab of Kubernetes nodes", expected="pods from its API")
         if checked is None:
             return spec.Lab(name=name or "weft", network="", families=(), nodes=nodes, pods=pods)
-        lab = spec.Lab(name=name or "weft", network=text, families=checked.families, nodes=nodes, pods=pods)
+        lab = spec.Lab(
+            name=name or "weft",
+            network=text,
+            families=checked.families,
+            nodes=nodes,
+            pods=pods,
+            store=store,
+            kubelets=kubelets,
+        )
         place = network or parts.get("nodes")
         self._add(place, _misfits(checked, lab, f"{self._at(place)} {'network' if network else 'nodes'}"))
         return lab
@@ -154,6 +167,16 @@ class _Reader:
         for key, only in (("apiVersion", _API), ("kind", "Lab")):
             if key in parts and (seen := self._value(parts[key], str, key)) not in (only, None):
                 self._problem(parts[key], f"{key} is {seen!r}", expected=only)
+
+    def _store(self, parts: dict[str, yaml.Node]) -> tuple[spec.Store, bool]:
+        """Return what holds the leases, and whether nodes are ones of Kubernetes: then it does."""
+        kubelets = "kubernetes" in parts and self._value(parts["kubernetes"], bool, "kubernetes") is True
+        if "store" not in parts:
+            return "kubernetes" if kubelets else "etcd", kubelets
+        store: spec.Store = self._value(parts["store"], spec.Store, "store") or "etcd"  # type: ignore[arg-type]
+        if kubelets and store == "etcd":
+            self._problem(parts["store"], "etcd as the store of Kubernetes nodes", expected="kubernetes, or nothing")
+        return store, kubelets
 
     def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
         """Return the net-conf as text and checked, None if it is wrong."""
@@ -199,9 +222,9 @@ class _Reader:
             self._add(place, [replace(problem, where=f"{self._at(place)} {problem.where}")])
 
     def _nodes(
-        self, node: yaml.Node | None, pods: yaml.Node | None
+        self, node: yaml.Node | None, pods: yaml.Node | None, *, everywhere: int
     ) -> tuple[tuple[spec.Node, ...], tuple[spec.Pod, ...]]:
-        everywhere = 2  # pods on a node that says nothing
+        """Return nodes and pods; `everywhere` is how many are on a node that says nothing."""
         if isinstance(pods, yaml.ScalarNode):
             everywhere = self._count(pods, "pods", least=0, most=spec.MOST_PODS)
         elif pods is not None:

@@ -189,7 +189,7 @@ def home(environ: Mapping[str, str]) -> Path:
     The user is the one outside of every user namespace: `unshare -Ur weft lab up` and a plain `weft lab ps` mean
     the same labs.
     """
-    user = _outer_uid()
+    user = outer_uid()
     if user == 0 and os.access("/run", os.W_OK):
         return Path("/run/weft-lab")
     runtime = environ.get("XDG_RUNTIME_DIR")
@@ -229,7 +229,7 @@ def _check_owner(base: Path) -> None:
         )
 
 
-def _outer_uid() -> int:
+def outer_uid() -> int:
     """Return the effective user as the machine knows it (user_namespaces(7), uid_map: inside, outside, count)."""
     uid = os.geteuid()
     for line in Path("/proc/self/uid_map").read_text().splitlines():

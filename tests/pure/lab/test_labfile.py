@@ -60,6 +60,30 @@ def test_everything_a_file_may_say():
     ]
 
 
+def test_a_lab_on_kubernetes():
+    assert read("store: kubernetes") == labfile.regular(
+        name="weft", backend="vxlan", families=(4,), nft=False, nodes=3, pods=2, store="kubernetes"
+    )
+    nodes = read("kubernetes: true")
+    assert (nodes.store, nodes.kubelets, nodes.pods) == ("kubernetes", True, ())
+    assert read("{kubernetes: true, store: kubernetes}") == nodes
+    assert read("kubernetes: false") == read("store: etcd") == read("")
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("store: consul", "LAB-001 x.yaml:1: store: Invalid enum value 'consul'"),
+        ("kubernetes: maybe", "LAB-001 x.yaml:1: kubernetes: Expected `bool`, got `str`"),
+        ("kubernetes: true\nstore: etcd", "LAB-001 x.yaml:2: etcd as the store of Kubernetes nodes"),
+        ("kubernetes: true\npods: 1", "LAB-001 x.yaml:1: pods in a lab of Kubernetes nodes"),
+    ],
+)
+def test_what_does_not_go_with_kubernetes(text, problem):
+    [told] = problems(text)
+    assert told.startswith(problem)
+
+
 def test_pods_by_name_and_node():
     lab = read("nodes: 2\npods: [{name: web, node: node2}, {name: db, node: node1}]")
     assert [(pod.name, pod.node) for pod in lab.pods] == [("web", "node2"), ("db", "node1")]
@@ -77,7 +101,8 @@ def test_the_network_goes_to_the_store_as_written():
 # What is told behind the file's name, for what the file says.
 MISTAKES = {
     "name: a\nnods: 3\n": (
-        "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods. Did you mean 'nodes'?"
+        "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes. "
+        "Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": "3: unknown key 'pod'; expected one of name, pods. Did you mean 'pods'?",
     "name: a\nname: b\n": "2: 'name' a second time",

@@ -12,7 +12,7 @@ from weft.model.errors import ConfigError, Unavailable
 
 
 def user(monkeypatch: pytest.MonkeyPatch, number: int, *, may_write: bool = True) -> None:
-    monkeypatch.setattr(places, "_outer_uid", lambda: number)
+    monkeypatch.setattr(places, "outer_uid", lambda: number)
     monkeypatch.setattr(os, "access", lambda _path, mode: may_write and mode == os.W_OK)
 
 

@@ -165,6 +165,10 @@ def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
         tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
         tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
     wanted = () if lab.store == "etcd" else programs.NODES if lab.kubelets else programs.STORE
+    if lab.kubelets and places.outer_uid():
+        seen = f"user {places.outer_uid()}"
+        problem = Problem(code="HOST-002", where="--kubernetes", seen=seen, expected="root, for containers and cgroups")
+        raise ConfigError(problem)
     problems = programs.check(wanted, environ) + [
         Problem(code="HOST-002", where=tool, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
         for tool, package in tools.items()

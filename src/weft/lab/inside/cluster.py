@@ -197,12 +197,12 @@ class World:
         await asyncio.gather(*map(node.settled, self.nodes.values()))
         note(f"{counted(len(self.nodes), 'node')} made")
         if self._kubelets is not None:
-            await self._kubelets.load(self.nodes.values())
+            await self._kubelets.start(self.nodes.values())
 
     async def _start_daemons(self, note: Note) -> None:
         nodes = list(self.nodes.values())
         if self._kubelets is not None:
-            await self._kubelets.start(nodes, note)
+            await self._kubelets.ready(note)
         else:
             for running in nodes:
                 await node.start_daemon(running, self.processes, self._store)

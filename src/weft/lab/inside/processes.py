@@ -1,5 +1,6 @@
 """What runs in a lab besides pods' own commands: the store and daemons that log to files, plugins that answer."""
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,7 +8,10 @@ from typing import Final
 from weft.cni.runtime.library import Ran
 from weft.lab.inside.children import Child, Children, Stdio
 from weft.lab.inside.namespaces import Room
+from weft.model.errors import Problem, Unavailable
 
+_PATIENCE: Final = 30.0  # seconds
+_LOOK_AGAIN: Final = 0.02  # seconds; nothing tells us when
 _TAIL: Final = 600  # bytes of a log that an error shows
 
 
@@ -64,6 +68,26 @@ class Processes:
         finally:
             for stream in streams:
                 os.close(stream)
+
+
+async def listens(child: Child, path: str, name: str) -> None:
+    """Wait until a process has made its socket at a path that it sees. `Unavailable` if it ends instead, or never does.
+
+    `name` is that of its log, for people.
+    """
+    where = f"/proc/{child.pid}/root{path}"
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while not os.access(where, os.F_OK):
+                if child.ended.done():
+                    raise _mute(name, f"it ended with status {child.ended.result()}")
+                await asyncio.sleep(_LOOK_AGAIN)
+    except TimeoutError:
+        raise _mute(name, f"it does not listen at {path} for {_PATIENCE:.0f} s") from None
+
+
+def _mute(name: str, seen: str) -> Unavailable:
+    return Unavailable(Problem(code="LAB-002", where=name, seen=seen))
 
 
 def _content(descriptor: int) -> bytes:

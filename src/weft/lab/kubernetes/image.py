@@ -9,11 +9,15 @@ import json
 import os
 import platform
 import subprocess
+import sysconfig
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from weft.model.value import Value
+
+_EXTENSION: Final = sysconfig.get_config_var("EXT_SUFFIX")  # of Python's modules: .cpython-311-x86_64-linux-gnu.so
 _TYPE: Final = "application/vnd.oci.image"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}  # Go's words for them
 
@@ -30,7 +34,7 @@ class Tree:
     def file(self, path: str, content: Path | bytes, *, mode: int = 0) -> None:
         """Add a file; without `mode` it has that of its source, or 0644."""
         self._files[path] = content
-        if isinstance(content, Path) and ".so" in content.suffixes:
+        if isinstance(content, Path) and content.name.endswith(_EXTENSION):
             self._binaries.add(content)
         if mode:
             self._modes[path] = mode
@@ -45,7 +49,11 @@ class Tree:
         self._binaries.add(source.resolve())
 
     def directory(self, source: Path, path: str, *, but: Callable[[str], bool] = lambda _: False) -> None:
-        """Add all files below a directory, but those of which `but` says so of their path below it."""
+        """Add all files below a directory, but those of which `but` says so of their path below it.
+
+        What its libraries load is added for those in it that Python can import: others are loaded by what has the
+        same libraries already.
+        """
         for folder, names, files in os.walk(source):
             below = Path(folder).relative_to(source)
             names[:] = [name for name in names if not but(str(below / name))]
@@ -53,6 +61,15 @@ class Tree:
                 inner = below / name
                 if not but(str(inner)):
                     self.file(f"{path}/{inner}", Path(folder) / name)
+
+    def key(self) -> str:
+        """Return a text that is another one when a file has another size or time, or another place."""
+        seen = hashlib.sha256(repr((self._modes, self._links)).encode())
+        for path, content in self._files.items():
+            status = None if isinstance(content, bytes) else content.stat()
+            what = content if status is None else (str(content), status.st_size, status.st_mtime_ns)
+            seen.update(repr((path, what)).encode())
+        return seen.hexdigest()
 
     def tar(self) -> bytes:
         """Return the layer."""
@@ -86,58 +103,57 @@ class Tree:
             tar.addfile(entry, file)
 
 
-def write(
-    path: Path,
-    names: Sequence[str],
-    tree: Tree,
-    command: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    arguments: Sequence[str] = (),
-) -> None:
-    """Write an image that runs `command` to `path`, for `ctr images import`, under each of `names`.
+class Image(Value):
+    """An image: `names` it is known by, its files, what it runs, and `arguments` for a container that names none."""
 
-    `arguments` are what a container has instead that names none of its own.
-    """
-    blobs: dict[str, bytes] = {}
+    names: tuple[str, ...]
+    tree: Tree
+    command: tuple[str, ...]
+    environ: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
 
-    def blob(kind: str, data: bytes) -> dict[str, Any]:
-        digest = hashlib.sha256(data).hexdigest()
-        blobs[f"blobs/sha256/{digest}"] = data
-        return {"mediaType": f"{_TYPE}.{kind}", "digest": f"sha256:{digest}", "size": len(data)}
+    def key(self) -> str:
+        """Return a text that is another one when a file of it has changed, or anything else."""
+        words = [*self.names, *self.command, *self.environ, *self.arguments, self.tree.key()]
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
-    layer = blob("layer.v1.tar", tree.tar())
-    config = {
-        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
-        "os": "linux",
-        "config": {
-            "Entrypoint": list(command),
-            "Cmd": list(arguments),
-            "Env": [f"{name}={value}" for name, value in env.items()],
-        },
-        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": f"{_TYPE}.manifest.v1+json",
-        "config": blob("config.v1+json", _json(config)),
-        "layers": [layer],
-    }
-    entry = blob("manifest.v1+json", _json(manifest))
-    index = [
-        entry | {"annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}}
-        for name in names
-    ]
-    files = {
-        "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
-        "index.json": _json({"schemaVersion": 2, "manifests": index}),
-        **blobs,
-    }
-    with tarfile.open(path, "w") as tar:
-        for name, data in files.items():
-            file = _entry(name, 0o644)
-            file.size = len(data)
-            tar.addfile(file, io.BytesIO(data))
+    def write(self, path: Path) -> None:
+        """Write it for `ctr images import`."""
+        blobs: dict[str, bytes] = {}
+
+        def blob(kind: str, data: bytes) -> dict[str, Any]:
+            digest = hashlib.sha256(data).hexdigest()
+            blobs[f"blobs/sha256/{digest}"] = data
+            return {"mediaType": f"{_TYPE}.{kind}", "digest": f"sha256:{digest}", "size": len(data)}
+
+        layer = blob("layer.v1.tar", self.tree.tar())
+        config = {
+            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": {"Entrypoint": self.command, "Cmd": self.arguments, "Env": self.environ},
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+        }
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{_TYPE}.manifest.v1+json",
+            "config": blob("config.v1+json", _json(config)),
+            "layers": [layer],
+        }
+        entry = blob("manifest.v1+json", _json(manifest))
+        index = [
+            entry | {"annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}}
+            for name in self.names
+        ]
+        files = {
+            "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
+            "index.json": _json({"schemaVersion": 2, "manifests": index}),
+            **blobs,
+        }
+        with tarfile.open(path, "w") as tar:
+            for name, data in files.items():
+                file = _entry(name, 0o644)
+                file.size = len(data)
+                tar.addfile(file, io.BytesIO(data))
 
 
 def _libraries(binaries: Iterable[Path]) -> set[str]:

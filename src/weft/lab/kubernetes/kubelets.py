@@ -13,8 +13,8 @@ from weft.lab import cgroups
 from weft.lab.inside import filesystem, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.node import RunningNode
-from weft.lab.inside.processes import Processes
-from weft.lab.kubernetes import ourimage, programs, server
+from weft.lab.inside.processes import Processes, listens
+from weft.lab.kubernetes import ourimage, programs, seed, server
 from weft.lab.kubernetes.access import CERTIFICATE, KEY
 from weft.lab.kubernetes.store import KubernetesStore
 from weft.lab.spec import Lab
@@ -23,7 +23,6 @@ from weft.model.text import counted
 
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _KUBELET: Final = "/var/lib/kubelet"
-_IMAGES: Final = Path("/run/lab/images")
 _PATIENCE: Final = 120.0  # seconds
 _LOOK_AGAIN: Final = 0.05  # seconds
 _CONTAINERD: Final = f"""\
@@ -47,35 +46,37 @@ Note = Callable[[str], None]
 
 
 class Kubelets:
-    """The nodes' runtimes and kubelets. The images are made while the store starts."""
+    """The nodes' runtimes and kubelets."""
 
     def __init__(self, processes: Processes, lab: Lab, store: KubernetesStore) -> None:
         self._processes = processes
         self._lab = lab
         self._store = store
+        self._kubelets: dict[str, Child] = {}
 
-    async def load(self, nodes: Iterable[RunningNode]) -> None:
-        """Start the nodes' runtimes, and give each the images of weft and of a pod's sandbox."""
+    async def start(self, nodes: Iterable[RunningNode]) -> None:
+        """Start the nodes' runtimes, which have the images already, and once the API answers the rest."""
         nodes = list(nodes)
-        _IMAGES.mkdir()
-        making = asyncio.create_task(asyncio.to_thread(ourimage.write_all, _IMAGES))
-        for running in nodes:
-            directory = filesystem.node_directory(running.spec.name, "containerd")
-            (directory / "config.toml").write_text(_CONTAINERD)
-            await self._start(running, "containerd", "--config=/var/lib/containerd/config.toml", "--log-level=warn")
-        files = await making
-        await asyncio.gather(*(self._import(running, files) for running in nodes))
+        root = await seed.find(self._processes)
+        await asyncio.gather(*(self._start_containerd(running, root) for running in nodes))
 
-    async def start(self, nodes: Iterable[RunningNode], note: Note) -> None:
-        """Start kubelet and kube-proxy on each node, and wait until Kubernetes calls them ready."""
+        await self._store.answers.wait()
         for running in nodes:
             self._prepare(running)
             name = running.spec.name
-            kubelet = (f"--config={_KUBELET}/config.json", f"--kubeconfig={_KUBELET}/kubeconfig")
+            kubelet = [f"--config={_KUBELET}/config.json", f"--kubeconfig={_KUBELET}/kubeconfig"]
             addresses = ",".join(str(underlay.address(family, running.spec.index).ip) for family in self._lab.families)
-            await self._start(running, "kubelet", *kubelet, f"--hostname-override={name}", f"--node-ip={addresses}")
+            kubelet += [f"--hostname-override={name}", f"--node-ip={addresses}"]
+            self._kubelets[name] = await self._start(running, "kubelet", *kubelet)
             await self._start(running, "kube-proxy", *self._proxy(name))
-        await self._ready(note)
+
+    async def _start_containerd(self, running: RunningNode, root: Path) -> None:
+        directory = filesystem.node_directory(running.spec.name, "containerd")
+        await self._store.run("cp", "--archive", f"{root}/.", str(directory))
+        (directory / "config.toml").write_text(_CONTAINERD)
+        flags = ("--config=/var/lib/containerd/config.toml", "--log-level=warn")
+        containerd = await self._start(running, "containerd", *flags)
+        await listens(containerd, _SOCKET, f"containerd of {running.spec.name}")  # else its kubelet gives up
 
     def _prepare(self, running: RunningNode) -> None:
         name = running.spec.name
@@ -128,26 +129,17 @@ class Kubelets:
             "--healthz-bind-address=0.0.0.0:10256",
         ]
 
-    async def _import(self, running: RunningNode, files: Iterable[Path]) -> None:
-        command = [programs.find("ctr", self._processes.environ), f"--address={_SOCKET}", "--namespace=k8s.io"]
-        command += ["images", "import", "--snapshotter=overlayfs"]
-        for file in files:
-            # The node does not see the file: it is its input.
-            ran = await self._processes.answer(running.room, [*command, "-"], {}, file.read_bytes())
-            if ran.exit:
-                words = ran.stderr.decode(errors="replace").strip()
-                where = f"containerd of {running.spec.name}"
-                raise Unavailable(Problem(code="LAB-002", where=where, seen=words))
-
     async def _start(self, running: RunningNode, name: str, *arguments: str) -> Child:
         command = [programs.find(name, self._processes.environ), *arguments]
         return await self._processes.logged(f"{running.spec.name}-{name}", running.room, command)
 
-    async def _ready(self, note: Note) -> None:
+    async def ready(self, note: Note) -> None:
+        """Wait until Kubernetes calls all nodes ready. `Unavailable` says what one lacks."""
         said = 0
         try:
             async with asyncio.timeout(_PATIENCE):
                 while said < len(self._lab.nodes):
+                    self._check()
                     ready = sum(node.ready for node in await self._nodes())
                     if ready > said:
                         note(f"Ready: {ready} of {counted(len(self._lab.nodes), 'node')}")
@@ -155,6 +147,13 @@ class Kubelets:
                     await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             raise self._late(await self._nodes()) from None
+
+    def _check(self) -> None:
+        """Raise `Unavailable` if a kubelet has ended: it would not come again by itself."""
+        for name, kubelet in self._kubelets.items():
+            if kubelet.ended.done():
+                words = self._processes.last_words(f"{name}-kubelet")
+                raise _failed(f"kubelet of {name}", f"it ended with status {kubelet.ended.result()}:\n{words}")
 
     async def _nodes(self) -> list["_Node"]:
         return msgspec.json.decode(await self._store.get("/api/v1/nodes"), type=_Nodes).items

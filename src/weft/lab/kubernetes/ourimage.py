@@ -14,31 +14,31 @@ from pathlib import Path
 from typing import Final
 
 from weft import __version__
-from weft.lab.kubernetes.image import Tree, write
+from weft.lab.kubernetes.image import Image, Tree
 
 WEFT: Final = f"localhost/weft:{__version__}"
 PAUSE: Final = "localhost/pause:1"
 # The first process of a pid namespace gets only signals that it asks for, which `sleep` does not.
 WAIT: Final = ("/timeout", "0", "/sleep", "infinity")
 _HOME: Final = "/opt/weft"
-_PATH: Final = f"{_HOME}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT: Final = "#!{home}/bin/python3 -I\nimport sys\nfrom weft.console import {name}\nsys.exit({name}())\n"
 # Names that manifests for flannel use: `weft` is the command by whose name it is called.
 _NAMES: Final = {"flanneld": "weftd", "install-conf": "weft", "mk-docker-opts.sh": "weft"}
 _UNUSED: Final = (  # of the standard library, half of it
     *("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data", "distutils", "venv"),
     *("sqlite3", "curses", "dbm", "wsgiref", "xmlrpc", "site-packages", "dist-packages"),
+    # Modules in C that bring libraries of their own
+    *("_sqlite3", "_dbm", "_gdbm", "_curses", "_curses_panel", "readline", "nis", "ossaudiodev", "audioop"),
 )
 _IPTABLES: Final = ("iptables", "ip6tables")
 _NAME_END: Final = re.compile(r"[ ;<>=!~\[(]")  # of a requirement (PEP 508)
 
 
-def write_all(folder: Path) -> list[Path]:
-    """Write both images into a directory, and return their files."""
-    files = [folder / "weft.tar", folder / "pause.tar"]
-    write(files[0], [WEFT], _weft(), [f"{_HOME}/bin/weft"], {"PATH": _PATH})
-    write(files[1], [PAUSE], pause(), WAIT, {"PATH": "/"})
-    return files
+def images() -> list[Image]:
+    """Return both images."""
+    path = f"PATH={_HOME}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    ours = Image(names=(WEFT,), tree=_weft(), command=(f"{_HOME}/bin/weft",), environ=(path,))
+    return [ours, Image(names=(PAUSE,), tree=pause(), command=WAIT, environ=("PATH=/",))]
 
 
 def pause() -> Tree:
@@ -74,7 +74,8 @@ def _weft() -> Tree:
 
 
 def _unused(path: str) -> bool:
-    return path in _UNUSED or path.startswith("config-") or path.endswith((".opt-1.pyc", ".opt-2.pyc"))
+    name = path.rpartition("/")[2].partition(".")[0] if path.startswith("lib-dynload/") else path
+    return name in _UNUSED or path.startswith("config-") or path.endswith((".opt-1.pyc", ".opt-2.pyc"))
 
 
 def _closure(name: str, seen: set[str]) -> Iterator[Distribution]:

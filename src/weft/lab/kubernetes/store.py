@@ -44,6 +44,7 @@ class KubernetesStore:
         self._outside = outside
         self._address = underlay.address(lab.families[0]).ip
         self._api: Child | None = None
+        self.answers = asyncio.Event()
 
     async def start(self) -> None:
         """Start etcd, and make certificate and tokens meanwhile."""
@@ -60,7 +61,8 @@ class KubernetesStore:
         await self._etcd.ready()
         command = server.api(self._program(API), self._etcd.where, self._lab.families)
         self._api = await self._processes.logged(API, None, command)
-        await self._answers(self._api)
+        await self._answered(self._api)
+        self.answers.set()
         only = () if self._lab.kubelets else _ENOUGH
         config = self.accounts.file(server.CONTROLLERS)
         command = server.controllers(self._program(CONTROLLERS), config, self.network, only=only)
@@ -112,7 +114,7 @@ class KubernetesStore:
         authority = base64.b64encode(CERTIFICATE.read_bytes()).decode()
         return self.accounts.kubeconfig(user, server=server, authority={"certificate-authority-data": authority})
 
-    async def _answers(self, api: Child) -> None:
+    async def _answered(self, api: Child) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
                 while not await self._is_ready():
