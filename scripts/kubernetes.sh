@@ -5,7 +5,7 @@
 #   scripts/kubernetes.sh --conformance    those, and what Kubernetes' own tests of the network need: as long again
 #   … --built                              builds nothing; ends with 3 when they are missing
 #
-# Each folder of tests/support/kubernetes/cmd is a program; beside it are the tests, e2e, and the cluster's DNS, coredns.
+# Each folder of tests/support/kubernetes/cmd is a program; beside it are helm, the tests, e2e, and the cluster's DNS, coredns.
 # Whatever decides how they turn out names the folder.
 # It needs Go as new as go.mod says, or 1.21 where that may fetch a newer one; ends with 4 where there is none.
 set -euo pipefail
@@ -47,8 +47,8 @@ stamp=k8s.io/component-base/version
 flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor"
 go_in() { (cd "$source/$1" && CGO_ENABLED=0 GOWORK=off go "$2" -trimpath -buildvcs=false -ldflags "$flags" "${@:3}") >&2; }
 if [ $set = cmd ]; then
-    say "building $(cd $source/cmd && echo *) $version with Go $found: some five minutes, once"
-    go_in . build -o "$work/" ./cmd/...
+    say "building $(cd $source/cmd && echo *) $version and helm with Go $found: some five minutes, once"
+    go_in . build -o "$work/" ./cmd/... helm.sh/helm/v3/cmd/helm
 else
     say "building Kubernetes' network tests $version, CoreDNS and agnhost with Go $found: some five minutes, once"
     cp -l "$base"/* "$work/"

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from base64 import b64decode
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ import pytest
 import yaml
 
 from tests.support import kubeobjects
-from tests.support.apiserver import Controllers
-from tests.support.kubeapi import ApiError
+from tests.support.apiserver import Controllers, programs
+from tests.support.kubeapi import Api, ApiError
 from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
 from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.weftd import eventually
+from weft import __version__
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
 
 DEPLOY = MANIFEST.parent
+CHART = DEPLOY / "chart"
 RIGHTS = [(rule["resources"][0], verb) for rule in RULES for verb in rule["verbs"]]
 
 
@@ -112,3 +115,134 @@ def test_annotations_are_the_prefix_of_flannels(cluster: KubeCluster):
     assert node.object["metadata"]["annotations"].keys() == {
         PREFIX + name for name in ("backend-data", "backend-type", "kube-subnet-manager", "public-ip")
     }
+
+
+def render(*values: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    """What helm makes of the chart with `--set` of these values."""
+    sets = [argument for value in values for argument in ("--set", value)]
+    release = ("weft", str(CHART), "--namespace", "kube-flannel", "--kube-version", "1.34.4")
+    command = [str(programs() / "helm"), "template", *release, *sets]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert not check or ran.returncode == 0, ran.stderr
+    return ran
+
+
+def objects(text: str) -> dict[tuple[str, str], Any]:
+    """Objects of a manifest by kind and name, the JSON in a ConfigMap as values."""
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+    for (kind, _), each in found.items():
+        if kind == "ConfigMap":
+            each["data"] = {name: json.loads(value) for name, value in each["data"].items()}
+    return found
+
+
+def daemon(*values: str) -> Any:
+    return objects(render(*values).stdout)["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["spec"]
+
+
+def netconf(*values: str) -> Any:
+    return objects(render(*values).stdout)["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"]
+
+
+def test_the_chart_renders_the_manifest_for_its_default_values(apiserver):
+    rendered = render().stdout
+    wanted = objects(MANIFEST.read_text())
+    del wanted["Namespace", "kube-flannel"]  # made before, as for flannel's chart
+    assert objects(rendered) == wanted
+    kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
+    apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+
+
+def test_the_chart_is_of_this_version():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_helm_finds_nothing_wrong_with_the_chart():
+    ran = subprocess.run([programs() / "helm", "lint", "--strict", CHART], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_values_of_the_network_become_its_configuration():
+    assert netconf("podCidrv6=2001:db8::/56") == {
+        "Network": "10.244.0.0/16",
+        "EnableIPv6": True,
+        "IPv6Network": "2001:db8::/56",
+        "EnableNFTables": False,
+        "Backend": {"Type": "vxlan"},
+    }
+    assert netconf("podCidr=", "podCidrv6=2001:db8::/56")["EnableIPv4"] is False
+    options = ("backendPort=4789", "vni=7", "GBP=true", "directRouting=true", "mtu=1400", "macPrefix=0E-2A")
+    vxlan = netconf(*(f"flannel.{option}" for option in options), "flannel.enableNFTables=true")
+    assert vxlan["EnableNFTables"] is True
+    assert vxlan["Backend"] == {
+        "Type": "vxlan",
+        "Port": 4789,
+        "VNI": 7,
+        "GBP": True,
+        "DirectRouting": True,
+        "MTU": 1400,
+        "MacPrefix": "0E-2A",
+    }
+    parse_netconf(json.dumps(vxlan), backends=BACKENDS)
+    assert netconf("flannel.backend=host-gw", "flannel.vni=7")["Backend"] == {"Type": "host-gw"}
+
+
+def test_values_of_the_daemon_set_become_its_parts():
+    pod = daemon("flannel.image.repository=registry.test/weft", "flannel.image.tag=v9")
+    assert {each["image"] for each in [*pod["initContainers"], *pod["containers"]]} == {"registry.test/weft:v9"}
+    pod = daemon("flannel.healthz.port=0", "flannel.skipCNIConfigInstallation=true")
+    assert [each["name"] for each in pod["initContainers"]] == ["install-cni-plugin"]
+    [container] = pod["containers"]
+    assert container["args"] == ["--ip-masq", "--kube-subnet-mgr"]
+    assert not {"ports", "livenessProbe", "readinessProbe"} & container.keys()
+    pod = daemon("flannel.cniBinDir=/usr/lib/cni", "flannel.nodeSelector.a=b", "global.imagePullSecrets[0].name=s")
+    assert {"path": "/usr/lib/cni", "type": "DirectoryOrCreate"} in [each.get("hostPath") for each in pod["volumes"]]
+    assert (pod["nodeSelector"], pod["imagePullSecrets"]) == ({"a": "b"}, [{"name": "s"}])
+    assert ("Secret", "flannel-token") not in objects(render("serviceToken=false").stdout)
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ("netpol.enabled=true", "weft has no network policies"),
+        ("podCidr=", "expected the network of one family at least"),
+        ("flannel.backend=wireguard", "backend"),
+        ("flannel.vni=-1", "vni"),
+        ("flannel.bakend=vxlan", "bakend"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(value: str, words: str):
+    ran = render(value, check=False)
+    assert ran.returncode == 1
+    assert words in ran.stderr
+
+
+def test_the_admission_policy_lets_a_pod_patch_its_own_node_alone(apiserver):
+    api = apiserver.admin
+    for node in ("own", "other"):
+        kubeobjects.add_node(api, node, "10.244.77.0/24" if node == "own" else "10.244.78.0/24")
+    kubeobjects.add_namespace(api, "kube-flannel")
+    kubeobjects.service_account(api, "kube-flannel", "flannel")
+    pod = kubeobjects.add_pod(api, "kube-flannel", "weft-on-own", "own", account="flannel")
+    kubeobjects.grant(api, "admission", kubeobjects.account("kube-flannel", "flannel"), RULES)
+    bound = apiserver.api(kubeobjects.service_account(api, "kube-flannel", "flannel", pod=pod))
+    free = apiserver.api(kubeobjects.service_account(api, "kube-flannel", "flannel"))
+    policy = str(DEPLOY / "admission.yaml")
+    kubeobjects.annotate(bound, "other", before="allowed")
+    try:
+        apiserver.kubectl("apply", "-f", policy)
+        eventually(lambda: _refused(bound, "other"), seconds=20)
+        kubeobjects.annotate(bound, "own", after="allowed")
+        assert _refused(free, "own")
+        kubeobjects.annotate(api, "other", others="are not asked")
+    finally:
+        apiserver.kubectl("delete", "-f", policy)
+
+
+def _refused(api: Api, node: str) -> bool:
+    try:
+        kubeobjects.annotate(api, node, tried="yes")
+    except ApiError as error:
+        return error.code == HTTPStatus.FORBIDDEN and "weft's token is of a pod on another node" in str(error)
+    return False
