@@ -8,6 +8,7 @@
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
 #   mutants   small changes of the source, another 30 each run, each of which a test ought to notice
+#   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them
 #   lab       several real nodes, and the commands of the docs; one at a time
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -38,7 +39,8 @@ stage 'mutants' 330 $bin/python -m tests.mutants --sample 30 --minutes 4 --floor
 stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
-stage 'lab tests' 600 $bin/python $(pytest_of lab) tests/lab
+stage 'conformance, ten tests' 600 $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
+stage 'lab tests' 900 $bin/python $(pytest_of lab) tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' 10 sh -c 'git status --short; test -z "$(git status --short)"'
 $bin/python -m tests.support.report $reports

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from weft.lab.kubernetes.image import Tree, write
+from weft.lab.kubernetes.image import Image, Tree
 from weft.lab.kubernetes.ourimage import WAIT, pause
 
 # The tests' registries (test/utils/image/manifest.go), by which KUBE_TEST_REPO_LIST names others.
@@ -16,28 +16,30 @@ _REPOSITORY: Final = "localhost/e2e"
 REPOSITORIES: Final = dict.fromkeys(("promoterE2eRegistry", "gcRegistry", "dockerLibraryRegistry"), _REPOSITORY)
 DNS: Final = "localhost/coredns:1"
 _TOOLS: Final = ("bash", "wget", "curl", "ip", "ss", "getent", "conntrack", "dig", "nc.openbsd", "iperf")
-_PATH: Final = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/"}
+_PATH: Final = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/",)
 
 
 def write_all(folder: Path, programs: Path, names: list[str]) -> list[Path]:
     """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS."""
     tools = _tools(programs)
     regression = "regression-issue-74839"
-    kinds: dict[str, tuple[Tree, list[str], list[str]]] = {
-        "agnhost": (tools, ["/agnhost"], ["pause"]),
-        "jessie-dnsutils": (tools, ["/agnhost"], ["pause"]),
-        "nginx": (tools, ["/agnhost"], ["test-webserver", "--port=80"]),
-        "httpd": (tools, ["/agnhost"], ["test-webserver", "--port=80"]),
-        "busybox": (_busybox(), [], ["/bin/sh"]),
-        "pause": (pause(), list(WAIT), []),
-        regression: (_one(programs / regression), [f"/{regression}"], []),
+    kinds: dict[str, tuple[Tree, tuple[str, ...], tuple[str, ...]]] = {
+        "agnhost": (tools, ("/agnhost",), ("pause",)),
+        "jessie-dnsutils": (tools, ("/agnhost",), ("pause",)),
+        "nginx": (tools, ("/agnhost",), ("test-webserver", "--port=80")),
+        "httpd": (tools, ("/agnhost",), ("test-webserver", "--port=80")),
+        "busybox": (_busybox(), (), ("/bin/sh",)),
+        "pause": (pause(), WAIT, ()),
+        regression: (_one(programs / regression), (f"/{regression}",), ()),
     }
     written = []
     for kind, (tree, command, arguments) in kinds.items():
-        own = [name for name in names if name.startswith(f"{_REPOSITORY}/{kind}:")]
+        own = tuple(name for name in names if name.startswith(f"{_REPOSITORY}/{kind}:"))
+        image = Image(names=own, tree=tree, command=command, environ=_PATH, arguments=arguments)
         written.append(folder / f"{kind}.tar")
-        write(written[-1], own, tree, command, _PATH, arguments=arguments)
-    write(folder / "coredns.tar", [DNS], _one(programs / "coredns"), ["/coredns"], _PATH)
+        image.write(written[-1])
+    dns = Image(names=(DNS,), tree=_one(programs / "coredns"), command=("/coredns",), environ=_PATH)
+    dns.write(folder / "coredns.tar")
     return [*written, folder / "coredns.tar"]
 
 
