@@ -51,6 +51,16 @@ def test_the_programs_run(environment):
     assert "cleanup" in run(environment, "weft", "--help")
 
 
+def test_the_lab_has_the_manifest(environment):
+    read = (
+        "from importlib import resources as r; print(r.files('weft.lab.kubernetes').joinpath('weft.yaml').read_text())"
+    )
+    assert (
+        run(environment, "python", "-I", "-c", read).strip()
+        == (CHECKOUT / "deploy/kubernetes.yaml").read_text().strip()
+    )
+
+
 def test_install_puts_the_static_client_there_and_plugins_work(environment, tmp_path, make_netns, monkeypatch):
     monkeypatch.setenv("WEFT_STATE_DIR", str(tmp_path / "state"))
     where = ["--bin-dir", str(tmp_path / "bin"), "--conf-dir", str(tmp_path / "net.d")]

@@ -246,3 +246,20 @@ def _refused(api: Api, node: str) -> bool:
     except ApiError as error:
         return error.code == HTTPStatus.FORBIDDEN and "weft's token is of a pod on another node" in str(error)
     return False
+
+
+@pytest.mark.parametrize("name", ["base", "dual-stack", "host-gw"])
+def test_a_server_takes_what_kustomize_makes(apiserver, name: str):
+    made = apiserver.kubectl("kustomize", str(DEPLOY / "kustomize" / name))
+    kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
+    apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
+    wanted, found = objects(MANIFEST.read_text()), objects(made)
+    network = found["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"]
+    checked = parse_netconf(json.dumps(network), backends=BACKENDS)
+    assert (checked.families, checked.backend) == {
+        "base": ((4,), "vxlan"),
+        "dual-stack": ((4, 6), "vxlan"),
+        "host-gw": ((4,), "host-gw"),
+    }[name]
+    wanted["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"] = network
+    assert found == wanted

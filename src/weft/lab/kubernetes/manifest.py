@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from importlib import resources
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,16 +12,15 @@ from weft.lab.spec import Lab
 
 Object = dict[str, Any]
 
-NAMESPACE: Final = "kube-flannel"
-CONFIG: Final = "kube-flannel-cfg"
-DAEMON: Final = "kube-flannel-ds"
-ZONE: Final = "topology.kubernetes.io/zone"
+
+def text() -> str:
+    """Return deploy/kubernetes.yaml, which lies beside this module, too."""
+    return Path(__file__).with_name("weft.yaml").read_text()
 
 
 def objects(lab: Lab) -> list[Object]:
     """Return the objects of deploy/kubernetes.yaml, with the network of this lab and the uplink of its nodes."""
-    text = resources.files("weft.lab.kubernetes").joinpath("weft.yaml").read_text()
-    found: list[Object] = list(yaml.load_all(text, Loader=yaml.SafeLoader))
+    found: list[Object] = list(yaml.safe_load_all(text()))
     for entry in found:
         if entry["kind"] == "ConfigMap":
             entry["data"]["net-conf.json"] = lab.network
