@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
@@ -14,9 +15,10 @@ def relays(node: Daemon) -> dict[int, str]:
     """The processes of the back end that run in a node: their ids, and the word that each was told."""
     found = {}
     for child in " ".join(map(Path.read_text, Path("/proc", str(node.pid)).glob("task/*/children"))).split():
-        words = Path("/proc", child, "cmdline").read_bytes().split(b"\0")
-        if b"relay" in words:
-            found[int(child)] = words[words.index(b"relay") + 1].decode()
+        with suppress(FileNotFoundError):  # it has ended since
+            words = Path("/proc", child, "cmdline").read_bytes().split(b"\0")
+            if b"relay" in words:
+                found[int(child)] = words[words.index(b"relay") + 1].decode()
     return found
 
 
