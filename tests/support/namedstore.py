@@ -24,6 +24,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value, replace
+from weft.plan.announce import Event
 from weft.wire.etcd import decode_attrs, encode_attrs
 
 CONFIG = "config"
@@ -111,6 +112,9 @@ class NamedStore:
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         put(self._folder, self._name, str(own.lease.v4), attrs, created=own.lease.created)
         return replace(own, lease=replace(own.lease, attrs=attrs))
+
+    async def tell(self, event: Event) -> None:
+        """There is no place for it."""
 
     async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         yield Held(own=own)

@@ -14,6 +14,7 @@ from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value
+from weft.plan.announce import Event
 
 
 class Listing(Protocol):
@@ -96,6 +97,10 @@ class Store(Protocol[ListingT]):
 
     async def ready(self) -> None:
         """Say that this node's pods have their network, in a store that has a place for it."""
+        ...
+
+    async def tell(self, event: Event) -> None:
+        """Say something of this node to people, in a store that has a place for it."""
         ...
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:

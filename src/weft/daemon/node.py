@@ -16,7 +16,7 @@ from typing import Any, Final
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, host, start
+from weft.daemon import control, events, host, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import identity, instance, memory
@@ -105,6 +105,7 @@ class Node:
         netconf = start.understand(remembered, store, self._world)
         addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
         options = self._options = start.with_addresses(options, addresses)
+        parts.start("events", partial(events.announce, store, status, now=self._world.monotonic))
         leasing = Leasing(
             store,
             self._directory,
@@ -161,13 +162,13 @@ class Node:
         configured = ConfWatch(store, netconf, remembered.net_conf, self._world.backends)
         status.losses["configuration"] = lambda: configured.problem
         upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
-        events = await _begin(network, leasing, parts)
+        following = await _begin(network, leasing, parts)
         up = tasks.create_task(self._come_up(network, kernel, parts, store))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         parts.start("configuration", configured.run)
-        watches = [events]
+        watches = [following]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
 
     async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor, store: Store[Any]) -> None:

@@ -31,6 +31,8 @@ OVERWRITE_V6: Final = "public-ipv6-overwrite"
 NODE: Final = "node-public-ip"
 NODE_V6: Final = "node-public-ipv6"
 
+EVENTS_OF_NODES: Final = "default"  # the namespace of Events of what is in none
+
 _IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
 
 
@@ -245,6 +247,28 @@ def network_available(now: datetime) -> bytes:
         "lastTransitionTime": stamp,
     }
     return msgspec.json.encode({"status": {"conditions": [condition]}})
+
+
+def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) -> bytes:
+    """An Event of a node, as `kubectl describe node` finds it: kubelet puts the node's name for its uid.
+
+    The server ends the name, so that two never have the same.
+    """
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "metadata": {"generateName": f"{node}.", "namespace": EVENTS_OF_NODES},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "source": {"component": "weftd", "host": node},
+        "reportingComponent": "weftd",
+        "reportingInstance": node,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+    return msgspec.json.encode(event)
 
 
 def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT | None:

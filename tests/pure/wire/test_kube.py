@@ -282,6 +282,16 @@ def test_the_patch_of_the_condition():
     }
 
 
+def test_an_event_is_one_of_the_node_by_its_name():
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    event = json.loads(kube.event_of("n1", now, kind="Warning", reason="ROUTE-002", message="gone"))
+    assert event["metadata"] == {"generateName": "n1.", "namespace": "default"}
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "ROUTE-002", "gone")
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-02T03:04:05Z"
+    assert event["source"] == {"component": "weftd", "host": "n1"}
+
+
 @pytest.mark.spec("flannel.md §5.4/node-public-ip")
 def test_the_address_that_an_operator_gives_a_node():
     assert kube.address_in(node(), kube.NODE, IPv4Address, PREFIX) is None

@@ -22,6 +22,7 @@ from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
+from weft.plan.announce import Event
 from weft.wire.etcd import config_key, subnets_prefix
 
 
@@ -108,6 +109,9 @@ class EtcdStore:
 
     async def ready(self) -> None:
         """Do nothing: etcd has no place for it."""
+
+    async def tell(self, event: Event) -> None:
+        """There is no place for it."""
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Renew the lease `margin` seconds before it expires, and tell what becomes of it.

@@ -24,7 +24,7 @@ from weft.model.errors import ConfigError, Unavailable
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _WATCH_GRACE: Final = 30.0
-_PATCH: Final = "application/strategic-merge-patch+json"
+_TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": "application/json"}
 
 
 class Client:
@@ -60,6 +60,10 @@ class Client:
     async def patch(self, path: str, body: bytes) -> bytes:
         """Change an object by a strategic merge patch; returns it as it is then. Raises `Unavailable`."""
         return await self._call("PATCH", path, body)
+
+    async def post(self, path: str, body: bytes) -> None:
+        """Make an object. Raises `Unavailable`."""
+        await self._call("POST", path, body)
 
     @asynccontextmanager
     async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -133,7 +137,7 @@ class Client:
     async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
         headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
         if body:
-            headers["Content-Type"] = _PATCH
+            headers["Content-Type"] = _TYPES[method]
         token = await self._access.credentials.token()
         if token is not None:
             headers["Authorization"] = f"Bearer {token.reveal()}"

@@ -114,7 +114,7 @@ def _right(method: str, path: str) -> tuple[str, str]:
         parts = parts[2:]
     resource = "/".join(parts[:1] + parts[2:])
     if method != "GET":
-        return resource, method.lower()
+        return resource, {"PATCH": "patch", "POST": "create"}[method]
     if len(parts) > 1:
         return resource, "get"
     return resource, "watch" if "watch=1" in query else "list"

@@ -15,6 +15,7 @@ from typing import Final
 
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
+from weft.cluster.kube.events import Events
 from weft.cluster.kube.nodes import Listing, is_older, list_nodes
 from weft.cluster.kube.own import OwnNode, proof_in
 from weft.cluster.kube.watch import Watcher
@@ -25,6 +26,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import replace
+from weft.plan.announce import Event
 
 # While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
 _LOOK_SECONDS: Final = 30.0
@@ -52,6 +54,7 @@ class KubeStore:
         chance: Random,
     ) -> None:
         self._client = Client(access)
+        self._events = Events(access)
         self._timing = access.timing
         self._prefix = prefix
         self._net_conf = net_conf
@@ -64,6 +67,7 @@ class KubeStore:
     def close(self) -> None:
         """Drop the connections. The node keeps its annotations."""
         self._client.close()
+        self._events.close()
 
     @property
     def source(self) -> str:
@@ -131,6 +135,10 @@ class KubeStore:
         """Say in the node's conditions that its network is there, if that is wanted. Raises `Unavailable`."""
         if self._tells:
             await self._own.available()
+
+    async def tell(self, event: Event) -> None:
+        """Put an Event of this node into the API. Raises `Unavailable`."""
+        await self._events.put(await self._own.name(), event)
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Tell what becomes of our node, of which `watch` hears; there is nothing to renew."""

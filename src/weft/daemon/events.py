@@ -1,0 +1,39 @@
+"""Tells the store what is wrong on this node, for people who look there first (`kubectl describe node`)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from weft.cluster.store import Store
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.status import Status
+from weft.plan.announce import Announcer
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 5.0
+
+
+async def announce(store: Store[Any], status: Status, *, now: Callable[[], float]) -> None:
+    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said."""
+    announcer = Announcer(now())
+    said = False
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if status.store is not None:  # it hears nothing
+            continue
+        asked = (*status.look().values(), *(ask() for ask in status.losses.values()))
+        problems = [problem for problem in asked if problem is not None]
+        for event in announcer.take(problems, now(), ready=status.ready):
+            try:
+                await store.tell(event)
+            except (Unavailable, ConfigError) as error:
+                problem = error.problems[0]
+                if problem.code == "API-001":
+                    log.warning("no Events of this node until weftd is started again: %s", problem)
+                    return
+                if not said:
+                    log.warning("an Event of this node is left out, and further ones like it: %s", problem)
+                said = True
+                break

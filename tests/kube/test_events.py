@@ -1,0 +1,50 @@
+"""Events of a node in the API, as kubectl shows them."""
+
+import asyncio
+
+import pytest
+
+from tests.support import kubeobjects
+from tests.support.apiserver import ADMIN, NOBODY, ApiServer
+from tests.support.kubecluster import KubeCluster
+from tests.support.weftd import eventually
+from weft.cluster.kube.events import Events
+from weft.cluster.kube.find import find
+from weft.config.kubernetes import Surroundings
+from weft.model.errors import Unavailable
+from weft.plan.announce import Event
+
+GONE = Event(kind="Warning", reason="ROUTE-002", message="flannel.1: gone")
+
+
+def events(server: ApiServer, tmp_path, token: str) -> Events:
+    config = kubeobjects.write_kubeconfig(tmp_path / "kubeconfig", server.api(token))
+    return Events(find("", str(config), around=Surroundings()))
+
+
+def test_an_event_is_what_kubectl_describes_of_a_node(apiserver: ApiServer, tmp_path):
+    kubeobjects.add_node(apiserver.admin, "node1", "10.5.1.0/24")
+    put = events(apiserver, tmp_path, ADMIN).put
+    asyncio.run(put("node1", GONE))
+    assert "Warning  ROUTE-002" in apiserver.kubectl("describe", "node", "node1")
+
+
+def test_an_event_that_is_not_allowed_names_the_rule(apiserver: ApiServer, tmp_path):
+    put = events(apiserver, tmp_path, NOBODY).put
+    with pytest.raises(Unavailable, match=r"API-001 .*resources: \[\"events\"\], verbs: \[\"create\"\]"):
+        asyncio.run(put("node1", GONE))
+
+
+def test_a_node_whose_network_became_ready_says_so(cluster: KubeCluster):
+    cluster.configure()
+    cluster.node(1).register().start()
+    eventually(lambda: "NetworkReady" in cluster.server.kubectl("describe", "node", "node1"), seconds=20)
+
+
+def test_a_problem_of_a_node_is_a_warning_of_its_object(cluster: KubeCluster):
+    cluster.configure()
+    node = cluster.node(1).register()
+    node.subnet_file.parent.mkdir(parents=True, exist_ok=True)
+    node.subnet_file.mkdir()  # where a file is to be
+    node.spawn()
+    eventually(lambda: "Warning  LEASE-001" in cluster.server.kubectl("describe", "node", "node1"), seconds=30)
