@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 import termios
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from struct import unpack
@@ -49,7 +51,7 @@ def program() -> Path:
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client with limits of seconds."""
-    limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DANSWER_SECONDS=4"]
+    limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DANSWER_SECONDS=4", "-DCOMING_SECONDS=1"]
     return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
 
 
@@ -308,7 +310,6 @@ class TestStandIn:
     @pytest.mark.parametrize(
         "make, problem",
         [
-            (lambda path: path.unlink(), "No such file or directory"),
             (lambda path: path.chmod(0o666), "writable by others"),
             (lambda path: path.chmod(0o664), "writable by others"),
             (lambda path: os.chown(path, 1, 0), "not owned by root"),
@@ -330,6 +331,52 @@ class TestStandIn:
         message = error(run(bin_dir / "bridge", WEFT_CNI_SOCKET=str(tmp_path / "none")))
         assert problem in message
         assert str(bin_dir / ".weft-python") in message
+
+
+class TestComing:
+    """Where no Python has weft, as where the daemon is a pod, nothing stands in for it: it is waited for."""
+
+    @pytest.fixture
+    def alone(self, tmp_path: Path, hasty: Path) -> Path:
+        return Path(shutil.copy2(hasty, tmp_path / "bridge"))
+
+    @pytest.mark.parametrize("command", ["ADD", "DEL", "CHECK", "GC"])
+    def test_a_daemon_that_comes_is_asked(self, program: Path, tmp_path: Path, command: str):
+        with ExitStack() as coming, ThreadPoolExecutor() as pool:
+            lone = Path(shutil.copy2(program, tmp_path / "bridge"))
+            path = tmp_path / "run" / "sock"
+            call = pool.submit(run, lone, b"{}", CNI_COMMAND=command, WEFT_CNI_SOCKET=str(path))
+            with pytest.raises(TimeoutError):
+                call.result(0.3)
+            path.parent.mkdir()
+            coming.enter_context(server(path, answering(done_frame(b"0", b"fine", b""))))
+            assert call.result(10).stdout == b"fine"
+
+    def test_one_that_does_not_come_is_an_error_that_says_what_to_look_at(self, alone: Path, tmp_path: Path):
+        message = error(run(alone, WEFT_CNI_SOCKET=str(tmp_path / "none")))
+        assert message == (
+            "weftd does not answer (No such file or directory), and without "
+            f"{tmp_path}/.weft-python nothing stands in for it: see whether it runs"
+        )
+
+    def test_a_socket_that_a_killed_daemon_has_left_is_waited_for(self, program: Path, tmp_path: Path):
+        lone = Path(shutil.copy2(program, tmp_path / "bridge"))
+        path = tmp_path / "sock"
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+        with ThreadPoolExecutor() as pool:
+            call = pool.submit(run, lone, b"{}", WEFT_CNI_SOCKET=str(path))
+            with pytest.raises(TimeoutError):
+                call.result(0.3)
+            path.unlink()
+            with server(path, answering(done_frame(b"0", b"fine", b""))):
+                assert call.result(10).stdout == b"fine"
+
+    def test_status_asks_how_it_is_now(self, program: Path, tmp_path: Path):
+        lone = Path(shutil.copy2(program, tmp_path / "bridge"))
+        began = time.monotonic()
+        error(run(lone, CNI_COMMAND="STATUS", WEFT_CNI_SOCKET=str(tmp_path / "none")))
+        assert time.monotonic() - began < 20  # `COMING_SECONDS`, however slow this machine is
 
 
 class TestInterpreter:

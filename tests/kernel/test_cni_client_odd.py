@@ -37,7 +37,7 @@ SEED = 3
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("sanitized"), "gcc", SANITIZE)
+    return compiled(tmp_path_factory.mktemp("sanitized"), "gcc", SANITIZE, "-DCOMING_SECONDS=1")
 
 
 class TestOddInput:

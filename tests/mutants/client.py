@@ -14,8 +14,6 @@ _SOURCE: Final = "src/weft/cni/client"
 CHANGES: Final = (
     # main.c
     ("main.c", "peer.uid == 0", "peer.uid != 1"),
-    ("main.c", "if (got < 0 && errno == EINTR)", "if (got < 0 && errno == EBADF)"),
-    ("main.c", "if (used == sizeof input)", "if (used > sizeof input)"),
     ("main.c", "    if (call.command && *call.command)\n", "    if (call.command)\n"),
     ("main.c", 'if (strncmp(*variable, "CNI_", 4))', 'if (strncmp(*variable, "CNI_", 3))'),
     ("main.c", "if (size > MAX_PAYLOAD / 2)\n", "if (size > MAX_PAYLOAD * 2)\n"),
@@ -55,6 +53,12 @@ CHANGES: Final = (
     ("netns.c", "NETLINK_ROUTE));\n    return_home();", "NETLINK_ROUTE));"),
     ("netns.c", "name[0] == '.' || strchr(name, '/')", "strchr(name, '/')"),
     ("netns.c", "    return_home();\n    errno = error;\n", "    errno = error;\n"),
+    ("main.c", "is_work(&call) && ", ""),
+    ("main.c", " && !names_interpreter()", ""),
+    ("main.c", "(errno == ENOENT || errno == ECONNREFUSED));", "errno == ENOENT);"),
+    # streams.c
+    ("streams.c", "if (got < 0 && errno == EINTR)", "if (got < 0 && errno == EBADF)"),
+    ("streams.c", "if (used == sizeof input)", "if (used > sizeof input)"),
     # delegate.c
     ("delegate.c", "S_ISREG(status.st_mode)", "!S_ISDIR(status.st_mode)"),
     ("delegate.c", "strchr(name, '/') || !strcmp(name, \".\")", '!strcmp(name, ".")'),

@@ -34,6 +34,13 @@ static int settings_path(char *path)
     return 0;
 }
 
+int names_interpreter(void)
+{
+    char path[MAX_PATH];
+
+    return settings_path(path) < 0 || access(path, F_OK) == 0 || errno != ENOENT;
+}
+
 /* Reads the interpreter's path; NULL, or what is wrong with the file. */
 static const char *read_settings(struct interpreter *out)
 {
@@ -174,6 +181,9 @@ int find_interpreter(struct interpreter *out, const char *why)
     if (settings_path(out->settings) < 0)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and .weft-python cannot be looked for: %s", why,
                     strerror(errno));
+    if (!names_interpreter())
+        return fail(CODE_AGAIN, "weftd does not answer (%s), and without %s nothing stands in for it: see whether it runs",
+                    why, out->settings);
     wrong = read_settings(out);
     if (wrong)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and %s cannot be used: %s", why, out->settings, wrong);

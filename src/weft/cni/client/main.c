@@ -1,7 +1,6 @@
 /* One call of a plugin: VERSION is answered here, everything else by the daemon, or what stands in for it. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,11 @@
 
 extern char **environ;
 
-enum { ATTEMPTS = 3 };         /* stand-ins that are asked, each after one that has died */
+enum {
+    ATTEMPTS = 3,               /* stand-ins that are asked, each after one that has died */
+    LOOK_MICROSECONDS = 50000,  /* between two looks whether the daemon is there */
+    LOOKS = COMING_SECONDS * (1000000 / LOOK_MICROSECONDS),
+};
 
 /* Why a server has not begun, and whether it may live and hang. */
 struct refusal {
@@ -27,9 +30,6 @@ struct call {
     const char *plugin, *command, *problem;
     struct span input;
 };
-
-/* One byte more than is taken, so that it is seen to be too much. */
-static unsigned char input[MAX_PAYLOAD + 1];
 
 /* Who is asked, for messages. */
 static const char *server = "weftd";
@@ -67,26 +67,6 @@ static int served_by_root(int connection)
     socklen_t size = sizeof peer;
 
     return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0;
-}
-
-/* Reads stdin to its end; what is wrong with it is text for the daemon, which knows the right error object. */
-static const char *read_input(struct span *out)
-{
-    size_t used = 0;
-
-    for (;;) {
-        ssize_t got = read(0, input + used, sizeof input - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return strerror(errno);
-        used += (size_t)got;
-        *out = (struct span){input, used};
-        if (used == sizeof input)
-            return "more than 1 MiB";
-        if (got == 0)
-            return "";
-    }
 }
 
 /* Sends the request; 0, -1 with errno set, or 1 after an error object has been printed. */
@@ -218,6 +198,25 @@ static int call_over(int connection, const struct call *call, int seconds, struc
     return status;
 }
 
+/* In Kubernetes the daemon is a pod, and no Python of the node has weft: the first pods of a node come before the daemon,
+ * and some come while another image takes its place. They wait, because kubelet tries again after ten seconds only. */
+static int call_coming(const struct call *call, const char *daemon, struct refusal *refusal)
+{
+    int connection, left = LOOKS;
+
+    do {
+        usleep(LOOK_MICROSECONDS);
+        connection = connect_to(daemon);
+    } while (--left && connection < 0 && (errno == ENOENT || errno == ECONNREFUSED));
+    return call_over(connection, call, BEGIN_SECONDS, refusal);
+}
+
+/* Tells whether a call is worth waiting: STATUS asks how it is now. */
+static int is_work(const struct call *call)
+{
+    return call->command && *call->command && strcmp(call->command, "STATUS");
+}
+
 /* Has a stand-in of the daemon do it. One that dies before it has begun is replaced, here or by another client. */
 static int call_standin(const struct call *call, const char *daemon, const char *why)
 {
@@ -248,24 +247,12 @@ static int call_standin(const struct call *call, const char *daemon, const char 
                 refusal.why);
 }
 
-/* A descriptor that takes the number of a missing standard stream would be written to by mistake. */
-static void open_standard_streams(void)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd < 2);
-    if (fd > 2)
-        close(fd);
-}
-
 int main(int argc, char **argv)
 {
     const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     struct call call = {.plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "", .command = getenv("CNI_COMMAND")};
     struct refusal refusal;
-    int status;
+    int connection, status;
 
     open_standard_streams();
     if (!*call.plugin || strlen(call.plugin) >= MAX_NAME)
@@ -278,6 +265,10 @@ int main(int argc, char **argv)
         call.problem = read_input(&call.input);
     signal(SIGPIPE, SIG_IGN);
     path = path && *path ? path : WEFT_SOCKET;
-    status = call_over(connect_to(path), &call, BEGIN_SECONDS, &refusal);
+    connection = connect_to(path);
+    if (connection < 0 && is_work(&call) && !names_interpreter())
+        status = call_coming(&call, path, &refusal);
+    else
+        status = call_over(connection, &call, BEGIN_SECONDS, &refusal);
     return status < 0 ? call_standin(&call, path, refusal.why) : status;
 }

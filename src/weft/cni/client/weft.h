@@ -21,6 +21,9 @@
 #ifndef SEND_SECONDS
 #define SEND_SECONDS 5          /* for the daemon to accept the connection, and to read what it is sent */
 #endif
+#ifndef COMING_SECONDS
+#define COMING_SECONDS 20       /* for a daemon that is just being started, where nothing can stand in for it */
+#endif
 #ifndef BEGIN_SECONDS
 #define BEGIN_SECONDS 15        /* until it begins; longer than a request waits there for another one */
 #endif
@@ -72,6 +75,11 @@ struct descriptors {
 /* error.c: print a CNI error object on stdout; always returns 1, the exit status. */
 int fail(unsigned code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* streams.c: a descriptor that takes the number of a missing standard stream would be written to by mistake. */
+void open_standard_streams(void);
+/* streams.c: read stdin to its end; what is wrong with it is text for the daemon, which knows the right error object. */
+const char *read_input(struct span *out);
+
 /* frame.c: 0, or -1 with errno set; a frame that breaks the rules is EBADMSG, the end of the stream ECONNRESET. When
  * nothing came in time it is EAGAIN, and ETIMEDOUT when only a part did. */
 int frame_send(int connection, enum kind kind, const struct span *fields, int count, const struct descriptors *with);
@@ -97,6 +105,8 @@ struct interpreter {
     struct stat status;         /* of the settings */
 };
 
+/* interpreter.c: tell whether this node's installation names one. */
+int names_interpreter(void);
 /* interpreter.c: read which one it is, and see whether nobody but root can exchange it. `why` says why it is needed. 0, or
  * 1, an error having been printed. */
 int find_interpreter(struct interpreter *out, const char *why);
