@@ -61,6 +61,16 @@ def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
+def test_where_the_daemon_is_a_pod_there_are_plugins_and_no_python_to_stand_in_for_it(weft, bin_dir, conf_dir):
+    weft("install")
+    (conf_dir / LIST).unlink()
+    code, out, err = weft("install", "--plugins-only", "-o", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["interpreter"] is None
+    assert names(bin_dir) == sorted([*registry.NAMES, ".weft-installed"])
+    assert names(conf_dir) == []
+
+
 def test_plugins_then_the_list_and_nothing_else(weft, bin_dir, conf_dir):
     code, out, err = weft("install")
     assert (code, err) == (0, "")

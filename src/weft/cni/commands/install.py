@@ -59,7 +59,11 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     type=click.Path(path_type=Path),
     help="What the daemon writes when it has one.",
 )
-@click.option("--plugins-only", is_flag=True, help="Leave the network to others, as to a cluster's ConfigMap.")
+@click.option(
+    "--plugins-only",
+    is_flag=True,
+    help="Where weftd is a pod: leave the network to a ConfigMap, and have no Python of the node stand in for weftd.",
+)
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @OUTPUT
 def install_command(
@@ -79,14 +83,14 @@ def install_command(
     if check:
         _check(bin_dir, conf_dir, output)
         return
-    installed = executables.install(bin_dir.absolute())
+    installed = executables.install(bin_dir.absolute(), interpreter=None if plugins_only else executables.PYTHON)
     if wait:
         _wait_for(subnet_file, quiet=output == "json")
     _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
     data: dict[str, Any] = {
         "bin_dir": str(installed.bin_dir),
         "plugins": installed.names,
-        "interpreter": str(installed.interpreter),
+        "interpreter": None if installed.interpreter is None else str(installed.interpreter),
         "replaced": installed.replaced,
     }
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]

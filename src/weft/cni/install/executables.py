@@ -15,30 +15,35 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 SETTINGS: Final = ".weft-python"
+PYTHON: Final = Path(sys.executable)
 _MOST_LINKS: Final = 40  # path_resolution(7)
 _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
 
 
 class Installed(Value):
-    """What `install` has put where; `replaced` are the names of other programs that are kept aside."""
+    """What `install` has put where; `replaced` are the names of other programs that are kept aside.
+
+    `interpreter` is the Python that stands in for the daemon, None if nothing does.
+    """
 
     bin_dir: Path
     names: tuple[str, ...]
-    interpreter: Path
+    interpreter: Path | None
     replaced: tuple[str, ...] = ()
 
 
-def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
+def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
 
-    `interpreter` is the Python that has weft, this one by default. `ConfigError` if root could be made to execute
-    something by whoever may write to it or to its directory, or if this weft was built without its client.
+    `interpreter` is a Python of the node that has weft, None if it has none. `ConfigError` if root could be made
+    to execute something by another user who may write to it or to its directory, or if weft was built without its
+    client.
     """
     # Late: 12 ms that other commands do not wait for.
     from weft.cni.registry import NAMES
 
-    python = interpreter or Path(sys.executable)
-    _check_interpreter(python)
+    if interpreter is not None:
+        _check_interpreter(interpreter)
     program = build.client()
     if program is None:
         seen, hint = "this weft was built without its client", f"Build it: {build.HINT}."
@@ -52,12 +57,15 @@ def install(bin_dir: Path, *, interpreter: Path | None = None) -> Installed:
     with lasting(bin_dir):
         inventory.write()
         # Settings first: a client that finds no daemon needs them from its first call on.
-        put(bin_dir / SETTINGS, f"{python}\n".encode(), mode=0o644)
+        if interpreter is None:
+            remove(bin_dir / SETTINGS)
+        else:
+            put(bin_dir / SETTINGS, f"{interpreter}\n".encode(), mode=0o644)
         first, *others = NAMES
         put(bin_dir / first, content, mode=0o755)
         for name in others:
             _link(bin_dir, first, name)
-    return Installed(bin_dir=bin_dir, names=NAMES, interpreter=python, replaced=replaced)
+    return Installed(bin_dir=bin_dir, names=NAMES, interpreter=interpreter, replaced=replaced)
 
 
 def uninstall(inventory: Inventory) -> dict[str, str]:
