@@ -129,6 +129,13 @@ def test_no_env_is_an_error_to_try_again_with_the_daemons_reason(site, pod):
     assert answer.json["details"] == site.lease_problem
 
 
+def test_an_add_waits_for_the_lease_of_a_daemon_that_starts(site, pod):
+    env = site.directory / "subnet.env"
+    waiting = env.rename(env.with_name("waiting"))
+    site.lease = lambda: bool(waiting.rename(env))
+    assert add(site, config(site), pod).code == 0
+
+
 @pytest.mark.spec("flannel.md §10.3/split")
 def test_a_key_without_a_value_is_an_error_and_no_crash(site, pod):
     (site.directory / "subnet.env").write_text(V4 + "FLANNEL_MTU\nFLANNEL_IPMASQ=true\n")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,21 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     assert absent["code"] == 51
     assert "LEASE-001" in absent["msg"]
     assert "STORE-001" in absent["details"]
+
+
+def test_the_first_pods_wait_for_the_lease_of_a_daemon_that_starts(own_cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    own_cluster.configure()
+    own_cluster.etcd.stop()
+    node = own_cluster.node(1)
+    node.spawn()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    eventually((node.folder / "cni" / "cni.sock").exists)
+    with ThreadPoolExecutor() as pool:
+        attached = pool.submit(attach, runtime, "c1")
+        with pytest.raises(TimeoutError):
+            attached.result(0.5)
+        own_cluster.etcd.start()
+        attached.result(30)
 
 
 def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster, tmp_path: Path, bin_dir: Path):

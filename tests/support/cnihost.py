@@ -63,6 +63,7 @@ class Site:
     retired: list[int] = field(default_factory=list)
     lease_problem: str = ""
     unready: str = ""
+    lease: Callable[[], bool] = field(default=lambda: False)
     boot_id: str = "boot-1"
     deletes: bool = True
     wrap: Callable[[Host], Host] = field(default=lambda host: host)
@@ -91,11 +92,15 @@ class Site:
                 retire=self.retired.append,
                 lease_problem=lambda: self.lease_problem,
                 unready=lambda: self.unready,
+                lease_comes=self._lease_comes,
             )
 
         node = self.host.call(opened)
         self.host.closing.callback(node.close)
         return node
+
+    def _lease_comes(self) -> bool:
+        return self.lease()
 
     @property
     def store(self) -> Path:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 # A start that takes longer than this is waiting for something.
 _PATIENCE_SECONDS: Final = 0.3
+# Pods that come in so many first seconds wait for the lease; a stop waits as long for what runs.
+_START_SECONDS: Final = 8.0
+_LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 5.0
 
 
@@ -42,22 +46,37 @@ def start_health(options: Options, parts: Supervisor, report: Reporter) -> None:
 def start_cni(
     options: Options, parts: Supervisor, status: Status, *, up: asyncio.Event, cut_pods: CutPods, calls: Calls
 ) -> None:
-    """Serve CNI plugins once the network is up, or after a moment: those who ask meanwhile are told the reason.
+    """Serve CNI plugins once the network is up, or after a moment: without a lease pods wait a little, then fail.
 
     Of pods that were cut it is said whose they are, which the records of plugins tell.
     """
+    end = time.monotonic() + _START_SECONDS
+
+    def lease_comes() -> bool:
+        """Called in a worker thread."""
+        while not up.is_set() and time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+        return up.is_set()
 
     async def serve() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await up.wait()
         with ExitStack() as held:
-            await _serve_cni(options, status, held, cut_pods, calls)
+            await _serve_cni(options, status, held, cut_pods=cut_pods, calls=calls, lease_comes=lease_comes)
 
     parts.start("cni", serve)
 
 
-async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods: CutPods, calls: Calls) -> None:
+async def _serve_cni(
+    options: Options,
+    status: Status,
+    held: ExitStack,
+    *,
+    cut_pods: CutPods,
+    calls: Calls,
+    lease_comes: Callable[[], bool],
+) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
     # Late: 30 ms of imports that the network does not wait for.
     from weft.cni.attachment.retire import Retirement
@@ -75,7 +94,14 @@ async def _serve_cni(options: Options, status: Status, held: ExitStack, cut_pods
         return str(status.unable or "")
 
     def open_state() -> "Node":
-        return open_node(options.state_dir, retire=retirement.retire, lease_problem=unable, unready=unable, say=_warn)
+        return open_node(
+            options.state_dir,
+            retire=retirement.retire,
+            lease_problem=unable,
+            unready=unable,
+            lease_comes=lease_comes,
+            say=_warn,
+        )
 
     node = await _opened(open_state, f"{options.state_dir}/cni")
     try:

@@ -48,6 +48,7 @@ class Node(Value):
     retire: Callable[[int], None]
     lease_problem: Callable[[], str]
     unready: Callable[[], str] = lambda: ""
+    lease_comes: Callable[[], bool] = lambda: False
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that no request uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
@@ -76,6 +77,7 @@ def open_node(
     retire: Callable[[int], None],
     lease_problem: Callable[[], str],
     unready: Callable[[], str] = lambda: "",
+    lease_comes: Callable[[], bool] = lambda: False,
     say: Callable[[Problem], None] = lambda _: None,
 ) -> Node:
     """Open what a process that serves plugins needs, in its own namespaces and for its whole life.
@@ -91,6 +93,7 @@ def open_node(
         retire=retire,
         lease_problem=lease_problem,
         unready=unready,
+        lease_comes=lease_comes,
     )
 
 
@@ -264,6 +267,9 @@ class OpenedHost:
 
     def unready(self) -> str:
         return self._node.unready()
+
+    def lease_comes(self) -> bool:
+        return self._node.lease_comes()
 
 
 def _rtnl_on(route: int) -> Rtnl:

@@ -252,3 +252,7 @@ class Host(Protocol):
     def unready(self) -> str:
         """Why the running daemon says that pods cannot be served now, for people; empty if they can, or without it."""
         ...
+
+    def lease_comes(self) -> bool:
+        """Wait some seconds while the daemon starts; tell whether it has written subnet.env. False without it."""
+        ...

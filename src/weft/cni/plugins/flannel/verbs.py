@@ -29,7 +29,7 @@ _NO_LEASE: Final = PluginEnv(networks=(), subnets=(), mtu=0, ip_masq=False)
 
 def _add(call: Call) -> bytes:
     conf = flannelconf.parse(call.config)
-    made = flannelconf.delegate_config(conf, _read_env(call, conf))
+    made = flannelconf.delegate_config(conf, _await_env(call, conf))
     stdin = flannelconf.render(made)
     path, before = flannelstate.choose(call, conf)
     with ExitStack() as undo:
@@ -158,6 +158,16 @@ def _status(call: Call) -> None:
 def _unavailable(call: Call, conf: FlannelConf) -> int:
     """Return the code that says whether pods are attached, which nothing keeps connected now."""
     return cni.UNAVAILABLE_AND_LIMITED if flannelstate.is_used(call, conf) else cni.UNAVAILABLE
+
+
+def _await_env(call: Call, conf: FlannelConf) -> PluginEnv:
+    """Read subnet.env, for which the first pods of a node wait: a runtime tries again after ten seconds only."""
+    try:
+        return _read_env(call, conf)
+    except CniError as error:
+        if error.code != cni.TRY_AGAIN or not call.host.lease_comes():
+            raise
+    return _read_env(call, conf)
 
 
 def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:
