@@ -212,8 +212,8 @@ async def client_of(which, apiserver):
 
 async def first_events(client, version, count):
     kinds = []
-    async with client.watch(NODES, lasts=5, resourceVersion=version, allowWatchBookmarks="true") as batches:
-        async for lines in batches:
+    async with client.watch(NODES, lasts=5, resourceVersion=version, allowWatchBookmarks="true") as link:
+        async for lines in link.lines():
             kinds += [(event["type"], event["object"]["metadata"]["name"]) for event in map(json.loads, lines)]
             if len(kinds) >= count:
                 return kinds

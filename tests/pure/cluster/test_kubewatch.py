@@ -4,7 +4,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from ipaddress import IPv4Address
 from typing import Any
@@ -37,6 +37,7 @@ class Script:
     def __init__(self, *watches: list[list[bytes]]) -> None:
         self._watches = list(watches)
         self.versions: list[str] = []
+        self.rests: list[str] = []  # after which version
 
     async def get(self, path: str, **query: str) -> bytes:
         return json.dumps({"metadata": {"resourceVersion": "99"}, "items": []}).encode()
@@ -44,15 +45,26 @@ class Script:
     @asynccontextmanager
     async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[Any]:
         self.versions.append(query["resourceVersion"])
-        batches = self._watches.pop(0) if self._watches else None
+        yield Lines(self, self._watches.pop(0) if self._watches else None)
 
-        async def lines() -> AsyncIterator[list[bytes]]:
-            if batches is None:
-                await asyncio.Event().wait()
-            for batch in batches or ():
-                yield batch
 
-        yield lines()
+class Lines:
+    """The link of a watch."""
+
+    def __init__(self, script: Script, batches: list[list[bytes]] | None) -> None:
+        self._script = script
+        self._batches = batches
+        self._version = ""
+
+    async def lines(self) -> AsyncGenerator[list[bytes], None]:
+        if self._batches is None:
+            await asyncio.Event().wait()
+        for batch in self._batches or ():
+            self._version = json.loads(batch[-1])["object"]["metadata"].get("resourceVersion", "")
+            yield batch
+
+    async def rest(self, seconds: float) -> None:
+        self._script.rests.append(self._version)
 
 
 def watcher(script: Any) -> Watcher:
@@ -81,6 +93,15 @@ async def test_a_watch_that_ends_is_taken_up_where_it_ended_and_nothing_is_said(
             seen += [lease.id for lease in changed.put]
     assert seen == ["n2", "n3", "n4"]
     assert script.versions[:3] == ["1", "5", "7"]
+
+
+async def test_after_heartbeats_alone_the_connection_is_left_to_gather_more():
+    first, beat, changed = event("n2", 5), event("n2", 5).replace(b'"5"', b'"6"', 1), event("n2", 7)
+    script = Script([[first], [beat], [beat, changed], [event("own", 8)], [event("n3", 9)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        while "n3" not in [lease.id for lease in getattr(await soon(anext(events)), "put", ())]:
+            pass
+    assert script.rests == ["6", "8"]
 
 
 async def test_errors_in_a_row_are_a_loss_that_ends_with_the_next_watch():

@@ -8,7 +8,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlencode
 
@@ -66,8 +66,8 @@ class Client:
         await self._call("POST", path, body)
 
     @asynccontextmanager
-    async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """Give the lines of a watch, as they arrive, until the server ends it, after `lasts` seconds at most.
+    async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[Link]:
+        """Give the link whose lines are a watch's, until the server ends it, after `lasts` seconds at most.
 
         Raises `Unavailable` and `ExpiredError`.
         """
@@ -86,8 +86,7 @@ class Client:
                         status, after = response.status_code, _retry_after(response)
                         raise answered(self.where, "GET", target, status, body, after=after)
                     alarm.reschedule(asyncio.get_running_loop().time() + lasts + _WATCH_GRACE)
-                    async with aclosing(link.lines()) as lines:
-                        yield lines
+                    yield link
                 except OSError as error:
                     raise silent(self.where, _words(error)) from None
         except TimeoutError:
@@ -150,8 +149,9 @@ class Client:
             connection = await self._reach.open(endpoint)
             try:
                 async with asyncio.timeout(timing.connect):
-                    name = self._access.server_name or endpoint.host if context else None
-                    reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
+                    name = self._access.server_name or endpoint.host
+                    host = _host(endpoint.host, endpoint.port)
+                    return await Link.over(connection, context, name=name, host=host)
             except BaseException:
                 connection.close()
                 raise
@@ -161,7 +161,6 @@ class Client:
             raise silent(self.where, f"no connection within {timing.connect:g} s") from None
         except OSError as error:
             raise silent(self.where, _words(error)) from None
-        return Link(reader, writer, _host(endpoint.host, endpoint.port))
 
     async def _context(self) -> ssl.SSLContext | None:
         """The TLS context of the next connection. Files that were right once may be right again: another program's."""

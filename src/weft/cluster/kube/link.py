@@ -5,9 +5,10 @@ Knows nothing of what is asked. Everything raises `OSError` when the connection 
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self, TypeAlias, cast
 
 import h11
 
@@ -26,6 +27,9 @@ _KEEPALIVE: Final = (
 )
 
 
+_Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
+
+
 class Request(Value):
     """What is asked: `target` is path and query, `headers` besides Host and Content-Length."""
 
@@ -38,15 +42,34 @@ class Request(Value):
 class Link:
     """A connection that is open. `host` is what the server is called in requests."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        below: asyncio.Transport,
+        host: str,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._below = below
         self._host = host
         self._state = h11.Connection(h11.CLIENT)
         connection: socket.socket = writer.get_extra_info("socket")
         for level, option, value in _KEEPALIVE:
             with suppress(OSError):  # not TCP
                 connection.setsockopt(level, option, value)
+
+    @classmethod
+    async def over(cls, connection: socket.socket, context: ssl.SSLContext | None, *, name: str, host: str) -> Self:
+        """Speak over a connection, by TLS when there is a context, with a server whose certificate is for `name`.
+
+        Raises `ssl.SSLError` as well.
+        """
+        reader, writer = await asyncio.open_connection(sock=connection)
+        below = cast("asyncio.Transport", writer.transport)  # which it is
+        if context is not None:
+            await writer.start_tls(context, server_hostname=name)
+        return cls(reader, writer, below, host)
 
     def abort(self) -> None:
         """Drop the connection, whatever is under way."""
@@ -90,18 +113,39 @@ class Link:
             if lines:
                 yield lines
 
-    async def _data(self) -> AsyncGenerator[bytes, None]:
-        while True:
-            event = await self._next()
-            if isinstance(event, h11.Data):
-                yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return
-
-    async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    async def rest(self, seconds: float) -> None:
+        """Leave what comes to the kernel for a while, so that it is read at once: a read costs more than its bytes."""
+        self._below.pause_reading()
         try:
-            while (event := self._state.next_event()) is h11.NEED_DATA:
-                self._state.receive_data(await self._reader.read(_CHUNK))
+            await asyncio.sleep(seconds)
+        finally:
+            self._below.resume_reading()
+
+    async def _data(self) -> AsyncGenerator[bytes, None]:
+        """Give the body of the answer until it ends, all that has arrived at once together."""
+        ended = False
+        while not ended:
+            parts: list[bytes] = []
+            while not ended and (event := self._event()) is not h11.NEED_DATA:
+                if isinstance(event, h11.Data):
+                    parts.append(bytes(event.data))
+                else:
+                    ended = isinstance(event, h11.EndOfMessage | h11.ConnectionClosed)
+            if parts:
+                yield b"".join(parts)
+            if not ended:
+                await self._receive()
+
+    async def _next(self) -> _Event:
+        while (event := self._event()) is h11.NEED_DATA:
+            await self._receive()
+        return event
+
+    def _event(self) -> _Event:
+        try:
+            return self._state.next_event()
         except h11.RemoteProtocolError as error:
             raise ConnectionResetError(f"not HTTP, or cut short: {error}") from None
-        return event
+
+    async def _receive(self) -> None:
+        self._state.receive_data(await self._reader.read(_CHUNK))
