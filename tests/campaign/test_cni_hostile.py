@@ -34,7 +34,9 @@ FRAMES = 0.3
 # the interface, the qdiscs of a host's end that go with it; an ADD that fails takes those away.
 STAYS = {
     "bandwidth": re.compile(r"host: (\d+: |qdisc (tbf|noqueue|ingress) .* dev )veth"),
-    "firewall": re.compile(r"host: (chain .+ \{|counter jump .+|[io]ifname .*(CNI-ISOLATION-STAGE-2|counter drop) ?$)"),
+    "firewall": re.compile(
+        r"host: ((table|chain) .+ \{|counter jump .+|[io]ifname .*(CNI-ISOLATION-STAGE-2|counter drop) ?$)"
+    ),
     "sbr": re.compile(r"held pod: .* table \d+"),
 }
 
