@@ -4,8 +4,10 @@ import json
 import os
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import yaml
 
 from tests.support import apiserver
+from tests.support.etcd import free_ports
 from tests.support.lab import WEFT, Lab, lab, weft
 from tests.support.weftd import eventually
 from weft.lab import cgroups
@@ -154,6 +157,39 @@ def test_settings_of_the_machine_stay_as_they_are(nodes: Cluster):
     assert shown["vm/overcommit_memory"] == "1"  # what its kubelet wants to see
     machine = {name: Path("/proc/sys", name).read_text().strip() for name in TUNED}
     assert machine["kernel/panic"] != shown["kernel/panic"]
+
+
+def test_a_cluster_file_of_kind_makes_a_second_lab_beside_the_first(nodes: Cluster, tmp_path: Path):
+    [port] = free_ports(1)
+    mapping = {"containerPort": 8081, "hostPort": port}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "kind": "Cluster",
+                "apiVersion": "kind.x-k8s.io/v1alpha4",
+                "networking": {"podSubnet": "10.60.0.0/16", "disableDefaultCNI": True, "kubeProxyMode": "nftables"},
+                "nodes": [{"role": "control-plane"}, {"role": "worker", "extraPortMappings": [mapping]}],
+            }
+        )
+    )
+    with lab(str(file)) as running:
+        cluster = Cluster(running)
+        names = {node["metadata"]["name"]: node["spec"]["podCIDR"] for node in cluster.get("nodes")["items"]}
+        assert names.keys() == {f"{running.name}-control-plane", f"{running.name}-worker"}
+        assert all(subnet.startswith("10.60.") for subnet in names.values())
+        # The port of the health of weft on one of the nodes, from the machine.
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            assert answer.status == HTTPStatus.OK
+        cluster.kubectl("create", "deployment", "web", "--image=localhost/pause:1", "--replicas=2")
+        cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        assert {node["daemon"] for node in nodes.lab.ps()["nodes"]} == {"ready"}
+        ran = weft("lab", "up", str(file), "--name", "other", check=False)
+        assert ran.returncode == 1
+        assert f"127.0.0.1 port {port}, for other-worker: cannot be listened on: Address already in use" in ran.stderr
+    listed = {one["name"] for one in json.loads(weft("lab", "list", "-o", "json").stdout)}
+    assert nodes.lab.name in listed
+    assert not {"other", running.name} & listed
 
 
 def test_the_image_in_the_manifest_is_the_one_that_is_made():

@@ -23,8 +23,9 @@ MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_
 class Up(msgspec.Struct, frozen=True, tag=True):
     """Build the lab; the first request of its life. Closing the connection before `Done` ends the lab.
 
-    `environ` is for the daemons and plugins: PATH and the like. With Kubernetes' API as its store, a listening socket
-    of the machine's comes along, by which programs outside of the lab reach the API.
+    `environ` is for the daemons and plugins: PATH and the like. Sockets of the machine's that listen come along, by
+    which programs outside of the lab reach it: first one for Kubernetes' API, if that is the store, then one for each
+    port of each node.
     """
 
     lab: Lab

@@ -22,11 +22,20 @@ MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of the machine, at an address of its loopback, that leads to port `inside` of a node."""
+
+    address: str
+    outside: int
+    inside: int
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node: `index` counts from 1 and decides its underlay addresses."""
 
     name: str
     index: int
+    ports: tuple[Port, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):

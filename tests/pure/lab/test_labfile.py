@@ -104,7 +104,9 @@ MISTAKES = {
         "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes. "
         "Did you mean 'nodes'?"
     ),
-    "nodes:\n- name: a\n  pod: 2\n": "3: unknown key 'pod'; expected one of name, pods. Did you mean 'pods'?",
+    "nodes:\n- name: a\n  pod: 2\n": (
+        "3: unknown key 'pod'; expected one of name, pods, extraPortMappings. Did you mean 'pods'?"
+    ),
     "name: a\nname: b\n": "2: 'name' a second time",
     "nodes:\n- a\n- b\n- a\n": "4: a second node named 'a'",
     "nodes: [{name: a, pods: [x,\n x]}]": "2: a pod named 'x' beside a pod of that name",

@@ -52,6 +52,7 @@ def up(
             "--family": family,
             "--nft": nft or None,
             "--store": store,
+            "--kubernetes": kubelets or None,
         }
         if clash := [option for option, value in given.items() if value is not None]:
             seen = f"{', '.join(clash)} beside {file}"

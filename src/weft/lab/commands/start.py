@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
@@ -204,9 +204,7 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
     """Ask the new supervisor for its lab. `Unavailable` with its last words if it is gone: its log goes with it."""
     try:
         with ExitStack() as stack:
-            outside = []
-            if request.lab.store == "kubernetes":
-                outside.append(stack.enter_context(socket.create_server(("127.0.0.1", 0))).fileno())
+            outside = [stack.enter_context(listener).fileno() for listener in _listeners(request.lab)]
             call = stack.enter_context(closing(Call(place.socket, request, descriptors=outside)))
             return call.result(LabReport, note=note)
     except (protocol.Deserted, ConnectionError) as error:
@@ -214,6 +212,21 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
         seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
         hint = "In a container or a chroot: is its root directory a mount of its own, and may it mount?"
         raise Unavailable(_problem(place.name, seen, hint=hint, code="LAB-002")) from error
+
+
+def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
+    """Open the machine's ports that lead into a lab: that of Kubernetes' API first, if there is one."""
+    if lab.store == "kubernetes":
+        yield socket.create_server(("127.0.0.1", 0))
+    for node in lab.nodes:
+        for port in node.ports:
+            try:
+                family = socket.AF_INET6 if ":" in port.address else socket.AF_INET
+                yield socket.create_server((port.address, port.outside), family=family)
+            except OSError as error:
+                seen, hint = f"cannot be listened on: {error.strerror}", "Choose another hostPort for it."
+                where = f"{port.address} port {port.outside}, for {node.name}"
+                raise Unavailable(_problem(where, seen, hint=hint, code="LAB-002")) from error
 
 
 def _give_names(place: Place) -> list[str]:

@@ -22,6 +22,7 @@ from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
+from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.report import LabReport, PodReport
@@ -36,7 +37,7 @@ _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be n
 _AT_ONCE: Final = 8  # pods that are started together
 
 
-def _store(processes: Processes, lab: spec.Lab, outside: Sequence[socket.socket]) -> "tuple[Store, Kubelets | None]":
+def _store(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
     """Return what holds the leases, and what makes nodes ones of Kubernetes, if they are to be."""
     if lab.store == "etcd":
         return EtcdStore(processes, lab), None
@@ -56,7 +57,7 @@ class World:
     ) -> None:
         """`environ` is for all processes, `logs` an open directory for what daemons and store say.
 
-        `outside` is a listening socket of the machine's, for Kubernetes' API, where that is the store.
+        `outside` are the sockets that come with `protocol.Up`.
         """
         self.lab = lab
         self.inside = Inside()
@@ -64,7 +65,9 @@ class World:
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
         self._rtnl = Rtnl.open()
-        self._store, self._kubelets = _store(self.processes, lab, outside)
+        ways = list(outside)
+        self._store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
+        self._ways = ways
         self._changing: set[str] = set()  # pods that come or go
 
     async def up(self, note: Note) -> None:
@@ -78,6 +81,7 @@ class World:
                 group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
             group.create_task(self._store.ready())
         note("the store answers")
+        await self._lead_in(note)
         await self._start_daemons(note)
         gate = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
@@ -198,6 +202,14 @@ class World:
         note(f"{counted(len(self.nodes), 'node')} made")
         if self._kubelets is not None:
             await self._kubelets.start(self.nodes.values())
+
+    async def _lead_in(self, note: Note) -> None:
+        """Have ports of the machine lead to those of nodes."""
+        ports = [(node, port) for node in self.lab.nodes for port in node.ports]
+        for (wanted, port), listener in zip(ports, self._ways, strict=True):
+            at = underlay.address(self.lab.families[0], wanted.index).ip
+            await Relay(listener, str(at), port.inside).start()
+            note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
     async def _start_daemons(self, note: Note) -> None:
         nodes = list(self.nodes.values())

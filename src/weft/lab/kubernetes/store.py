@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
 from typing import Final
@@ -33,8 +32,8 @@ _ENOUGH: Final = ("node-ipam-controller",)  # where no kubelet runs pods
 class KubernetesStore:
     """Kubernetes' API, with weft's account and rights from its own manifest, and the lab's nodes in it."""
 
-    def __init__(self, processes: Processes, lab: Lab, outside: Sequence[socket] = ()) -> None:
-        """`outside` are sockets of the machine's that listen, by which programs there reach the API."""
+    def __init__(self, processes: Processes, lab: Lab, outside: socket | None = None) -> None:
+        """`outside` is a socket of the machine's that listens, by which programs there reach the API."""
         self.where = f"https://{underlay.host(lab.families)}:{PORT}"
         self.accounts = Accounts(self.where)
         self.network = parse_netconf(lab.network, backends=BACKENDS)
@@ -74,9 +73,9 @@ class KubernetesStore:
         if not self._lab.kubelets:
             entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
         await self.create(entries)
-        for listener in self._outside:
-            await Relay(listener, str(self._address), PORT).start()
-            host, port = listener.getsockname()[:2]
+        if self._outside is not None:
+            await Relay(self._outside, str(self._address), PORT).start()
+            host, port = self._outside.getsockname()[:2]
             self._processes.leave(KUBECONFIG, self.kubeconfig(ADMIN, f"https://{host}:{port}"))
 
     async def create(self, entries: list[manifest.Object]) -> None:

@@ -1,0 +1,135 @@
+"""A YAML file as somebody wrote it: every mistake is named at once, each with its line.
+
+Values are checked by msgspec; the walk over YAML nodes is ours, because msgspec stops at the first mistake and does not
+know lines.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import msgspec
+import yaml
+
+from weft.model.errors import ConfigError, Problem
+
+T = TypeVar("T")
+
+_HINT: Final = "docs/reference/lab-file.md describes the file."
+
+
+def compose(text: str, where: str, what: str) -> yaml.Node | None:
+    """Parse a file; None for an empty one. Raises `ConfigError` for what is no YAML, with the line."""
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = Problem(code="LAB-001", where=f"{where}:{line}", seen=str(error.problem), expected="YAML")
+        raise ConfigError(problem) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(Problem(code="LAB-001", where=f"{where}:1", seen=str(error), expected="YAML")) from None
+    except RecursionError:
+        problem = Problem(code="LAB-001", where=f"{where}:1", seen="nested too deeply", expected=what)
+        raise ConfigError(problem) from None
+
+
+class Reader:
+    """Walks the YAML nodes of one file and collects its problems."""
+
+    def __init__(self, where: str) -> None:
+        self._found: list[tuple[int, Problem]] = []
+        self._where = where
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong, from the top of the file to its end."""
+        return [problem for _, problem in sorted(self._found, key=lambda found: found[0])]
+
+    def count(self, node: yaml.Node, what: str, *, least: int, most: int) -> int:
+        """Return a number within limits, `least` if it is none."""
+        value = self.value(node, int, what)
+        if value is None:
+            return least
+        if not least <= value <= most:
+            self.problem(node, f"{what}: {value}", expected=f"{least} to {most}")
+            return least
+        return value
+
+    def value(self, node: yaml.Node, kind: type[T], what: str) -> T | None:
+        """Return a value of some type as msgspec knows them, None if it is another."""
+        try:
+            return msgspec.convert(yaml.constructor.SafeConstructor().construct_document(node), kind)
+        except (msgspec.ValidationError, yaml.MarkedYAMLError) as error:
+            # A YAML error's own text shows the line once more, below the problem itself.
+            self.problem(node, f"{what}: {error.problem if isinstance(error, yaml.MarkedYAMLError) else error}")
+            return None
+
+    def mapping(
+        self,
+        node: yaml.Node,
+        known: tuple[str, ...],
+        what: str,
+        *,
+        needed: tuple[str, ...] = (),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, yaml.Node]:
+        """Return the values of a mapping by key; `elsewhere` are keys that are not for us, each with the reason."""
+        if not isinstance(node, yaml.MappingNode):
+            self.problem(
+                node,
+                f"the {what} is a {type(node).__name__.removesuffix('Node').lower()}",
+                expected=f"a mapping with {', '.join(known)}",
+            )
+            return {}
+        parts: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name in elsewhere:
+                self.problem(
+                    key, f"{name!r}, which a lab does not have: {elsewhere[name]}", expected="a file without it"
+                )
+            elif name not in known:
+                self.problem(
+                    key, f"unknown key {name!r}", expected=f"one of {', '.join(known)}", known=known, name=name
+                )
+            elif name in parts:
+                self.problem(key, f"{name!r} a second time", expected="each key once")
+            else:
+                parts[name] = value
+        for name in needed:
+            if name not in parts:
+                self.problem(node, f"a {what} without {name!r}", expected=f"a mapping with {', '.join(needed)}")
+        return parts
+
+    def at(self, node: yaml.Node | None) -> str:
+        """Return where something stands, for messages."""
+        return self._where if node is None else f"{self._where}:{node.start_mark.line + 1}"
+
+    def problem(
+        self, node: yaml.Node | None, seen: str, *, expected: str = "", known: Iterable[str] = (), name: str = ""
+    ) -> None:
+        """Note what is wrong with a node; `known` are words of which one may have been meant."""
+        close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else "docs/reference/lab-file.md describes the file."
+        problem = Problem(code="LAB-001", where=self.at(node), seen=seen, expected=expected, hint=hint)
+        self.add(node, [problem])
+
+    def add(self, node: yaml.Node | None, problems: Iterable[Problem]) -> None:
+        """Note problems that stand where a node does."""
+        line = 0 if node is None else node.start_mark.line
+        self._found += [(line, problem) for problem in problems]
+
+    def distinct_keys(self, node: yaml.Node) -> None:
+        """Note each key that stands twice in one mapping at or below `node`: YAML would take the last in silence."""
+        children = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value).casefold()
+                if name in seen:
+                    self.problem(key, f"{key.value!r} a second time", expected="each key once")
+                seen.add(name)
+                children.append(value)
+        for child in children:
+            self.distinct_keys(child)
