@@ -1,12 +1,16 @@
 """Daemons whose leases are in Kubernetes: pods reach each other, and nodes live with what happens to the API."""
 
+import json
 import shutil
+import time
+from ipaddress import ip_network
+from typing import Any
 
 import pytest
 
-from tests.support import kubeobjects
+from tests.support import flannelsnode, kubeobjects
 from tests.support.crossing import cross
-from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster
+from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster, KubeDaemon
 from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.traffic import Stream, nothing_lost, reaches
 from tests.support.weftd import eventually
@@ -82,6 +86,44 @@ def test_a_node_waits_for_its_podcidr(cluster: KubeCluster):
     cluster.server.admin.patch(f"{NODES}/node1", {"spec": {"podCIDR": "10.5.77.0/24", "podCIDRs": ["10.5.77.0/24"]}})
     node.wait_ready()
     assert str(node.v4) == "10.5.77.0/24"
+
+
+def test_a_node_moves_from_flannel_to_weft_and_back_without_losing_a_packet(cluster: KubeCluster):
+    """It keeps its lease and its VTEP, so that no other node sees it; what weft leaves is what flanneld starts from."""
+    cluster.configure()
+    one, two = cluster.node(1), cluster.nodes(2)[0]
+    annotations = kubeobjects.flannel(str(one.public_v4), flannelsnode.MAC)
+    one.register(annotations=annotations)
+    flannelsnode.leave(one, ip_network("10.5.1.0/24"), two)
+    two.sees("ip route", "10.5.1.0/24")
+    here, there = one.pod(), two.pod()
+    assert reaches(here, there.ips[0])
+    before = links(one), published(one)
+    with nothing_lost(here, there, there.ips[0]):
+        one.start("--ip-masq")
+        time.sleep(0.2)
+    assert (links(one), published(one)) == before
+    assert "proto 165" in one.ip(f"route show {two.v4}")
+    assert one.lines("ready: 1 peer, 0 refused")
+    with nothing_lost(here, there, there.ips[0]):
+        one.stop()
+        # flanneld's own way (flannel.md §6.2): a device that fits stays, a route is replaced, chains are made anew.
+        one.ip(f"route replace {two.v4} via {two.v4[0]} dev flannel.1 onlink")
+        time.sleep(0.2)
+    assert (links(one), published(one)) == before
+    assert one.ip("route").count(str(two.v4)) == 1
+    assert "FLANNEL-POSTRTG" in one.netns.run("iptables-save -t nat")
+
+
+def links(node: KubeDaemon) -> dict[str, Any]:
+    """The node's device: which it is, and all that flanneld compares."""
+    [link] = node.netns.json("ip -d -j link show flannel.1")
+    return {key: link[key] for key in ("ifindex", "address", "mtu", "linkinfo")}
+
+
+def published(node: KubeDaemon) -> dict[str, Any]:
+    """What the node publishes, data as values."""
+    return {**node.said, "backend-data": json.loads(node.said["backend-data"])}
 
 
 @pytest.mark.spec("flannel.md §5.9/stored-macs")

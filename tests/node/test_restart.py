@@ -6,6 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
+from tests.support import flannelsnode
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
@@ -60,37 +61,21 @@ def test_a_node_moves_from_upstream_to_weft_without_losing_a_packet(cluster: Clu
     one, two = cluster.node(1), cluster.node(2).start()
     value = (
         '{"PublicIP":"172.31.0.1","PublicIPv6":null,"BackendType":"vxlan",'
-        '"BackendData":{"VNI":1,"VtepMAC":"02:aa:00:00:00:01"}}'
+        f'"BackendData":{{"VNI":1,"VtepMAC":"{flannelsnode.MAC}"}}}}'
     )
-    lease = "10.5.110.0-24" if two.v4 != ip_network("10.5.110.0/24") else "10.5.111.0-24"
-    base, length = lease.split("-")
-    cluster.etcd.put_leased(cluster.key(lease), value)
-    one.subnet_file.parent.mkdir(parents=True)
-    first = base.removesuffix("0") + "1"
-    one.subnet_file.write_text(
-        f"FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET={first}/{length}\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
-    )
-    one.netns.run(
-        f"""ip link add flannel.1 address 02:aa:00:00:00:01 mtu 1450 txqueuelen 0 \
-            type vxlan id 1 dev eth0 local 172.31.0.1 dstport 8472 nolearning
-        ip address add {base}/32 dev flannel.1
-        ip link set flannel.1 up
-        ip neigh replace {two.v4[0]} lladdr {two.macs["mac_v4"]} dev flannel.1 nud permanent
-        bridge fdb replace {two.macs["mac_v4"]} dev flannel.1 dst {two.public_v4} self permanent
-        ip route replace {two.v4} via {two.v4[0]} dev flannel.1 onlink
-        iptables -t nat -N FLANNEL-POSTRTG
-        iptables -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG"""
-    )
-    two.sees("ip route", base)
+    subnet = ip_network("10.5.110.0/24" if two.v4 != ip_network("10.5.110.0/24") else "10.5.111.0/24")
+    cluster.etcd.put_leased(cluster.key(str(subnet).replace("/", "-")), value)
+    flannelsnode.leave(one, subnet, two)
+    two.sees("ip route", str(subnet[0]))
     here, there = one.pod(), two.pod()
     assert reaches(here, there.ips[0])
     with nothing_lost(here, there, there.ips[0]):
         one.start("--ip-masq")
         time.sleep(0.2)
-    assert str(one.v4) == f"{base}/{length}"
+    assert one.v4 == subnet
     assert "proto 165" in one.ip(f"route show {two.v4}")
     assert one.ip("route").count(str(two.v4)) == 1
-    assert '"VtepMAC":"02:aa:00:00:00:01"' in cluster.lease_of(one).value
+    assert f'"VtepMAC":"{flannelsnode.MAC}"' in cluster.lease_of(one).value
     assert one.lines("ready: 1 peers?, 0 refused"), "its own lease, which flanneld wrote, is no peer's"
     assert not one.lines("ADDR-002")
 
