@@ -137,6 +137,14 @@ async def test_a_server_that_wants_a_pause_gets_it(fake):
     assert len([line for line in fake.requests[before:] if "watch" in line]) == 2
 
 
+async def test_an_object_that_is_gone_is_a_refusal(fake):
+    """Lists and watches alone have a past that can be forgotten."""
+    fake.fail("get", gone())
+    async with stored(fake) as store:
+        with pytest.raises(Unavailable, match=r"STORE-002 .*it refuses: Expired"):
+            await store.addresses(None)
+
+
 async def test_an_api_that_goes_back_in_time_is_listed_again(fake):
     """As after a restored snapshot of its store: a watch from a version ahead of it would be silent."""
     async with watched(fake) as (events, listed):

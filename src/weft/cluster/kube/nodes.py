@@ -18,6 +18,7 @@ from weft.wire.kube import Node, Page, attrs_of, lease_of, read_page, subnets_of
 NODES: Final = "/api/v1/nodes"
 # A node takes 10 KB and more, so a page makes a megabyte, which takes 5 ms to decode.
 PAGE: Final = 100
+_AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for anew
 
 
 class Listing(Value):
@@ -81,7 +82,7 @@ async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
         try:
             return await _pages(client, prefix, own)
         except ExpiredError:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_AGAIN)
 
 
 async def version_now(client: Client, prefix: str) -> str:

@@ -73,8 +73,13 @@ def handshake(where: str, error: ssl.SSLError) -> Unavailable:
 def answered(
     where: str, method: str, path: str, status: int, body: bytes, *, after: str = ""
 ) -> Unavailable | ExpiredError:
-    """What an answer that is no success means. `after` is its Retry-After."""
+    """What an answer that is no success means. `after` is its Retry-After.
+
+    Only lists and watches ask for a version that may be forgotten.
+    """
     said = _message(body)
+    if status == _GONE and "?" not in path:
+        return refused(where, f"it refuses: {said}")
     if status == _FORBIDDEN:
         return _forbidden(where, method, path, said)
     if status == _NOT_FOUND:
