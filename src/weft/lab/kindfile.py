@@ -121,9 +121,12 @@ class Reader(yamlfile.Reader):
             except ValueError as error:
                 self.problem(node, f"podSubnet: {error}", expected="a network of each family, with a comma between")
                 continue
-            found["Network" if network.version == 4 else "IPv6Network"] = str(network)
+            key = "Network" if network.version == 4 else "IPv6Network"
             if network.version not in families:
                 self.problem(node, f"podSubnet {network}", expected="a network of a family that ipFamily names")
+            elif key in found:
+                self.problem(node, f"podSubnet {network} beside {found[key]}", expected="one network of each family")
+            found[key] = str(network)
         return found
 
     def _one_of(self, parts: Mapping[str, yaml.Node], key: str, kind: Any) -> Any:

@@ -86,6 +86,10 @@ def test_networking(networking, families, network):
         ("networking: {kubeProxyMode: ipvs}", "3: kubeProxyMode: Invalid enum value 'ipvs'"),
         ("networking: {podSubnet: 10.0.0.1/16}", "3: podSubnet: 10.0.0.1/16 has host bits set"),
         ("networking: {podSubnet: 'fd00::/56'}", "3: podSubnet fd00::/56; expected a network of a family"),
+        (
+            "networking: {podSubnet: '10.0.0.0/16,10.1.0.0/16'}",
+            "3: podSubnet 10.1.0.0/16 beside 10.0.0.0/16; expected one",
+        ),
         ("networking: {podSubnet: 10.0.0.0/30}", "3: podSubnet: "),
         (
             "networking: {podSubnet: 10.0.0.0/24}\nnodes: [{}, {}, {}, {}, {}]",
