@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from weft.config.netconf import NetConf
 from weft.lab import portmappings, spec, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.model.errors import ConfigError
@@ -70,28 +71,25 @@ class Reader(yamlfile.Reader):
         """Return the lab that the file describes; `name` wins over its own."""
         keys = ("apiVersion", "kind", "name", "nodes", "networking")
         parts = {} if root is None else self.mapping(root, keys, "cluster", elsewhere=_CLUSTER)
-        for key, only in (("apiVersion", API), ("kind", "Cluster")):
-            if key in parts and (seen := self.value(parts[key], str, key)) not in (only, None):
-                self.problem(parts[key], f"{key} is {seen!r}", expected=only)
-        if "name" in parts:
-            own = self.value(parts["name"], str, "name")
-            if own is not None:
-                self.add(parts["name"], spec.name_problem("a lab", self.at(parts["name"]), own))
-            name = name or own or ""
-        name = name or _NAME
-        network = self._network(parts.get("networking"))
-        nodes = tuple(self._nodes(parts.get("nodes"), name))
-        families = understand(network).families if network else ()
+        self.constants(parts, apiVersion=API, kind="Cluster")
+        name = self.lab_name(parts, name) or _NAME
+        text, checked = self._network(parts.get("networking"))
         lab = spec.Lab(
-            name=name, network=network, families=families, nodes=nodes, pods=(), store="kubernetes", kubelets=True
+            name=name,
+            network=text,
+            families=() if checked is None else checked.families,
+            nodes=tuple(self._nodes(parts.get("nodes"), name)),
+            pods=(),
+            store="kubernetes",
+            kubelets=True,
         )
-        if network:
+        if checked is not None:
             place = parts.get("networking") or parts.get("nodes")
-            self.add(place, misfits(understand(network), lab, f"{self.at(place)} networking"))
+            self.add(place, misfits(checked, lab, f"{self.at(place)} networking"))
         return lab
 
-    def _network(self, node: yaml.Node | None) -> str:
-        """Return the net-conf; empty if something is wrong with it."""
+    def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
+        """Return the net-conf as text and checked, None if it is wrong."""
         known = ("ipFamily", "podSubnet", "disableDefaultCNI", "kubeProxyMode")
         parts = {} if node is None else self.mapping(node, known, "networking", elsewhere=_NETWORKING)
         said = self._one_of(parts, "ipFamily", Literal["ipv4", "ipv6", "dual"]) or "ipv4"
@@ -104,13 +102,12 @@ class Reader(yamlfile.Reader):
             network |= self._subnets(parts["podSubnet"], families)
         text = json.dumps(network)
         try:
-            understand(text)
+            return text, understand(text)
         except ConfigError as error:
             place = parts.get("podSubnet")
             for problem in error.problems:
                 self.problem(place, f"podSubnet: {problem.seen}", expected=problem.expected)
-            return ""
-        return text
+            return "", None
 
     def _subnets(self, node: yaml.Node, families: tuple[spec.Family, ...]) -> dict[str, Any]:
         """Return what net-conf says of the networks of pods."""
@@ -142,5 +139,5 @@ class Reader(yamlfile.Reader):
             role = self._one_of(parts, "role", Literal["control-plane", "worker"]) or "control-plane"
             counts[role] += 1
             name = f"{lab}-{role}{counts[role] if counts[role] > 1 else ''}"
-            self.add(item, spec.name_problem("a node", self.at(item), name))
+            self.check_name(item, "a node", name)
             yield spec.Node(name=name, index=index, ports=self._ports.read(parts.get(portmappings.KEY)))

@@ -82,12 +82,8 @@ class _Reader(yamlfile.Reader):
 
     def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
         parts = self.mapping(root, _KEYS, "lab") if root is not None else {}
-        self._head(parts)
-        if "name" in parts:
-            own = self.value(parts["name"], str, "name")
-            if own is not None:
-                self.add(parts["name"], spec.name_problem("a lab", self.at(parts["name"]), own))
-            name = name or own or ""
+        self.constants(parts, apiVersion=_API, kind="Lab")
+        name = self.lab_name(parts, name)
         network = parts.get("network")
         text, checked = self._network(network)
         store, kubelets = self._store(parts)
@@ -108,11 +104,6 @@ class _Reader(yamlfile.Reader):
         place = network or parts.get("nodes")
         self.add(place, misfits(checked, lab, f"{self.at(place)} {'network' if network else 'nodes'}"))
         return lab
-
-    def _head(self, parts: dict[str, yaml.Node]) -> None:
-        for key, only in (("apiVersion", _API), ("kind", "Lab")):
-            if key in parts and (seen := self.value(parts[key], str, key)) not in (only, None):
-                self.problem(parts[key], f"{key} is {seen!r}", expected=only)
 
     def _store(self, parts: dict[str, yaml.Node]) -> tuple[spec.Store, bool]:
         """Return what holds the leases, and whether nodes are ones of Kubernetes: then it does."""
@@ -165,7 +156,7 @@ class _Reader(yamlfile.Reader):
         found: list[tuple[yaml.Node | None, spec.Pod]] = []
         for index, (place, name, own, mappings) in enumerate(self._node_entries(node), 1):
             if place is not None:
-                self.add(place, spec.name_problem("a node", self.at(place), name))
+                self.check_name(place, "a node", name)
             if name in nodes:
                 self.problem(place, f"a second node named {name!r}", expected="names that differ")
             nodes.setdefault(name, spec.Node(name=name, index=index, ports=self._ports.read(mappings)))
@@ -224,7 +215,7 @@ class _Reader(yamlfile.Reader):
         pods: dict[str, spec.Pod] = {}
         for place, pod in found:
             if place is not None:
-                self.add(place, spec.name_problem("a pod", self.at(place), pod.name))
+                self.check_name(place, "a pod", pod.name)
             if pod.name in pods or pod.name in nodes:
                 other = "pod" if pod.name in pods else "node"
                 self.problem(

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 import yaml
 
+from weft.lab import spec
 from weft.model.errors import ConfigError, Problem
 
 T = TypeVar("T")
@@ -102,6 +103,23 @@ class Reader:
                 self.problem(node, f"a {what} without {name!r}", expected=f"a mapping with {', '.join(needed)}")
         return parts
 
+    def constants(self, parts: Mapping[str, yaml.Node], **only: str) -> None:
+        """Note each of these keys that is there and has another value."""
+        for key, value in only.items():
+            if key in parts and (seen := self.value(parts[key], str, key)) not in (value, None):
+                self.problem(parts[key], f"{key} is {seen!r}", expected=value)
+
+    def lab_name(self, parts: Mapping[str, yaml.Node], given: str) -> str:
+        """Return the name that a command has `given`, else the file's own, which is checked; empty without one."""
+        own = self.value(parts["name"], str, "name") if "name" in parts else None
+        if own is not None:
+            self.check_name(parts["name"], "a lab", own)
+        return given or own or ""
+
+    def check_name(self, node: yaml.Node | None, what: str, name: str) -> None:
+        """Note what is wrong with the name of a lab, a node or a pod."""
+        self.add(node, spec.name_problem(what, self.at(node), name))
+
     def at(self, node: yaml.Node | None) -> str:
         """Return where something stands, for messages."""
         return self._where if node is None else f"{self._where}:{node.start_mark.line + 1}"
@@ -111,7 +129,7 @@ class Reader:
     ) -> None:
         """Note what is wrong with a node; `known` are words of which one may have been meant."""
         close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else "docs/reference/lab-file.md describes the file."
+        hint = f"Did you mean {close[0]!r}?" if close else _HINT
         problem = Problem(code="LAB-001", where=self.at(node), seen=seen, expected=expected, hint=hint)
         self.add(node, [problem])
 
