@@ -78,8 +78,6 @@ def answered(
     Only lists and watches ask for a version that may be forgotten.
     """
     said = _message(body)
-    if status == _GONE and "?" not in path:
-        return refused(where, f"it refuses: {said}")
     if status == _FORBIDDEN:
         return _forbidden(where, method, path, said)
     if status == _NOT_FOUND:
@@ -87,13 +85,15 @@ def answered(
     if status in _BUSY:
         problem = silent(where, f"it is busy (HTTP {status}): {said}").problems[0]
         return BusyError(problem, float(after) if after.isdecimal() else 0.0)
-    return of_status(where, status, "", said)
+    return of_status(where, status, "", said, versioned="?" in path)
 
 
-def of_status(where: str, code: int, reason: str, message: str) -> Unavailable | ExpiredError:
-    """What a Status of the API means, inside a watch or as an answer."""
+def of_status(
+    where: str, code: int, reason: str, message: str, *, versioned: bool = True
+) -> Unavailable | ExpiredError:
+    """What a Status of the API means, inside a watch or as an answer; `versioned` if a version was asked for."""
     said = _short(message or reason) or f"HTTP {code}"
-    if code == _GONE:
+    if code == _GONE and versioned:
         return ExpiredError()
     if code == _UNAUTHORIZED:
         hint = "See whether the token or certificate is expired, and whether its account is there"
