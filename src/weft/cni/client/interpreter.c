@@ -34,11 +34,16 @@ static int settings_path(char *path)
     return 0;
 }
 
+static int is_missing(const char *path)
+{
+    return access(path, F_OK) < 0 && errno == ENOENT;
+}
+
 int names_interpreter(void)
 {
     char path[MAX_PATH];
 
-    return settings_path(path) < 0 || access(path, F_OK) == 0 || errno != ENOENT;
+    return settings_path(path) < 0 || !is_missing(path);
 }
 
 /* Reads the interpreter's path; NULL, or what is wrong with the file. */
@@ -181,7 +186,7 @@ int find_interpreter(struct interpreter *out, const char *why)
     if (settings_path(out->settings) < 0)
         return fail(CODE_AGAIN, "weftd does not answer (%s), and .weft-python cannot be looked for: %s", why,
                     strerror(errno));
-    if (!names_interpreter())
+    if (is_missing(out->settings))
         return fail(CODE_AGAIN, "weftd does not answer (%s), and without %s nothing stands in for it: see whether it runs",
                     why, out->settings);
     wrong = read_settings(out);

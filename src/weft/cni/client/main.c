@@ -199,7 +199,7 @@ static int call_over(int connection, const struct call *call, int seconds, struc
 }
 
 /* In Kubernetes the daemon is a pod, and no Python of the node has weft: the first pods of a node come before the daemon,
- * and some come while another image takes its place. They wait, because kubelet tries again after ten seconds only. */
+ * and some come while another image takes its place. They wait, because kubelet tries again only after ten seconds. */
 static int call_coming(const struct call *call, const char *daemon, struct refusal *refusal)
 {
     int connection, left = LOOKS;
@@ -211,7 +211,7 @@ static int call_coming(const struct call *call, const char *daemon, struct refus
     return call_over(connection, call, BEGIN_SECONDS, refusal);
 }
 
-/* Tells whether a call is worth waiting: STATUS asks how it is now. */
+/* Tells whether a call is worth waiting for: STATUS asks how it is now. */
 static int is_work(const struct call *call)
 {
     return call->command && *call->command && strcmp(call->command, "STATUS");

@@ -161,7 +161,7 @@ def _unavailable(call: Call, conf: FlannelConf) -> int:
 
 
 def _await_env(call: Call, conf: FlannelConf) -> PluginEnv:
-    """Read subnet.env, for which the first pods of a node wait: a runtime tries again after ten seconds only."""
+    """Read subnet.env, for which the first pods of a node wait: a runtime tries again only after ten seconds."""
     try:
         return _read_env(call, conf)
     except CniError as error:
