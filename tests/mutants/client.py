@@ -32,6 +32,11 @@ CHANGES: Final = (
     ("main.c", "frame.version != VERSION", "frame.version > VERSION"),
     ("main.c", "    open_standard_streams();\n", ""),
     ("main.c", "strlen(call.plugin) >= MAX_NAME", "strlen(call.plugin) > MAX_NAME"),
+    ("main.c", " || !is_work(call)", ""),
+    ("main.c", " || names_interpreter()", ""),
+    ("main.c", "|| refusal->hangs || !is", "|| !is"),
+    ("main.c", "+ COMING_SECONDS", ""),
+    ("main.c", "if (!with.count)", "if (1)"),
     ("main.c", "path && *path ? path : WEFT_SOCKET", "path ? path : WEFT_SOCKET"),
     # frame.c
     ("frame.c", "field.size >= size || memchr", "field.size > size || memchr"),
@@ -53,9 +58,6 @@ CHANGES: Final = (
     ("netns.c", "NETLINK_ROUTE));\n    return_home();", "NETLINK_ROUTE));"),
     ("netns.c", "name[0] == '.' || strchr(name, '/')", "strchr(name, '/')"),
     ("netns.c", "    return_home();\n    errno = error;\n", "    errno = error;\n"),
-    ("main.c", "is_work(&call) && ", ""),
-    ("main.c", " && !names_interpreter()", ""),
-    ("main.c", "(errno == ENOENT || errno == ECONNREFUSED));", "errno == ENOENT);"),
     # streams.c
     ("streams.c", "if (got < 0 && errno == EINTR)", "if (got < 0 && errno == EBADF)"),
     ("streams.c", "if (used == sizeof input)", "if (used > sizeof input)"),

@@ -34,9 +34,12 @@ static int settings_path(char *path)
     return 0;
 }
 
+/* A link that leads nowhere is there, and refused when it is read. */
 static int is_missing(const char *path)
 {
-    return access(path, F_OK) < 0 && errno == ENOENT;
+    struct stat status;
+
+    return lstat(path, &status) < 0 && errno == ENOENT;
 }
 
 int names_interpreter(void)

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "weft.h"
@@ -16,7 +17,6 @@ extern char **environ;
 enum {
     ATTEMPTS = 3,               /* stand-ins that are asked, each after one that has died */
     LOOK_MICROSECONDS = 50000,  /* between two looks whether the daemon is there */
-    LOOKS = COMING_SECONDS * (1000000 / LOOK_MICROSECONDS),
 };
 
 /* Why a server has not begun, and whether it may live and hang. */
@@ -73,7 +73,7 @@ static int served_by_root(int connection)
 static int ask(int connection, const struct call *call)
 {
     static struct span fields[MAX_FIELDS];
-    struct descriptors with = {0};
+    static struct descriptors with; /* the same for each server that is asked */
     size_t size = 0;
     int count = 5;
 
@@ -90,7 +90,8 @@ static int ask(int connection, const struct call *call)
     }
     if (size > MAX_PAYLOAD / 2)
         return fail(CODE_ENVIRONMENT, "the CNI_ variables in the environment are too large");
-    collect(&with, call->plugin, getenv("CNI_NETNS"));
+    if (!with.count)
+        collect(&with, call->plugin, getenv("CNI_NETNS"));
     fields[1] = text(with.names);
     fields[2] = text(with.netns_problem);
     /* Names and variables come first, the configuration must fit into what they leave. */
@@ -198,23 +199,34 @@ static int call_over(int connection, const struct call *call, int seconds, struc
     return status;
 }
 
-/* In Kubernetes the daemon is a pod, and no Python of the node has weft: the first pods of a node come before the daemon,
- * and some come while another image takes its place. They wait, because kubelet tries again only after ten seconds. */
-static int call_coming(const struct call *call, const char *daemon, struct refusal *refusal)
-{
-    int connection, left = LOOKS;
-
-    do {
-        usleep(LOOK_MICROSECONDS);
-        connection = connect_to(daemon);
-    } while (--left && connection < 0 && (errno == ENOENT || errno == ECONNREFUSED));
-    return call_over(connection, call, BEGIN_SECONDS, refusal);
-}
-
 /* Tells whether a call is worth waiting for: STATUS asks how it is now. */
 static int is_work(const struct call *call)
 {
     return call->command && *call->command && strcmp(call->command, "STATUS");
+}
+
+static time_t seconds_since_boot(void)
+{
+    struct timespec now = {0};
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec;
+}
+
+/* Has the daemon do it. In Kubernetes the daemon is a pod, and no Python of the node has weft: the first pods of a node
+ * come before the daemon, and some come while another one takes its place, which hangs up on those that it has not begun.
+ * They wait, because kubelet tries again only after ten seconds. */
+static int call_daemon(const struct call *call, const char *path, struct refusal *refusal)
+{
+    time_t end = seconds_since_boot() + COMING_SECONDS;
+    int status;
+
+    for (;;) {
+        status = call_over(connect_to(path), call, BEGIN_SECONDS, refusal);
+        if (status >= 0 || refusal->hangs || !is_work(call) || names_interpreter() || seconds_since_boot() >= end)
+            return status;
+        usleep(LOOK_MICROSECONDS);
+    }
 }
 
 /* Has a stand-in of the daemon do it. One that dies before it has begun is replaced, here or by another client. */
@@ -252,7 +264,7 @@ int main(int argc, char **argv)
     const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     struct call call = {.plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "", .command = getenv("CNI_COMMAND")};
     struct refusal refusal;
-    int connection, status;
+    int status;
 
     open_standard_streams();
     if (!*call.plugin || strlen(call.plugin) >= MAX_NAME)
@@ -265,10 +277,6 @@ int main(int argc, char **argv)
         call.problem = read_input(&call.input);
     signal(SIGPIPE, SIG_IGN);
     path = path && *path ? path : WEFT_SOCKET;
-    connection = connect_to(path);
-    if (connection < 0 && is_work(&call) && !names_interpreter())
-        status = call_coming(&call, path, &refusal);
-    else
-        status = call_over(connection, &call, BEGIN_SECONDS, &refusal);
+    status = call_daemon(&call, path, &refusal);
     return status < 0 ? call_standin(&call, path, refusal.why) : status;
 }
