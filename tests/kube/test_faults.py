@@ -119,6 +119,26 @@ async def test_a_list_that_fails_is_asked_for_again(fake, fault):
     assert len(event.leases) == 251
 
 
+async def test_a_list_that_is_forgotten_each_time_is_a_store_that_is_away(fake):
+    for number in range(150):
+        fake.put(f"p{number}", f"10.245.{number}.0/24", flannel(f"192.168.3.{number}"))
+    fake.fail("list", *[Fault(), gone()] * 5)
+    async with stored(fake) as store, aclosing(store.watch()) as events:
+        lost = await soon(anext(events))
+        assert isinstance(lost, Lost)
+        assert "it has forgotten 5 lists of the nodes before their last page" in lost.reason
+        assert isinstance(await soon(anext(events)), Listed)
+
+
+async def test_a_first_page_that_is_forgotten_is_a_refusal(fake):
+    """It asks for no version, so no other list would be another one."""
+    fake.fail("list", gone())
+    async with stored(fake) as store, aclosing(store.watch()) as events:
+        lost = await soon(anext(events))
+        assert isinstance(lost, Lost)
+        assert "it refuses: Expired" in lost.reason
+
+
 async def test_slow_pages_are_waited_for(fake):
     fake.fail("list", Fault(seconds=0.3))
     async with watched(fake) as (_, listed):
@@ -270,6 +290,6 @@ async def test_the_fakes_410_is_the_real_ones(own_apiserver, fake):
     client = Client(Access(url=fake.url, timing=QUICK))
     fake.fail("list", gone())
     with pytest.raises(ExpiredError):
-        await client.get(NODES, limit="1")
+        await client.get(NODES, **{"limit": "1", "continue": "x"})
     client.close()
     await asyncio.sleep(0.01)

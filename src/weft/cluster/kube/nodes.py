@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.problems import ExpiredError, reading
+from weft.cluster.kube.problems import ExpiredError, reading, silent
 from weft.config.netconf import NetConf
 from weft.desired.allocate import Choice, Chooser
 from weft.desired.podcidr import Census, usable
@@ -19,6 +19,7 @@ NODES: Final = "/api/v1/nodes"
 # A node takes 10 KB and more, so a page makes a megabyte, which takes 5 ms to decode.
 PAGE: Final = 100
 _AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for anew
+_LISTS: Final = 5
 
 
 class Listing(Value):
@@ -78,11 +79,12 @@ def is_older(version: str, other: str) -> bool:
 
 async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
     """List all nodes; begins anew when the API forgets the list between two pages. Raises `Unavailable`."""
-    while True:
+    for _ in range(_LISTS):
         try:
             return await _pages(client, prefix, own)
         except ExpiredError:
             await asyncio.sleep(_AGAIN)
+    raise silent(client.where, f"it has forgotten {_LISTS} lists of the nodes before their last page")
 
 
 async def version_now(client: Client, prefix: str) -> str:

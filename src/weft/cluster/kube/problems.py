@@ -75,7 +75,7 @@ def answered(
 ) -> Unavailable | ExpiredError:
     """What an answer that is no success means. `after` is its Retry-After.
 
-    Only lists and watches ask for a version that may be forgotten.
+    Only a watch and a list's second page and later ones ask for a version that may be forgotten.
     """
     said = _message(body)
     if status == _FORBIDDEN:
@@ -85,7 +85,7 @@ def answered(
     if status in _BUSY:
         problem = silent(where, f"it is busy (HTTP {status}): {said}").problems[0]
         return BusyError(problem, float(after) if after.isdecimal() else 0.0)
-    return of_status(where, status, "", said, versioned="?" in path)
+    return of_status(where, status, "", said, versioned="resourceVersion=" in path or "continue=" in path)
 
 
 def of_status(
