@@ -116,6 +116,24 @@ def test_the_first_pods_wait_for_the_lease_of_a_daemon_that_starts(own_cluster: 
         attached.result(30)
 
 
+def test_a_stop_ends_their_wait(own_cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    """They are told what was missing, and not cut off when the stop has lasted too long."""
+    own_cluster.configure()
+    own_cluster.etcd.stop()
+    node = own_cluster.node(1)
+    node.spawn()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    eventually((node.folder / "cni" / "cni.sock").exists)
+    with ThreadPoolExecutor() as pool, Netns() as pod:
+        attached = pool.submit(runtime.call, "ADD", "c1", pod)
+        with pytest.raises(TimeoutError):
+            attached.result(0.5)
+        node.stop()
+        refused = attached.result(10)
+    assert refused["code"] == 11
+    assert "LEASE-001" in refused["msg"]
+
+
 def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster, tmp_path: Path, bin_dir: Path):
     """Two places would be two sets of locks, and records that no sweep finds."""
     cluster.configure()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import time
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
@@ -23,9 +23,8 @@ log = logging.getLogger(__name__)
 
 # A start that takes longer than this is waiting for something.
 _PATIENCE_SECONDS: Final = 0.3
-# Pods that come in so many first seconds wait for the lease; a stop waits as long for what runs.
+# Pods that come in so many first seconds wait for the lease.
 _START_SECONDS: Final = 8.0
-_LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 5.0
 
 
@@ -50,12 +49,20 @@ def start_cni(
 
     Of pods that were cut it is said whose they are, which the records of plugins tell.
     """
-    end = time.monotonic() + _START_SECONDS
+    settled = threading.Event()
+
+    async def settle() -> None:
+        """End the wait of the first pods: with the lease, after some seconds, or at the stop."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await up.wait()
+        finally:
+            settled.set()
 
     def lease_comes() -> bool:
         """Called in a worker thread."""
-        while not up.is_set() and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+        settled.wait()
         return up.is_set()
 
     async def serve() -> None:
@@ -65,6 +72,7 @@ def start_cni(
         with ExitStack() as held:
             await _serve_cni(options, status, held, cut_pods=cut_pods, calls=calls, lease_comes=lease_comes)
 
+    parts.start("first pods", settle)
     parts.start("cni", serve)
 
 

@@ -151,6 +151,7 @@ class OpenedHost:
         self.delegate = delegate
         self.netns_fd = descriptors["own"]
         self.files = RootedFiles(descriptors["root"], aside=aside)
+        self._aside = aside
         self.same_namespace = False
         self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors
@@ -269,7 +270,8 @@ class OpenedHost:
         return self._node.unready()
 
     def lease_comes(self) -> bool:
-        return self._node.lease_comes()
+        with self._aside():
+            return self._node.lease_comes()
 
 
 def _rtnl_on(route: int) -> Rtnl:
