@@ -2,12 +2,14 @@
 
 from collections import Counter
 from functools import partial
-from typing import Final
+from ipaddress import ip_network
+from typing import Any, Final
 
-from weft.config.netconf import NetConf, parse_netconf
+from weft.config.netconf import NetConf, Pool, parse_netconf
 from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
+from weft.lab.kubernetes import server
 from weft.model.errors import Problem
 
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
@@ -19,26 +21,31 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
     problems = []
     nodes = len(lab.nodes)
     fullest, pods = max(Counter(pod.node for pod in lab.pods).items(), key=lambda item: item[1], default=("", 0))
-    for family, name, pool in ((4, "Network", network.v4), (6, "IPv6Network", network.v6)):
+    pools: dict[spec.Family, Pool[Any, Any] | None] = {4: network.v4, 6: network.v6}
+    for family, pool in pools.items():
         if pool is None:
             continue
+        name = "Network" if family == 4 else "IPv6Network"
         bits = pool.network.max_prefixlen - pool.subnet_len
         subnets = (int(pool.last) - int(pool.first) >> bits) + 1
         if subnets < nodes:
             seen = f"{name} {pool.network} has {subnets} subnets (/{pool.subnet_len}) for {nodes} nodes"
-            hint = f"Write a lab file with a wider {name}, or with a larger SubnetLen."
+            hint = "A wider network, smaller subnets of nodes or fewer nodes do."
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="a subnet for each node", hint=hint)
             )
         room = (1 << bits) - _NOT_FOR_PODS
         if room < pods:
             seen = f"{fullest} has {pods} pods, and its IPv{family} subnet (/{pool.subnet_len}) room for {room}"
-            hint = f"Write a smaller {name.replace('Network', 'SubnetLen')}, or fewer pods."
+            hint = "Larger subnets of nodes or fewer pods do."
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
             )
-        below = underlay.address(4 if name == "Network" else 6).network
-        if pool.network.version == below.version and pool.network.overlaps(below):
-            seen = f"{name} {pool.network} overlaps {below}, where the lab's nodes are"
-            problems.append(Problem(code="ADDR-001", where=where, seen=seen, expected="a network of the pods' own"))
+        taken = {"the lab's nodes are": underlay.address(family).network}
+        if lab.store == "kubernetes":
+            taken["its Services are"] = ip_network(server.SERVICES[family])
+        for what, other in taken.items():
+            if pool.network.overlaps(other):
+                seen = f"{name} {pool.network} overlaps {other}, where {what}"
+                problems.append(Problem(code="ADDR-001", where=where, seen=seen, expected="a network of the pods' own"))
     return problems

@@ -124,6 +124,8 @@ class Reader(yamlfile.Reader):
             elif key in found:
                 self.problem(node, f"podSubnet {network} beside {found[key]}", expected="one network of each family")
             found[key] = str(network)
+        if found and len(found) < len(families):
+            self.problem(node, f"podSubnet {' '.join(found.values())}", expected="a network of each family of ipFamily")
         return found
 
     def _one_of(self, parts: Mapping[str, yaml.Node], key: str, kind: Any) -> Any:

@@ -90,6 +90,18 @@ def test_networking(networking, families, network):
             "networking: {podSubnet: '10.0.0.0/16,10.1.0.0/16'}",
             "3: podSubnet 10.1.0.0/16 beside 10.0.0.0/16; expected one",
         ),
+        (
+            "networking: {ipFamily: dual, podSubnet: 10.0.0.0/16}",
+            "3: podSubnet 10.0.0.0/16; expected a network of each family of ipFamily",
+        ),
+        (
+            "networking: {podSubnet: 10.0.0.0/8}",
+            "ADDR-001 x.yaml:3 networking: Network 10.0.0.0/8 overlaps 10.96.0.0/16, where its Services are",
+        ),
+        (
+            "networking: {ipFamily: ipv6, podSubnet: 'fd31:96::/56'}",
+            "ADDR-001 x.yaml:3 networking: IPv6Network fd31:96::/56 overlaps fd31:96::/112, where its Services are",
+        ),
         ("networking: {podSubnet: 10.0.0.0/30}", "3: podSubnet: "),
         (
             "networking: {podSubnet: 10.0.0.0/24}\nnodes: [{}, {}, {}, {}, {}]",

@@ -1,5 +1,6 @@
 """A command's way to a lab: start one, find one, end one, remove what is left of one."""
 
+import errno
 import os
 import select
 import shutil
@@ -27,6 +28,7 @@ _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
 _PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and then forced
 _LOOK_AGAIN: Final = 0.02
+_FOR_OTHERS: Final = (errno.EADDRINUSE, errno.EACCES)  # of a port, which another number helps with
 
 
 def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
@@ -224,7 +226,9 @@ def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
                 family = socket.AF_INET6 if ":" in port.address else socket.AF_INET
                 yield socket.create_server((port.address, port.outside), family=family)
             except OSError as error:
-                seen, hint = f"cannot be listened on: {error.strerror}", "Choose another hostPort for it."
+                words = os.strerror(error.errno) if error.errno else str(error)  # `strerror` has the address, too
+                seen = f"cannot be listened on: {words}"
+                hint = "Choose another hostPort for it." if error.errno in _FOR_OTHERS else ""
                 where = f"{port.address} port {port.outside}, for {node.name}"
                 raise Unavailable(_problem(where, seen, hint=hint, code="LAB-002")) from error
 

@@ -6,7 +6,7 @@ The listening socket was opened by the command that starts the lab, so it belong
 import asyncio
 import socket
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
@@ -30,7 +30,8 @@ class Relay:
         except OSError:  # nothing listens there: so it seems outside, too
             writer.transport.abort()
             return
-        await asyncio.gather(_quietly(_copy(reader, inner[1])), _quietly(_copy(inner[0], writer)))
+        with closing(writer), closing(inner[1]):
+            await asyncio.gather(_quietly(_copy(reader, inner[1])), _quietly(_copy(inner[0], writer)))
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,14 +10,14 @@ from weft.lab.spec import Family
 
 CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"
-_SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
+SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 FIRST: Final[dict[Family, str]] = {4: "10.96.0.1", 6: "fd31:96::1"}  # the API's own Service
 DNS: Final[dict[Family, str]] = {4: "10.96.0.10", 6: "fd31:96::a"}
 
 
 def services(families: Sequence[Family]) -> str:
     """Return the networks of Services, as flags take them."""
-    return ",".join(_SERVICES[family] for family in families)
+    return ",".join(SERVICES[family] for family in families)
 
 
 def api(binary: str, etcd: str, families: Sequence[Family]) -> list[str]:
