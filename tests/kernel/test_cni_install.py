@@ -63,11 +63,17 @@ def names(directory):
 
 def test_where_the_daemon_is_a_pod_there_are_plugins_and_no_python_to_stand_in_for_it(weft, bin_dir, conf_dir):
     weft("install")
-    (conf_dir / LIST).unlink()
     code, out, err = weft("install", "--plugins-only", "-o", "json")
     assert (code, err) == (0, "")
     assert json.loads(out)["interpreter"] is None
+    assert "removed" not in weft("install", "--plugins-only")[1]
+    weft("install")
+    assert weft("install", "--plugins-only")[1].endswith(
+        ".weft-python: removed; while weftd is away, plugins wait for it\n"
+    )
     assert names(bin_dir) == sorted([*registry.NAMES, ".weft-installed"])
+    (conf_dir / LIST).unlink()
+    weft("install", "--plugins-only")
     assert names(conf_dir) == []
 
 

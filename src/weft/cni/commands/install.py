@@ -62,7 +62,7 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
 @click.option(
     "--plugins-only",
     is_flag=True,
-    help="Where weftd is a pod: leave the network to a ConfigMap, and have no Python of the node stand in for weftd.",
+    help="Where weftd is a pod: do not write the network, which a ConfigMap has, nor a Python to stand in for weftd.",
 )
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @OUTPUT
@@ -83,6 +83,7 @@ def install_command(
     if check:
         _check(bin_dir, conf_dir, output)
         return
+    had_standin = (bin_dir / executables.SETTINGS).exists()
     installed = executables.install(bin_dir.absolute(), interpreter=None if plugins_only else executables.PYTHON)
     if wait:
         _wait_for(subnet_file, quiet=output == "json")
@@ -96,6 +97,8 @@ def install_command(
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]
     if installed.replaced:
         lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
+    if plugins_only and had_standin:
+        lines.append(f"{executables.SETTINGS}: removed; while weftd is away, plugins wait for it")
     if not plugins_only:
         path = conf_dir / conflist.NAME
         done = conflist.install(conf_dir, Inventory.read(bin_dir.absolute()))

@@ -74,7 +74,7 @@ class Endpoint:
         self._name.close()
 
     def close(self) -> None:
-        """Stop listening and remove the name: clients now have a stand-in do the work."""
+        """Stop listening and remove the name: clients now ask a stand-in, or wait for the next daemon."""
         self._held.close()
 
 

@@ -184,7 +184,7 @@ class _Server:
         if now >= self._says_again:
             self._says_again = now + _SILENCE_SECONDS
             seen = f"cannot accept a client: {error}"
-            hint = "Clients wait, and after 15 s have a stand-in do the work."
+            hint = "Clients wait; after 15 s a stand-in does the work where there is one."
             _log.warning("%s", Problem(code="RES-001", where="--cni-socket", seen=seen, hint=hint))
         self._admit()
 
