@@ -55,12 +55,12 @@ class Kubelets:
         self._kubelets: dict[str, Child] = {}
 
     async def start(self, nodes: Iterable[RunningNode]) -> None:
-        """Start the nodes' runtimes, which have the images already, and once the API answers the rest."""
+        """Start the nodes' runtimes, which have the images already, and once the API serves them the rest."""
         nodes = list(nodes)
         root = await seed.find(self._processes)
         await asyncio.gather(*(self._start_containerd(running, root) for running in nodes))
 
-        await self._store.answers.wait()
+        await self._store.serves.wait()
         for running in nodes:
             self._prepare(running)
             name = running.spec.name
@@ -68,7 +68,9 @@ class Kubelets:
             addresses = ",".join(str(underlay.address(family, running.spec.index).ip) for family in self._lab.families)
             kubelet += [f"--hostname-override={name}", f"--node-ip={addresses}"]
             self._kubelets[name] = await self._start(running, "kubelet", *kubelet)
-            await self._start(running, "kube-proxy", *self._proxy(name))
+        await self._store.answers.wait()
+        for running in nodes:
+            await self._start(running, "kube-proxy", *self._proxy(running.spec.name))
 
     async def _start_containerd(self, running: RunningNode, root: Path) -> None:
         directory = filesystem.node_directory(running.spec.name, "containerd")

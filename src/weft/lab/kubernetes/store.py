@@ -25,8 +25,11 @@ CONTROLLERS: Final = "kube-controller-manager"
 SCHEDULER: Final = "kube-scheduler"
 ADMIN: Final = "admin"
 _PATIENCE: Final = 60.0  # seconds
+_READY: Final = "/readyz"
 _LOOK_AGAIN: Final = 0.02  # seconds; it does not say when it is ready
 _ENOUGH: Final = ("node-ipam-controller",)  # where no kubelet runs pods
+# The roles that the API makes for Kubernetes' own programs, for which it waits a second and takes half of one.
+_ROLES: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 
 
 class KubernetesStore:
@@ -43,7 +46,8 @@ class KubernetesStore:
         self._outside = outside
         self._address = underlay.address(lab.families[0]).ip
         self._api: Child | None = None
-        self.answers = asyncio.Event()
+        self.serves = asyncio.Event()  # administrators and kubelets, who need no roles
+        self.answers = asyncio.Event()  # everybody
 
     async def start(self) -> None:
         """Start etcd, and make certificate and tokens meanwhile."""
@@ -60,8 +64,21 @@ class KubernetesStore:
         await self._etcd.ready()
         command = server.api(self._program(API), self._etcd.where, self._lab.families)
         self._api = await self._processes.logged(API, None, command)
-        await self._answered(self._api)
+        await self._answered(self._api, f"/readyz?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
+        self.serves.set()
+        entries = manifest.objects(self._lab)
+        if not self._lab.kubelets:
+            entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
+        await self.create(entries)
+        await self._answered(self._api, _READY)
         self.answers.set()
+        await self._start_controllers()
+        if self._outside is not None:
+            await Relay(self._outside, str(self._address), PORT).start()
+            host, port = self._outside.getsockname()[:2]
+            self._processes.leave(KUBECONFIG, self.kubeconfig(ADMIN, f"https://{host}:{port}"))
+
+    async def _start_controllers(self) -> None:
         only = () if self._lab.kubelets else _ENOUGH
         config = self.accounts.file(server.CONTROLLERS)
         command = server.controllers(self._program(CONTROLLERS), config, self.network, only=only)
@@ -69,14 +86,6 @@ class KubernetesStore:
         if self._lab.kubelets:
             command = server.scheduler(self._program(SCHEDULER), self.accounts.file(server.SCHEDULER))
             await self._processes.logged(SCHEDULER, None, command)
-        entries = manifest.objects(self._lab)
-        if not self._lab.kubelets:
-            entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
-        await self.create(entries)
-        if self._outside is not None:
-            await Relay(self._outside, str(self._address), PORT).start()
-            host, port = self._outside.getsockname()[:2]
-            self._processes.leave(KUBECONFIG, self.kubeconfig(ADMIN, f"https://{host}:{port}"))
 
     async def create(self, entries: list[manifest.Object]) -> None:
         """Put objects into the API."""
@@ -94,7 +103,7 @@ class KubernetesStore:
         """Ask the API how it is."""
         if self._api is not None and self._api.ended.done():
             return f"exited {self._api.ended.result()}"
-        return "ready" if await self._is_ready() else "silent"
+        return "ready" if await self._is_ready(_READY) else "silent"
 
     def flags(self) -> list[str]:
         """Return what makes a daemon use the API."""
@@ -113,19 +122,19 @@ class KubernetesStore:
         authority = base64.b64encode(CERTIFICATE.read_bytes()).decode()
         return self.accounts.kubeconfig(user, server=server, authority={"certificate-authority-data": authority})
 
-    async def _answered(self, api: Child) -> None:
+    async def _answered(self, api: Child, path: str) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                while not await self._is_ready():
+                while not await self._is_ready(path):
                     if api.ended.done():
                         raise self._failed(f"it ended with status {api.ended.result()}")
                     await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             raise self._failed(f"not ready for {_PATIENCE:.0f} s") from None
 
-    async def _is_ready(self) -> bool:
+    async def _is_ready(self, path: str) -> bool:
         try:
-            await self.get("/readyz")
+            await self.get(path)
         except Unavailable:
             return False
         return True
