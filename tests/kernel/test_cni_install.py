@@ -61,20 +61,51 @@ def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_where_the_daemon_is_a_pod_there_are_plugins_and_no_python_to_stand_in_for_it(weft, bin_dir, conf_dir):
-    weft("install")
-    code, out, err = weft("install", "--plugins-only", "-o", "json")
+def test_where_the_daemon_is_a_pod_no_python_stands_in_for_it(weft, bin_dir):
+    code, out, err = weft("install", "--no-standin", "-o", "json")
     assert (code, err) == (0, "")
     assert json.loads(out)["interpreter"] is None
-    assert "removed" not in weft("install", "--plugins-only")[1]
-    weft("install")
-    assert weft("install", "--plugins-only")[1].endswith(
-        ".weft-python: removed; while weftd is away, plugins wait for it\n"
-    )
     assert names(bin_dir) == sorted([*registry.NAMES, ".weft-installed"])
-    (conf_dir / LIST).unlink()
-    weft("install", "--plugins-only")
+    assert "removed" not in weft("install", "--no-standin")[1]
+    weft("install")
+    out = weft("install", "--no-standin")[1]
+    assert ".weft-python: removed; while weftd is away, plugins wait for it" in out
+    assert names(bin_dir) == sorted([*registry.NAMES, ".weft-installed"])
+
+
+def test_no_network_is_written_where_none_is_wanted(weft, conf_dir):
+    weft("install", "--network=none")
+    assert not conf_dir.exists()
+
+
+def test_a_network_that_is_given_takes_the_place_of_any(weft, conf_dir, tmp_path):
+    """As flannel's install-conf has it: the ConfigMap says what the network is."""
+    given = tmp_path / "cni-conf.json"
+    given.write_text(json.dumps({**conflist.CONFLIST, "name": "edge"}))
+    conf_dir.mkdir()
+    (conf_dir / LIST).write_text("somebody's")
+    assert weft("install", "--network", str(given))[:2][0] == 0
+    assert (conf_dir / LIST).read_bytes() == given.read_bytes()
+    weft("uninstall")
     assert names(conf_dir) == []
+
+
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        (None, "CNI-001 {}: No such file or directory; expected a list of plugins"),
+        ('{"cniVersion": "1.0.0", "name": "x"', "CNI-001 {}: "),
+        ('{"cniVersion": "1.0.0", "name": "x", "plugins": []}', "CNI-001 {}: "),
+    ],
+)
+def test_what_is_no_network_is_refused_before_anything_is_written(weft, tmp_path, content, problem):
+    given = tmp_path / "cni-conf.json"
+    if content is not None:
+        given.write_text(content)
+    code, _, err = weft("install", "--network", str(given))
+    assert code != 0
+    assert problem.format(given) in err
+    assert {path.name for path in tmp_path.iterdir()} <= {given.name}
 
 
 def test_plugins_then_the_list_and_nothing_else(weft, bin_dir, conf_dir):

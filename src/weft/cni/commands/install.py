@@ -39,6 +39,7 @@ STATE_DIR: Final = click.option(
     show_default="the daemon's",
     help="The daemon's --state-dir.",
 )
+_NONE: Final = Path("none")
 _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
 
 
@@ -60,31 +61,44 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     help="What the daemon writes when it has one.",
 )
 @click.option(
-    "--plugins-only",
-    is_flag=True,
-    help="Where weftd is a pod: do not write the network, which a ConfigMap has, nor a Python to stand in for weftd.",
+    "--network",
+    type=click.Path(path_type=Path),
+    help="A network's list to copy, as from a ConfigMap, instead of flannel's own; 'none' writes no network.",
+)
+@click.option(
+    "--no-standin", is_flag=True, help="Name no Python of the node to stand in for weftd, as where it is a pod."
 )
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @OUTPUT
 def install_command(
-    bin_dir: Path, conf_dir: Path, *, wait: bool, subnet_file: Path, plugins_only: bool, check: bool, output: str
+    bin_dir: Path,
+    conf_dir: Path,
+    *,
+    wait: bool,
+    subnet_file: Path,
+    network: Path | None,
+    no_standin: bool,
+    check: bool,
+    output: str,
 ) -> None:
     """Put weft's plugins and flannel's list on a node.
 
     Each file is there whole or not at all, and the list last: no runtime sees a network without its plugins. Programs
     of others under the same names are kept in .weft-replaced; `weft cni uninstall` puts them back. A list of others
-    under the same name stays. Other `weft cni` commands look where it was put.
+    under the same name stays, unless --network gives another. Other `weft cni` commands look where it was put.
 
     \b
       weft cni install
       weft cni install --bin-dir /usr/lib/cni --wait
+      weft cni install --no-standin --network /etc/kube-flannel/cni-conf.json
       weft cni install --check
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if check:
         _check(bin_dir, conf_dir, output)
         return
+    copy = None if network in (None, _NONE) else conflist.read(network)
     had_standin = (bin_dir / executables.SETTINGS).exists()
-    installed = executables.install(bin_dir.absolute(), interpreter=None if plugins_only else executables.PYTHON)
+    installed = executables.install(bin_dir.absolute(), interpreter=None if no_standin else executables.PYTHON)
     if wait:
         _wait_for(subnet_file, quiet=output == "json")
     _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
@@ -97,11 +111,11 @@ def install_command(
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]
     if installed.replaced:
         lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
-    if plugins_only and had_standin:
+    if no_standin and had_standin:
         lines.append(f"{executables.SETTINGS}: removed; while weftd is away, plugins wait for it")
-    if not plugins_only:
+    if network != _NONE:
         path = conf_dir / conflist.NAME
-        done = conflist.install(conf_dir, Inventory.read(bin_dir.absolute()))
+        done = conflist.install(conf_dir, Inventory.read(bin_dir.absolute()), copy)
         data["conflist"] = {"path": str(path), "done": done}
         lines.append(f"{path}: {_SAID[done]}")
         first = conf.files(conf_dir)[0]

@@ -1,6 +1,7 @@
-"""The network that weft configures on a node: flannel's own list, under flannel's own name (flannel.md §10.7).
+"""The network that weft configures on a node, under flannel's own name: flannel's list (flannel.md §10.7), or a copy.
 
-A file of that name with other content is somebody's network, with pods in it: it stays, and weft's plugins serve it.
+A file of that name with other content is somebody's network, with pods in it: flannel's list does not take its place,
+and weft's plugins serve it. A copy does, as that of flannel's `install-conf`: its source says what the network is.
 """
 
 import json
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cni.install.inventory import Inventory, lasting, put
+from weft.model.errors import ConfigError, Problem
+from weft.wire import cnilist
+from weft.wire.cni import CniError
 
 NAME: Final = "10-flannel.conflist"
 CONFLIST: Final[Mapping[str, Any]] = {
@@ -29,15 +33,31 @@ def render() -> bytes:
     return json.dumps(CONFLIST, indent=2).encode() + b"\n"
 
 
-def install(conf_dir: Path, inventory: Inventory) -> str:
+def read(source: Path) -> bytes:
+    """Return the content of a list that is to be copied. `ConfigError` if it is none."""
+    try:
+        content = source.read_bytes()
+        cnilist.parse_list(content)
+    except OSError as error:
+        raise ConfigError(_unusable(source, error.strerror or str(error))) from error
+    except CniError as error:
+        raise ConfigError(_unusable(source, str(error))) from error
+    return content
+
+
+def install(conf_dir: Path, inventory: Inventory, copy: bytes | None = None) -> str:
     """Put the list into a runtime's directory, after the plugins; returns what was done with it, in a word."""
     conf_dir.mkdir(parents=True, exist_ok=True)
     path = conf_dir.absolute() / NAME
-    content = render()
-    if path.exists() and not inventory.owns(str(path)):
+    content = render() if copy is None else copy
+    if copy is None and path.exists() and not inventory.owns(str(path)):
         return "there already" if path.read_bytes() == content else "kept"
     inventory.expect(str(path), content)
     inventory.write()
     with lasting(conf_dir):
         put(path, content, mode=0o644)
     return "written"
+
+
+def _unusable(source: Path, seen: str) -> Problem:
+    return Problem(code="CNI-001", where=str(source), seen=seen, expected="a list of plugins (flannel.md §10.7)")
