@@ -184,6 +184,6 @@ def test_a_planted_fault_is_found(tmp_path: Path, file: str, sound: str, planted
     text = (source / file).read_text()
     assert text.count(sound) == 1
     (source / file).write_text(text.replace(sound, planted))
-    program = compiled(tmp_path, "gcc", SANITIZE, source=source)
+    program = compiled(tmp_path, "gcc", SANITIZE, "-DCOMING_SECONDS=1", source=source)
     with pytest.raises((AssertionError, KeyError, ValueError)):
         streams(program, tmp_path, 1000, seed=SEED)
