@@ -95,13 +95,15 @@ install_environment() {
     .venv/bin/python -m compileall -q src
 }
 
-build_client() {
+build_programs() {
     local want
-    want=$(stamp src/weft/cni/client/*)
-    [ -x src/weft/cni/bin/weft-cni ] && done_before .venv/stamp-client "$want" && return
-    say "building the CNI client"
+    want=$(stamp src/weft/cni/client/* src/weft/forward/relay/*)
+    [ -x src/weft/cni/bin/weft-cni ] && [ -x src/weft/forward/bin/weft-relay ] &&
+        done_before .venv/stamp-programs "$want" && return
+    say "building the CNI client and the relay"
     .venv/bin/python -m weft.cni.build
-    echo "$want" >.venv/stamp-client
+    .venv/bin/python -m weft.forward.build
+    echo "$want" >.venv/stamp-programs
 }
 
 mkdir -p build
@@ -109,4 +111,4 @@ install_packages
 python=$(find_python)
 install_uv
 install_environment
-build_client
+build_programs

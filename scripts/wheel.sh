@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-dist}")
 .venv/bin/python -m weft.cni.build
+.venv/bin/python -m weft.forward.build
 [ -x src/weft/cni/bin/weft-cni ] || { echo 'wheel: without its client a wheel would be a slow one: install musl-tools and make' >&2; exit 1; }
 # Beside the checkout: setuptools leaves things where it builds.
 copy=$(mktemp -d)

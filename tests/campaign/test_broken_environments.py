@@ -26,7 +26,7 @@ A_WORLD = 12  # troubles that one world goes through before another one is made
 
 @pytest.fixture(scope="module")
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 

@@ -257,7 +257,7 @@ def storms(site: Site, rounds: int) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     with closing(Site(tmp_path, install(tmp_path / "bin").bin_dir)) as made:
         yield made
 

@@ -320,7 +320,7 @@ def campaign(node: ChainNode, count: int) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ChainNode]:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     with closing(ChainNode(tmp_path, install(tmp_path / "bin").bin_dir)) as made:
         yield made
 

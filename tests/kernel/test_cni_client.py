@@ -37,13 +37,14 @@ from tests.support.netns import Netns
 from weft.cni import build, registry
 from weft.cni.host.sysctls import is_outside
 from weft.cni.install.executables import install
+from weft.model.value import replace
 from weft.wire import cni, frames
 from weft.wire.frames import Frame, Kind
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    built = build.build()
+    built = build.PROGRAM.build()
     assert built, "musl-gcc is missing"
     return built
 
@@ -841,9 +842,9 @@ class TestInstallation:
         from weft.model.errors import ConfigError
 
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert build.main() == 0
-        assert build.HINT in capsys.readouterr().out
-        monkeypatch.setattr(build, "_PROGRAM", tmp_path / "none")
+        assert build.PROGRAM.main() == 0
+        assert build.PROGRAM.hint in capsys.readouterr().out
+        monkeypatch.setattr(build, "PROGRAM", replace(build.PROGRAM, path=tmp_path / "none"))
         with pytest.raises(ConfigError, match=r"CNI-001.*built without its client.*apt-get install musl-tools"):
             install(tmp_path / "bin")
         assert not (tmp_path / "bin").exists()

@@ -17,7 +17,7 @@ from weft.wire import cni
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    assert build.build()
+    assert build.PROGRAM.build()
     directory = tmp_path_factory.mktemp("examples")
     install(directory / "bin")
     with Netns() as netns:

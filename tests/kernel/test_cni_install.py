@@ -24,7 +24,7 @@ LIST = "10-flannel.conflist"
 
 @pytest.fixture(autouse=True)
 def program():
-    assert build.build()
+    assert build.PROGRAM.build()
 
 
 @pytest.fixture(autouse=True)

@@ -93,7 +93,7 @@ class Moving:
 
 @pytest.fixture(params=["with the daemon", "without a daemon"])
 def moving(tmp_path, make_netns, request) -> Iterator[Moving]:
-    assert build.build()
+    assert build.PROGRAM.build()
     made = Moving(tmp_path, make_netns)
     daemon = None
     if request.param == "with the daemon":

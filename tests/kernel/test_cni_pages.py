@@ -51,7 +51,7 @@ def commands() -> list[str]:
 @pytest.fixture
 def node(tmp_path, netns):
     """Runs a command as on a node: the machine's own directories are out of reach."""
-    assert build.build()
+    assert build.PROGRAM.build()
     for name in PLACES:
         (tmp_path / name).mkdir()
     for name in ("bridge", "host-local", "portmap"):

@@ -31,7 +31,7 @@ LIMITS = ("SEND", "BEGIN", "START", "ANSWER")
 
 @pytest.fixture(scope="module")
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 

@@ -17,7 +17,7 @@ IPAM = {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet"
 
 @pytest.fixture(scope="module")
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 

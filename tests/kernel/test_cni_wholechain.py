@@ -81,7 +81,7 @@ class Node:
 
 @pytest.fixture(params=["with the daemon", "without a daemon"])
 def node(tmp_path: Path, make_netns: Callable[[], Netns], request: pytest.FixtureRequest) -> Iterator[Node]:
-    assert build.build()
+    assert build.PROGRAM.build()
     made = Node(tmp_path, make_netns())
     daemon = None
     if request.param == "with the daemon":

@@ -41,7 +41,7 @@ def run(environment: Path, *command: str) -> str:
 
 
 def test_the_environment_has_the_wheels_weft_and_nothing_of_the_checkout(environment):
-    where = run(environment, "python", "-I", "-c", "import weft.cni.build as b; print(b.__file__, b.client())")
+    where = run(environment, "python", "-I", "-c", "import weft.cni.build as b; print(b.__file__, b.PROGRAM.built())")
     assert where.split()[0].startswith(str(environment))
     assert where.split()[1].startswith(str(environment))
 

@@ -29,11 +29,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from tests.mutants import client, covering, equivalent, operators
+from tests.mutants import covering, csources, equivalent, operators
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import CHECKOUT, Copy, sources
 
-_CLIENT_SHARE: Final = len(client.CHANGES) / 300
+_CLIENT_SHARE: Final = len(csources.CHANGES) / 300
 _SECONDS: Final = 240  # for one change in one group of tests
 _CANARY: Final = ('"""', 'raise RuntimeError("canary")\n"""')
 _CANARIES: Final = (  # in each place where the changed source must be what runs: file, old, new, tests that then fail
@@ -106,7 +106,7 @@ def _measure() -> None:
 
 def _chosen(places: Sequence[str], size: int) -> list[Mutant]:
     everything = [mutant for path in sources() for mutant in operators.mutants(path, (CHECKOUT / path).read_text())]
-    by_hand = client.mutants()
+    by_hand = csources.mutants()
     equivalent.check()
     if places:
         found = [one for one in [*everything, *by_hand] if one.path in places or f"{one.path}:{one.line}" in places]

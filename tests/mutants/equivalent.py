@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import client, operators
+from tests.mutants import csources, operators
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import CHECKOUT
 
@@ -42,7 +42,7 @@ def check() -> None:
     possible = {
         (mutant.path, mutant.source, mutant.change)
         for path in {path for path, *_ in _known()}
-        for mutant in (client.mutants() if path.endswith(".c") else operators.mutants(path, _text(path)))
+        for mutant in (csources.mutants() if path.endswith(".c") else operators.mutants(path, _text(path)))
     }
     for entry in _known().keys() - possible:
         raise SystemExit(f"tests/mutants/equivalent.toml: expired: {' | '.join(entry)}")

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,6 +77,13 @@ class Outcome:
     output: str = ""
 
 
+# The programs in C by their sources: the module that builds each, and where it is put.
+_PROGRAMS: Final = {
+    "src/weft/cni/client": ("weft.cni.build", "src/weft/cni/bin/weft-cni"),
+    "src/weft/forward/relay": ("weft.forward.build", "src/weft/forward/bin/weft-relay"),
+}
+
+
 class Copy:
     """A copy of the checkout below `directory`, to be changed."""
 
@@ -92,25 +99,35 @@ class Copy:
             if (CHECKOUT / name).is_file():
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(CHECKOUT / name, directory / name)
-        if self.execute([_PYTHON, "-m", "weft.cni.build"], seconds=120).returncode:
-            raise SystemExit("mutants: the CNI client cannot be built")
+        for module, program in _PROGRAMS.values():
+            if self.execute([_PYTHON, "-m", module], seconds=120).returncode:
+                raise SystemExit(f"mutants: {program} cannot be built")
 
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
         """The copy with one change, until the end."""
-        path, program = self.root / mutant.path, self.root / "src/weft/cni/bin/weft-cni"
-        text, built = path.read_text(), program.read_bytes()
+        path = self.root / mutant.path
+        text = path.read_text()
         self._write(path, mutant.apply(text))
         try:
-            if path.suffix == ".c":
-                program.unlink()
-                self._build(mutant)
-            yield
+            with self._rebuilt(mutant) if path.suffix == ".c" else nullcontext():
+                yield
         finally:
             self._write(path, text)
-            if path.suffix == ".c":
-                program.write_bytes(built)
-                program.chmod(0o755)
+
+    @contextmanager
+    def _rebuilt(self, mutant: Mutant) -> Iterator[None]:
+        """The program that a changed source belongs to, made of it until the end."""
+        module, name = _PROGRAMS[str(Path(mutant.path).parent)]
+        program = self.root / name
+        built = program.read_bytes()
+        program.unlink()
+        try:
+            self._build(mutant, module)
+            yield
+        finally:
+            program.write_bytes(built)
+            program.chmod(0o755)
 
     def _write(self, path: Path, text: str) -> None:
         # A compiled module is known by the second and the size of its source, and both may be the same.
@@ -118,10 +135,10 @@ class Copy:
             compiled.unlink()
         path.write_text(text)
 
-    def _build(self, mutant: Mutant) -> None:
+    def _build(self, mutant: Mutant, module: str) -> None:
         # A change may leave something unused, which is no error here.
         tolerant = ("env", "MAKEFLAGS=CFLAGS_EXTRA=-Wno-error")
-        built = self.execute([*tolerant, _PYTHON, "-m", "weft.cni.build"], seconds=120)
+        built = self.execute([*tolerant, _PYTHON, "-m", module], seconds=120)
         if built.returncode:
             raise SystemExit(f"mutants: {mutant} does not compile:\n{built.stderr}")
 

@@ -73,7 +73,6 @@ CONFIGURATIONS = {
     "two objects": (conf() + "{}", [r"CONF-002 .*after the end of the object"]),
     "a list": ("[]", [r"CONF-002 .*an array; expected a JSON object"]),
     "no network": (json.dumps({"Backend": {"Type": "vxlan"}}), [r"CONF-002 .*Network: missing; expected"]),
-    "no back end": (json.dumps({"Network": "10.5.0.0/16"}), [r"CONF-002 .*Backend: missing.*not in this build"]),
     "wrong types": (
         conf(Network=5, SubnetLen="24", EnableIPv6="yes", Backend={"Type": "vxlan", "VNI": "1", "Learning": 1}),
         [
@@ -103,7 +102,7 @@ CONFIGURATIONS = {
     "over loopback": (conf(Network="127.0.0.0/8"), [r"CONF-002 .*127.0.0.0/8; expected a network for pods"]),
     "unknown back end": (
         conf(Backend={"Type": "vxlam"}),
-        [r'CONF-002 .*Backend.Type: unknown backend "vxlam"; expected vxlan, host-gw, ipip or alloc. Did you mean'],
+        [r'CONF-002 .*Backend.Type: unknown backend "vxlam"; expected vxlan, .* or alloc. Did you mean'],
     ),
     "back end of a later part": (conf(Backend={"Type": "wireguard"}), [r"CONF-002 .*wireguard is not in this build"]),
     "VNI too large": (vxlan(VNI=1 << 24), [r"CONF-002 .*Backend.VNI: 16777216; expected .* to 16777215"]),

@@ -16,7 +16,7 @@ from weft.model.net import Ip
 
 @pytest.fixture(scope="module")
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.build(), "musl-gcc is missing"
+    assert build.PROGRAM.build(), "musl-gcc is missing"
     return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 

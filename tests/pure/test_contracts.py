@@ -34,6 +34,7 @@ BEGINNINGS = {
     "cni/commands/upstream.py",
     "daemon/commands/verbs.py",
     "daemon/main.py",
+    "forward/__main__.py",
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from tests.mutants import client, covering, equivalent, operators
+from tests.mutants import covering, csources, equivalent, operators
 from tests.mutants.__main__ import chance_of
 from tests.mutants.trial import CHECKOUT, sources
 
@@ -80,7 +80,7 @@ def test_a_change_is_made_where_it_stands():
 
 
 def test_the_changes_of_the_client_can_be_made():
-    assert len(client.mutants()) == len(client.CHANGES)
+    assert len(csources.mutants()) == len(csources.CHANGES)
 
 
 def test_no_equivalent_has_expired():
@@ -89,7 +89,7 @@ def test_no_equivalent_has_expired():
 
 def test_every_source_file_has_tests_and_every_named_test_is_there():
     used = set()
-    for path in [*sources(), *(mutant.path for mutant in client.mutants())]:
+    for path in [*sources(), *(mutant.path for mutant in csources.mutants())]:
         fitting = [pattern for pattern, _ in covering.table() if fnmatchcase(path.removeprefix("src/weft/"), pattern)]
         if (CHECKOUT / path).stat().st_size:
             assert fitting or path.endswith("/__init__.py"), path

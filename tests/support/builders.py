@@ -6,6 +6,7 @@ from typing import Any
 from weft.config.netconf import NetConf, Pool
 from weft.desired.backends import BACKENDS
 from weft.desired.backends.ipip import IpipOptions
+from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
@@ -14,7 +15,7 @@ from weft.model.net import Mac
 from weft.model.objects import Objects
 from weft.model.value import Value, replace
 
-OPTIONS = {"vxlan": VxlanOptions, "ipip": IpipOptions}
+OPTIONS = {"vxlan": VxlanOptions, "ipip": IpipOptions, "udp": UdpOptions}
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
 

@@ -21,7 +21,9 @@ from weft.cni.serve.server import serve
 
 @cache
 def _client() -> Path:
-    program = build.build() or build.client()  # where there is no compiler, the one that was brought along
+    program = (
+        build.PROGRAM.build() or build.PROGRAM.built()
+    )  # where there is no compiler, the one that was brought along
     assert program, "musl-gcc is missing"
     return program
 

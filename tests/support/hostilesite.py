@@ -96,7 +96,7 @@ class Site:
     """The host's namespace, a daemon, a pod that is free, one that is attached, and a caller that calls plugins."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
-        assert build.build(), "musl-gcc is missing"
+        assert build.PROGRAM.build(), "musl-gcc is missing"
         self.directory = directory
         directory.mkdir()
         self.host = stack.enter_context(Netns())

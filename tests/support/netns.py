@@ -23,6 +23,7 @@ from weft.model.net import Ip
 T = TypeVar("T")
 
 SECONDS = 20
+RELAYED: Final = "flannel0"  # its relay outlives its daemon, and keeps the namespace until the device goes
 
 # Give a link as many alternative names as the kernel takes: what it then says of it is larger than 64 KiB.
 MANY_NAMES: Final = (
@@ -106,6 +107,9 @@ class Netns:
         for child in self._children:
             _end(child)
         self.closing.close()
+        relayed = self.rtnl.link(RELAYED)
+        if relayed is not None:
+            self.rtnl.delete_link(relayed.index)
         self.rtnl.close()
         os.close(self.fd)
 

@@ -68,6 +68,9 @@ class NetConf(Value):
 # The types that flannel has. Not each of them may be in this build.
 _FLANNELS: Final = ("vxlan", "host-gw", "udp", "wireguard", "ipip", "ipsec", "alloc", "extension", "tencent-vpc")
 _DEFAULT: Final = "udp"  # Q-11: whatever flannel's documentation says
+_NO_BACKEND: Final = (
+    'Backend is missing, which means udp, as with flannel\'s program; its documentation says vxlan: {"Type": "vxlan"}'
+)
 
 
 class _Family(Value, Generic[NetT, IpT]):
@@ -126,7 +129,7 @@ def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, 
     v6 = _pool(fields, _V6, enabled=want_v6, etcd=etcd)
     present, value = fields.last("Backend")
     options = Fields(value, where, problems, prefix="Backend.")
-    name = _backend_type(options, backends) if present else _no_backend(fields, backends)
+    name = _backend_type(options, backends) if present else _DEFAULT
     backend = backends.get(name)
     families = [family for family, wanted in ((4, want_v4), (6, want_v6)) if wanted]
     parsed = backend.options(options, families) if backend is not None else Value()
@@ -141,7 +144,7 @@ def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, 
         nftables=nftables,
         backend=name,
         options=parsed,
-        warnings=(*fields.warnings(), *options.warnings()),
+        warnings=(*(() if present else (_NO_BACKEND,)), *fields.warnings(), *options.warnings()),
         unknown=unknown,
     )
 
@@ -231,15 +234,3 @@ def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
             hint = did_you_mean(name, (*backends, *(other for other in _FLANNELS if other not in backends)))
             options.problem("Type", f"unknown backend {shown(name)}", expected=here, hint=hint)
     return name
-
-
-def _no_backend(fields: Fields, backends: Mapping[str, Backend]) -> str:
-    """Return flannel's default, for its clusters' sake."""
-    if _DEFAULT not in backends:
-        fields.problem(
-            "Backend",
-            f"missing, which means {_DEFAULT}, and {_DEFAULT} is not in this build",
-            expected='"Backend": {"Type": "vxlan"}',
-            hint=f"flannel's documentation calls vxlan the default, but the program's default is {_DEFAULT}.",
-        )
-    return _DEFAULT

@@ -9,6 +9,7 @@ from typing import Final
 
 from weft.cluster.store import StoreKind
 from weft.daemon.planes.plane import Plane
+from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Backend
@@ -57,7 +58,7 @@ def real(notify_socket: str = "") -> World:
         boot=_BOOT_ID.read_text().strip(),
         random=os.urandom,
         backends=BACKENDS,
-        planes={},
+        planes={"relay": RelayPlane.opened},
         store=BY_FLAGS,
         notify_socket=notify_socket,
     )

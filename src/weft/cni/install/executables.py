@@ -44,9 +44,9 @@ def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
 
     if interpreter is not None:
         _check_interpreter(interpreter)
-    program = build.client()
+    program = build.PROGRAM.built()
     if program is None:
-        seen, hint = "this weft was built without its client", f"Build it: {build.HINT}."
+        seen, hint = "this weft was built without its client", f"Build it: {build.PROGRAM.hint}."
         raise ConfigError(Problem(code="CNI-001", where=str(bin_dir), seen=seen, hint=hint))
     bin_dir.mkdir(parents=True, exist_ok=True)
     content = program.read_bytes()

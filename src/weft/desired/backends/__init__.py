@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import alloc, hostgw, ipip, vxlan
+from weft.desired.backends import alloc, hostgw, ipip, udp, vxlan
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
     "vxlan": vxlan,
     "host-gw": hostgw,
     "ipip": ipip,
+    "udp": udp,
     "alloc": alloc,
 }

@@ -218,7 +218,7 @@ class World:
         else:
             for running in nodes:
                 await node.start_daemon(running, self.processes, self._store)
-        await daemons.joined(nodes, self.processes, note)
+        await daemons.joined(nodes, self.inside, self.processes, note)
         if self._kubelets is not None:
             for running in nodes:
                 for subnet in running.subnet_env().subnets:

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from weft.lab.inside import node
+from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.processes import Processes
 from weft.model.errors import Problem, Unavailable
@@ -19,7 +20,7 @@ _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the
 Note = Callable[[str], None]
 
 
-async def joined(nodes: Sequence[RunningNode], processes: Processes, note: Note) -> None:
+async def joined(nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note) -> None:
     """Wait until each node has a lease and a route to every other. `Unavailable` names one that has not."""
     subnets: set[Net] = set()
     try:
@@ -29,20 +30,22 @@ async def joined(nodes: Sequence[RunningNode], processes: Processes, note: Note)
                 note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
             subnets = {net for running in nodes for net in running.subnet_env().subnets}
             for running in nodes:
-                while not running.knows(subnets):  # noqa: ASYNC110 - nothing tells us when
+                while not await running.knows(subnets, inside):  # noqa: ASYNC110 - nothing tells us when
                     await asyncio.sleep(_LOOK_AGAIN)
     except TimeoutError:
-        raise Unavailable(_late(nodes, subnets, processes)) from None
+        raise Unavailable(await _late(nodes, subnets, inside, processes)) from None
     if len(nodes) > 1:
         note("every node has a route to every other")
 
 
-def _late(nodes: Sequence[RunningNode], subnets: AbstractSet[Net], processes: Processes) -> Problem:
+async def _late(
+    nodes: Sequence[RunningNode], subnets: AbstractSet[Net], inside: Inside, processes: Processes
+) -> Problem:
     for running in nodes:
         name = running.spec.name
         if not running.lease.is_set():
             seen = f"no subnet.env in time:\n{processes.last_words(name)}"
-        elif not running.knows(subnets):
+        elif not await running.knows(subnets, inside):
             seen = f"ready, but without a route to a peer:\n{processes.last_words(name)}"
         else:
             continue

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from weft.cni.install import conflist
+from weft.desired.backends.udp import DEVICE
+from weft.forward.control import Call
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
 from weft.lab.inside import filesystem, health, underlay
@@ -61,9 +64,16 @@ class RunningNode(Value, frozen=False):
         with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
             return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
 
-    def knows(self, subnets: AbstractSet[Net]) -> bool:
-        """Tell whether it has a route to each of `subnets` or owns it."""
-        return subnets <= {route.dst for route in self.rtnl.routes()} | set(self.subnet_env().subnets)
+    async def knows(self, subnets: AbstractSet[Net], inside: Inside) -> bool:
+        """Tell whether it has a route to each of `subnets` or owns it, or its relay has one."""
+        unknown = subnets - {route.dst for route in self.rtnl.routes()} - set(self.subnet_env().subnets)
+        if not unknown:
+            return True
+        relay = await inside.run(self.room, lambda: Call.to(DEVICE))
+        if relay is None:
+            return False
+        with closing(relay):
+            return unknown <= relay.routes().keys()
 
     async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
         """Return what there is to see of it."""

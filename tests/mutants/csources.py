@@ -1,4 +1,4 @@
-"""Changes of the CNI client's source, by hand: no parser of C is worth having for eight files.
+"""Changes of the sources in C, by hand: no parser of C is worth having for twenty files.
 
 Each is a file, a piece of its text that stands there once, and what comes in its place. A piece that is gone is an
 error of this list, to be mended with the source (`tests/pure/test_mutants.py`).
@@ -9,9 +9,7 @@ from typing import Final
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import CHECKOUT
 
-_SOURCE: Final = "src/weft/cni/client"
-
-CHANGES: Final = (
+_CLIENT: Final = (
     # main.c
     ("main.c", "peer.uid == 0", "peer.uid != 1"),
     ("main.c", "    if (call.command && *call.command)\n", "    if (call.command)\n"),
@@ -114,16 +112,75 @@ CHANGES: Final = (
     ("error.c", "byte < 0x20 || byte > 0x7e", "byte < 0x20"),
 )
 
+_RELAY: Final = (
+    # packet.c
+    ("packet.c", "size >= sizeof half", "0"),
+    ("packet.c", "own >= ip_header_size(ip) && own <= size ? own : 0", "own <= size ? own : 0"),
+    ("packet.c", "ip_header_size(ip) < IP_HEADER", "ip_header_size(ip) < 1"),
+    ("packet.c", "ip[8] <= 1", "ip[8] < 1"),
+    ("packet.c", "sum + (sum >= 0xffff)", "sum"),
+    ("packet.c", "place + 2 > size", "place + 1 > size"),
+    ("packet.c", "sum || ip[9] != 17 ? sum : 0xffff", "sum"),
+    # split.c
+    ("split.c", "inner[13] &= (unsigned char)~(FIN | PSH);", "inner[13] &= (unsigned char)~FIN;"),
+    ("split.c", "        if (number)\n", "        if (0)\n"),
+    ("split.c", "(get16(ip + 4) + number)", "(get16(ip + 4))"),
+    ("split.c", "number + 1 == all", "0"),
+    ("split.c", "number < first + most && ", ""),
+    # join.c
+    ("join.c", "(ip[below + 13] & ~PUSH) == ACK", "(ip[below + 13] & ACK)"),
+    ("join.c", " && get16(ip + below + 6))", ")"),
+    ("join.c", "headers && !content_is_right(ip, size)", "0"),
+    ("join.c", "memcmp(a + 6, b + 6, 4)", "memcmp(a + 6, b + 6, 2)"),
+    ("join.c", "memcmp(a + 12, b + 12, 12)", "memcmp(a + 12, b + 12, 8)"),
+    ("join.c", "!memcmp(a + 8, b + 8, 5)", "1"),
+    ("join.c", "get32(ip + IP_HEADER + 4) != join->next", "0"),
+    ("join.c", "join->total + content > MAX_PACKET", "0"),
+    ("join.c", "    if (content < join->each)\n        join->closed = 1;\n", ""),
+    ("join.c", "join->ip[IP_HEADER + 13] |= PUSH;", ";"),
+    # icmp.c
+    ("icmp.c", "ip[16] >= 224", "0"),
+    ("icmp.c", "kind != 8 && ", ""),
+    # table.c
+    ("table.c", "for (int length = 32;", "for (int length = 31;"),
+    ("table.c", "    network &= mask_of(length);\n    if (make", "    if (make"),
+    ("table.c", "    table->index[hole] = 0;\n", ""),
+    ("table.c", "    if (--peer->uses)\n        return;\n", "    --peer->uses;\n"),
+    ("table.c", "        table->routes[number] = *last;\n", ""),
+    # out.c
+    ("out.c", "ip[6] & 0x40", "0"),
+    ("out.c", "size > run->each", "size != run->each"),
+    ("out.c", "    run->closed = size < run->each;\n", ""),
+    ("out.c", "spend_ttl(ip) < 0", "0"),
+    ("out.c", "how->flags & VNET_NEEDS_CSUM && complete", "0 && complete"),
+    ("out.c", "how = IP_PMTUDISC_WANT, done", "how = IP_PMTUDISC_DO, done"),
+    # in.c
+    ("in.c", "!size || !header_is_right(ip)", "!size"),
+    ("in.c", "    if (!peer) {\n", "    if (0) {\n"),
+    ("in.c", "errno == EBADFD ? -1 : 0", "0"),
+    # control.c
+    ("control.c", "peer.uid == 0", "peer.uid != 1"),
+    ("control.c", "changes[0] == SET && changes[1] <= 32", "changes[0] == SET"),
+    ("control.c", "            if (from && from--)\n                continue;\n", "            (void)from;\n"),
+    # queue.c
+    ("queue.c", "queue->errors >= ERRORS_A_SECOND", "0"),
+)
+
+CHANGES: Final = (
+    *(("src/weft/cni/client", *change) for change in _CLIENT),
+    *(("src/weft/forward/relay", *change) for change in _RELAY),
+)
+
 
 def mutants() -> list[Mutant]:
     return [_mutant(*change) for change in CHANGES]
 
 
-def _mutant(name: str, old: str, new: str) -> Mutant:
-    path = f"{_SOURCE}/{name}"
+def _mutant(directory: str, name: str, old: str, new: str) -> Mutant:
+    path = f"{directory}/{name}"
     text = (CHECKOUT / path).read_text()
     if text.count(old) != 1:
-        raise SystemExit(f"tests/mutants/client.py: {old!r} stands {text.count(old)} times in {path}, not once")
+        raise SystemExit(f"tests/mutants/csources.py: {old!r} stands {text.count(old)} times in {path}, not once")
     start = text.index(old)
     line = text.count("\n", 0, start) + 1
     return Mutant(

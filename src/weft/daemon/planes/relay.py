@@ -1,0 +1,259 @@
+"""The plane of the relay: a process that carries packets, and what it knows of peers.
+
+The process belongs to nobody: a daemon that starts finds the one of before, so no packet is lost. It ends with its
+device. What it was started for it tells with its state, and one of another weft is replaced.
+"""
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from weft.desired.backends.udp import DEVICE, Forward, Relay
+from weft.forward import start
+from weft.forward.control import PROTOCOL, Call, Change, State
+from weft.model.errors import Failure
+from weft.model.objects import Key, Object, Objects
+from weft.model.value import Value
+from weft.plan.diff import Put, Step
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_START_SECONDS: Final = 3.0  # Python takes a tenth of it
+_DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
+_LOOK_AGAIN: Final = 0.002
+
+
+class _About(msgspec.Struct, frozen=True):
+    """What a relay was started for, as it tells."""
+
+    local: str
+    port: int
+    program: str
+
+
+class _Running(Value, frozen=False):
+    """A relay that answers, and what it was told: `forwards` after so many changes (`generation`)."""
+
+    call: Call
+    relay: Relay
+    pid: int
+    generation: int
+    forwards: dict[IPv4Network, Forward]
+
+
+class RelayPlane:
+    """The relay of `flannel0`. It announces nothing: a look a second finds one that has died."""
+
+    kinds = frozenset({"relay", "forward"})
+    sweep = 1.0
+    announces = False
+    blind = False
+
+    def __init__(self) -> None:
+        self._running: _Running | None = None
+        self._child = 0  # the relay that this process has started, to be waited for
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator[Self]:
+        """Leaves the relay running at the end: packets go on."""
+        made = cls()
+        try:
+            yield made
+        finally:
+            made._drop()
+
+    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
+        """See the relay and all its routes; these are asked for only if somebody else has changed them."""
+        return await asyncio.to_thread(self._look)
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        """Start or end the relay, and tell it all changes of routes at once."""
+        return await asyncio.to_thread(self._apply, steps)
+
+    def _look(self) -> dict[Key, Object]:
+        self._reap()
+        running = self._found()
+        if running is None:
+            return {}
+        return {thing.key: thing for thing in (running.relay, *running.forwards.values())}
+
+    def _found(self) -> _Running | None:
+        """The relay as it is now, if it is one of ours."""
+        with suppress(OSError):
+            if self._running is None:
+                self._running = _connect()
+            running = self._running
+            if running is None:
+                return None
+            state = running.call.state()
+            if state.generation != running.generation:
+                running.forwards = _forwards(running.call.routes())
+                running.generation = state.generation
+            return running
+        self._drop()
+        return None
+
+    def _apply(self, steps: Sequence[Step]) -> list[Failure]:
+        failures = []
+        changes: list[Change] = []
+        told: list[Step] = []
+        for step in steps:
+            thing = step.object
+            if isinstance(thing, Relay):
+                failures += _attempt([step], self._end)
+                if isinstance(step, Put):
+                    failures += _attempt([step], partial(self._start, thing))
+            elif isinstance(thing, Forward):
+                changes.append(Change(thing.dst, thing.via if isinstance(step, Put) else None))
+                told.append(step)
+        if changes:
+            failures += _attempt(told, lambda: self._tell(changes))
+        return failures
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        running = self._found()
+        if running is None:
+            if all(change.peer is None for change in changes):
+                return  # a relay that is gone knows nothing
+            raise OSError(errno.ENOTCONN, "no relay runs")
+        running.generation = running.call.change(changes)
+        for change in changes:
+            if change.peer is None:
+                running.forwards.pop(change.network, None)
+            else:
+                running.forwards[change.network] = Forward(dev=DEVICE, dst=change.network, via=change.peer)
+
+    def _start(self, wanted: Relay) -> None:
+        """Start a relay and wait until it answers; it knows again what the one before knew."""
+        known = self._running.forwards if self._running else {}
+        _wait_for_device(wanted.dev)
+        job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port)
+        about = msgspec.json.encode(_about(wanted)).decode()
+        self._child = start.start(job, about)
+        log.info("%s: started, process %d, %s", wanted, self._child, Path(start.program()[0]).name)
+        end = time.monotonic() + _START_SECONDS
+        while self._running is None or self._running.pid != self._child:
+            self._running = _connect()
+            if self._running is None:
+                self._check_child()
+                if time.monotonic() > end:
+                    raise OSError(errno.ETIMEDOUT, f"process {self._child} does not answer")
+                time.sleep(_LOOK_AGAIN)
+        if known:
+            self._tell([Change(each.dst, each.via) for each in known.values()])
+
+    def _end(self) -> None:
+        """End the relay that is there, whoever started it, if it is another one than is wanted."""
+        call = Call.to(DEVICE)
+        if call is not None:
+            with suppress(OSError):
+                call.end()
+            call.close()
+        if self._running is not None:
+            self._running.call.close()
+        self._reap(wait=True)
+
+    def _drop(self) -> None:
+        if self._running is not None:
+            self._running.call.close()
+        self._running = None
+
+    def _check_child(self) -> None:
+        child = self._child
+        status = self._reap()
+        if status is not None:
+            raise OSError(errno.ECHILD, f"process {child} has ended with status {os.waitstatus_to_exitcode(status)}")
+
+    def _reap(self, *, wait: bool = False) -> int | None:
+        """Take the status of a relay of ours that has ended."""
+        if not self._child:
+            return None
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            pid, status = os.waitpid(self._child, os.WNOHANG)
+            if pid:
+                self._child = 0
+                return status
+            if not wait or time.monotonic() > end:
+                return None
+            time.sleep(_LOOK_AGAIN)
+
+
+def _connect() -> _Running | None:
+    """Find the relay that runs here; None if there is none, or one that this weft would not have started."""
+    call = Call.to(DEVICE)
+    if call is None:
+        return None
+    try:
+        state = call.state()
+        relay = _relay(state)
+        if relay is not None:
+            forwards = _forwards(call.routes())
+            return _Running(call=call, relay=relay, pid=state.pid, generation=state.generation, forwards=forwards)
+    except OSError:
+        pass
+    call.close()
+    return None
+
+
+def _relay(state: State) -> Relay | None:
+    if state.protocol != PROTOCOL:
+        return None
+    try:
+        about = msgspec.json.decode(state.about, type=_About)
+        relay = Relay(dev=DEVICE, local=IPv4Address(about.local), port=about.port)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return relay if about == _about(relay) else None
+
+
+def _about(relay: Relay) -> _About:
+    return _About(local=str(relay.local), port=relay.port, program=_fingerprint())
+
+
+def _fingerprint() -> str:
+    """What tells one build of the relay from another."""
+    command = start.program()
+    return hashlib.sha256(Path(command[0]).read_bytes()).hexdigest()[:16] if len(command) == 1 else command[-1]
+
+
+def _forwards(routes: Mapping[IPv4Network, IPv4Address]) -> dict[IPv4Network, Forward]:
+    return {net: Forward(dev=DEVICE, dst=net, via=via) for net, via in routes.items()}
+
+
+def _wait_for_device(name: str) -> None:
+    end = time.monotonic() + _DEVICE_SECONDS
+    while True:
+        try:
+            socket.if_nametoindex(name)
+        except OSError:
+            if time.monotonic() > end:
+                raise OSError(errno.ENODEV, f"there is no link {name}") from None
+            time.sleep(_LOOK_AGAIN)
+        else:
+            return
+
+
+def _attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
+    """Do what these steps ask for, and say of each how it failed."""
+    try:
+        work()
+    except OSError as error:
+        words = error.strerror or str(error)
+        return [Failure(step=step, errno=error.errno or errno.EIO, message=words) for step in steps]
+    return []

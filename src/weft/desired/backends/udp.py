@@ -1,0 +1,178 @@
+"""udp: inner packets as they are, one in each datagram, relayed by a process of ours (flannel.md §6.5). IPv4 only.
+
+The kernel routes the whole network into a TUN device. The relay (`weft.forward`) knows which peer has which subnet,
+and sends to the address that the peer's lease says, at a port that is the same for all.
+"""
+
+from collections.abc import Collection, Mapping
+from ipaddress import IPv4Address, IPv4Network
+from typing import Annotated, Final
+
+from weft.config.jsonfields import Fields
+from weft.desired.inputs import Inputs, unusable
+from weft.model.errors import ConfigError, Problem
+from weft.model.keyed import Key
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Attribute, Link
+from weft.model.objects import Address, KernelState, Object, OnLink, Route
+from weft.model.ownership import Ownership
+from weft.model.value import Value, put_in
+
+DEVICE: Final = "flannel0"
+OVERHEAD: Final = 28  # the outer IPv4 and UDP headers
+_LEAST_MTU: Final = 68  # RFC 791
+
+
+class UdpOptions(Value):
+    """`Backend` of type udp (flannel.md §6.5)."""
+
+    port: Annotated[int, Key("Port", "The UDP port of all nodes.", default="8285", least=1, most=65535)] = 8285
+
+
+class TunLink(Link):
+    """A device whose packets a process reads and writes. It stays while none does (linux/if_link.h, IFLA_TUN_*)."""
+
+    layer: int = 1  # IFF_TUN: of IP packets, without Ethernet
+    vnet_header: int = 1
+    persists: int = 1
+    queues: int = 1  # there may be several
+
+    kind = "tun"
+    advice = "See `modprobe tun` and whether /dev/net/tun is there; a pod needs to be privileged for it"
+    attributes = (
+        Attribute("layer", 3, "u8"),
+        Attribute("vnet_header", 5, "u8"),
+        Attribute("persists", 6, "u8"),
+        Attribute("queues", 7, "u8"),
+    )
+    foreign = frozenset((4,))  # IFLA_TUN_PI
+
+    def __str__(self) -> str:
+        return f"link {self.name} tun mtu {self.mtu}"
+
+    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
+        return False
+
+
+LINK = TunLink
+
+
+class Relay(OnLink):
+    """The process that serves the device, with one socket for all peers."""
+
+    local: IPv4Address
+    port: int
+
+    rank = 6
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("relay", self.dev))
+
+    def __str__(self) -> str:
+        return f"relay of {self.dev} from {self.local} port {self.port}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-004"
+
+
+class Forward(Object):
+    """A subnet that the relay of `dev` knows: packets for it go to `via`."""
+
+    dev: str
+    dst: IPv4Network
+    via: IPv4Address
+
+    rank = 7
+    unwanted = "no lease that is served asks for it"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("forward", self.dev, self.dst.network_address.packed, self.dst.prefixlen))
+
+    def __str__(self) -> str:
+        return f"forward {self.dst} by the relay of {self.dev} to {self.via}"
+
+    def is_within(self, ownership: Ownership) -> bool:
+        return self.dev in ownership.devices
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+def options(fields: Fields, families: Collection[int]) -> UdpOptions:
+    """Read the options of `Backend`. Pods with IPv6 are refused, which flannel's udp has not either."""
+    if 6 in families:
+        fields.problem(
+            "Type",
+            "udp, with EnableIPv6",
+            expected="a back end that carries IPv6, as vxlan or host-gw",
+            hint="Or turn EnableIPv6 off",
+        )
+    return fields.read(UdpOptions)
+
+
+def check(inputs: Inputs) -> None:
+    """Raise `ConfigError` when the uplink leaves too little for a packet in a datagram."""
+    if mtu(inputs) < _LEAST_MTU:
+        uplink = inputs.facts.uplink
+        raise ConfigError(
+            Problem(
+                code="MTU-001",
+                where=f"MTU of {uplink.name}",
+                seen=f"{uplink.mtu} leaves {mtu(inputs)} bytes in a datagram",
+                expected=f"at least {_LEAST_MTU + OVERHEAD}",
+                hint="Raise the MTU of the uplink",
+            )
+        )
+
+
+def devices(_inputs: Inputs) -> Mapping[int, str]:
+    """One TUN device."""
+    return {4: DEVICE}
+
+
+def mtu(inputs: Inputs) -> int:
+    """What the outer headers leave of the uplink's."""
+    return inputs.facts.uplink.mtu - OVERHEAD
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    """Publish our address; upstream's udp publishes no type."""
+    return LeaseAttrs(public_ip=inputs.facts.public_v4)
+
+
+def shared(inputs: Inputs) -> KernelState:
+    """The device with the base of our subnet as its only address, the route of the network, and the relay."""
+    local, network = inputs.facts.uplink.v4, inputs.netconf.v4
+    if inputs.v4 is None or local is None or network is None:
+        return frozenset()
+    base = inputs.v4.network_address
+    return frozenset(
+        {
+            TunLink(name=DEVICE, mtu=mtu(inputs)),
+            Address(dev=DEVICE, ip=base, prefixlen=base.max_prefixlen),
+            Route(dst=network.network, dev=DEVICE),
+            Relay(dev=DEVICE, local=local, port=_port(inputs)),
+        }
+    )
+
+
+def peer(inputs: Inputs, lease: Lease) -> KernelState:
+    """Who has the peer's subnet, for the relay."""
+    attrs = lease.attrs
+    if attrs.backend not in ("", "udp"):
+        raise unusable(lease, f"backend {attrs.backend!r:.60}", "udp, as on this node, which publishes no type")
+    if inputs.v4 is None or lease.v4 is None or attrs.public_ip is None:
+        return frozenset()
+    return frozenset({Forward(dev=DEVICE, dst=lease.v4, via=attrs.public_ip)})
+
+
+def _port(inputs: Inputs) -> int:
+    chosen = inputs.netconf.options
+    if not isinstance(chosen, UdpOptions):
+        raise TypeError(f"udp got {type(chosen).__name__}")
+    return chosen.port

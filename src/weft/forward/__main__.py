@@ -1,0 +1,152 @@
+"""The relay where there is no C program: `python -m weft.forward PORT QUEUES ABOUT`, with the same descriptors.
+
+Descriptor 3 is the listening socket of the daemon's questions, 4 a raw socket for ICMP errors, and from 5 on come the
+device and a UDP socket for each queue, of which this relay serves the first. One process sends, the other receives and
+answers the daemon, and tells the first of changes.
+"""
+
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+from struct import Struct
+from typing import Final
+
+from weft.forward.control import CHANGE, DONE, DROPS, PEER, PROTOCOL, STATE
+from weft.forward.loops import DeviceGoneError, Direction, Receiver, Sender
+from weft.forward.routes import Routes
+
+_LISTENER, _ICMP, _TUN, _UDP = 3, 4, 5, 6
+_LARGEST: Final = 1 << 16
+_HEAD: Final = 4
+_BATCH: Final = 64  # packets between two looks at the daemon
+_TOTALS: Final = Struct(f"=QQ{len(DROPS)}Q")
+_COUNTED: Final = Struct("=IQQ")  # peer, packets, bytes
+_UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
+
+
+def _totals(of: Direction) -> list[int]:
+    return [of.packets.total(), of.bytes.total(), *(of.dropped[why] for why in DROPS)]
+
+
+def send(sender: Sender, tun: int, parent: socket.socket) -> None:
+    """Serve the device, and do what the other process says."""
+    while True:
+        readable, _, _ = select.select([tun, parent.fileno()], [], [])
+        if tun in readable:
+            for _ in range(_BATCH):
+                if not sender.once():
+                    break
+        if parent.fileno() in readable:
+            asked = parent.recv(_LARGEST)
+            if not asked:
+                return
+            if asked[:1] == b"C":
+                sender.routes.change(asked[_HEAD:])
+                parent.send(asked[:1])
+            elif asked[:1] == b"S":
+                parent.send(_TOTALS.pack(*_totals(sender)))
+            else:
+                counted = ((peer, sender.packets[peer], sender.bytes[peer]) for peer in sender.routes.uses)
+                parent.send(b"".join(_COUNTED.pack(*each) for each in counted))
+
+
+class Answers:
+    """What the daemon is told. `child` is the process that sends."""
+
+    def __init__(self, receiver: Receiver, child: socket.socket, about: str) -> None:
+        self._receiver = receiver
+        self._child = child
+        self._about = about.encode()
+
+    def to(self, asked: bytes) -> bytes | None:
+        """The answer to one message; None if it makes no sense. `SystemExit` at the end of the relay."""
+        routes = self._receiver.routes
+        number = int.from_bytes(asked[_HEAD : _HEAD + 4], sys.byteorder)
+        match asked[:1]:
+            case b"S":
+                return self._state()
+            case b"C":
+                error = routes.change(asked[_HEAD:])
+                self._child.send(asked)
+                self._child.recv(1)  # it knows them, too
+                return DONE.pack(error, routes.generation)
+            case b"R":
+                return routes.told(number)
+            case b"P":
+                return self._peers()[number * PEER.size :][: _LARGEST // PEER.size * PEER.size]
+            case b"E":
+                sys.exit(0)
+        return None
+
+    def _state(self) -> bytes:
+        routes = self._receiver.routes
+        self._child.send(b"S")
+        sent, sent_bytes, *dropped = _TOTALS.unpack(self._child.recv(_LARGEST))
+        received, received_bytes, *more = _totals(self._receiver)
+        both = (a + b for a, b in zip(dropped, more, strict=True))
+        told = len(routes.told(0)) // CHANGE.size
+        counters = (sent, sent_bytes, received, received_bytes, *both)
+        return STATE.pack(PROTOCOL, os.getpid(), routes.generation, told, *counters) + self._about
+
+    def _peers(self) -> bytes:
+        self._child.send(b"P")
+        receiver = self._receiver
+        return b"".join(
+            PEER.pack(peer, packets, size, receiver.packets[peer], receiver.bytes[peer])
+            for peer, packets, size in _COUNTED.iter_unpack(self._child.recv(1 << 20))
+        )
+
+
+def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers) -> None:
+    """Serve peers, and answer the daemon."""
+    clients: set[socket.socket] = set()
+    while True:
+        readable, _, _ = select.select([udp, listener, *clients], [], [])
+        if udp in readable:
+            for _ in range(_BATCH):
+                if not receiver.once():
+                    break
+        for client in clients.intersection(readable):
+            asked = client.recv(_LARGEST)
+            answer = answers.to(asked) if len(asked) >= _HEAD else None
+            if answer is None:
+                clients.discard(client)
+                client.close()
+            else:
+                client.send(answer)
+        if listener in readable:
+            client, _ = listener.accept()
+            _, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            if uid == 0:
+                clients.add(client)
+            else:
+                client.close()
+
+
+def main() -> None:
+    """Relay until the device is gone, or the daemon says that this is the end."""
+    port, _, about = sys.argv[1:]
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    listener, icmp, udp = (socket.socket(fileno=number) for number in (_LISTENER, _ICMP, _UDP))
+    parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if os.fork() == 0:
+            listener.close()
+            child.close()
+            send(Sender(Routes(), _TUN, udp, icmp, int(port)), _TUN, parent)
+        else:
+            parent.close()
+            receiver = Receiver(Routes(), _TUN, udp, icmp)
+            receive(receiver, udp, listener, Answers(receiver, child, about))
+    except DeviceGoneError:
+        pass
+    except ConnectionError as error:  # the other process has ended
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            raise
+
+
+if __name__ == "__main__":
+    main()

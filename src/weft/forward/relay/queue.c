@@ -1,0 +1,49 @@
+/* One queue of the device: both directions, in turns, as long as there is anything to do. */
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "relay.h"
+
+enum { ERRORS_A_SECOND = 100 };
+
+void count(atomic_uint_fast64_t *counter, uint64_t number)
+{
+    atomic_fetch_add_explicit(counter, number, memory_order_relaxed);
+}
+
+void say_error(struct queue *queue, const unsigned char *ip, size_t size, int type, int code, uint32_t mtu)
+{
+    unsigned char error[MAX_ICMP];
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(get32(ip + 12))}};
+    struct timespec now;
+    size_t length;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (now.tv_sec != queue->second) {
+        queue->second = now.tv_sec;
+        queue->errors = 0;
+    }
+    if (queue->errors >= ERRORS_A_SECOND)
+        return;
+    length = icmp_error(error, ip, size, type, code, mtu);
+    if (length && sendto(queue->icmp, error, length, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof to) >= 0)
+        queue->errors++;
+}
+
+void *queue_serve(void *served)
+{
+    struct queue *queue = served;
+    struct pollfd both[] = {{queue->tun, POLLIN, 0}, {queue->udp, POLLIN, 0}};
+
+    for (;;) {
+        int out = out_once(queue), in = in_once(queue);
+        if (out < 0 || in < 0)
+            exit(0);
+        if (!out && !in)
+            poll(both, 2, -1);
+    }
+}

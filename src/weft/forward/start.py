@@ -1,0 +1,84 @@
+"""Starts the relay of a device: what it works with is opened here, so that it needs no right of its own."""
+
+import fcntl
+import os
+import socket
+import sys
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+from struct import pack
+from typing import Final
+
+from weft.forward import build, control
+from weft.kernel import tun
+from weft.model.value import Value
+
+_UDP_GRO: Final = 104  # linux/udp.h
+_IP_MTU_DISCOVER: Final = 10  # linux/in.h
+_IP_PMTUDISC_DO: Final = 2
+_SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
+_SO_RCVBUFFORCE: Final = 33
+_SOL_RAW: Final = 255
+_ICMP_FILTER: Final = 1  # linux/icmp.h
+_BUFFER: Final = 4 << 20  # bytes: some milliseconds of packets while the processor does something else
+_MOST_QUEUES: Final = 4
+_FIRST: Final = 3  # of the descriptors that a relay begins with
+_ASIDE: Final = 64  # higher than all of them
+
+
+class Job(Value):
+    """What a relay does: packets of `device` go to peers from `local` and to `port`, and come back so."""
+
+    device: str
+    local: IPv4Address
+    port: int
+
+
+def program() -> list[str]:
+    """Return how a relay is started: the C program, or without it Python's."""
+    built = build.PROGRAM.built()
+    return [sys.executable, "-I", "-m", "weft.forward"] if built is None else [str(built)]
+
+
+def start(job: Job, about: str) -> int:
+    """Start the relay of a device that is there, and return its process id. `OSError` if it cannot be."""
+    command = program()
+    queues = min(os.cpu_count() or 1, _MOST_QUEUES) if len(command) == 1 else 1  # Python serves one
+    with ExitStack() as held:
+        inherited = [held.enter_context(control.listen(job.device)).fileno(), _icmp(held)]
+        for _ in range(queues):
+            queue = tun.open_queue(job.device)
+            held.callback(os.close, queue)
+            inherited += [queue, _udp(held, job)]
+        return _spawn([*command, str(job.port), str(queues), about], inherited, held)
+
+
+def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:
+    """Start a program in a session of its own, with these descriptors from the first on and no other."""
+    actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_FIRST)
+    ]
+    for number, descriptor in enumerate(inherited, _FIRST):
+        aside = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
+        held.callback(os.close, aside)
+        actions.append((os.POSIX_SPAWN_DUP2, aside, number))
+    return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
+
+
+def _udp(held: ExitStack, job: Job) -> int:
+    """Open one of the sockets that share the port: the kernel spreads peers over them."""
+    opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+        opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+    opened.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+    opened.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    opened.bind((str(job.local), job.port))
+    return opened.fileno()
+
+
+def _icmp(held: ExitStack) -> int:
+    """Open the socket by which errors are told, which hears of nothing."""
+    opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+    opened.setsockopt(_SOL_RAW, _ICMP_FILTER, pack("=I", 0xFFFFFFFF))
+    return opened.fileno()

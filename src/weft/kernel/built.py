@@ -1,0 +1,46 @@
+"""Programs in C that weft brings along: built from the source beside them, by `make`, into `bin/`.
+
+Wheels carry what was built, git does not. musl's compiler (Debian's `musl-tools`) makes small static programs that run
+on any distribution.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from weft.model.value import Value
+
+
+class Program(Value):
+    """One program: the directory of its `Makefile`, where it is put, and `what` it is, for people."""
+
+    source: Path
+    path: Path
+    what: str
+    module: str  # that builds it
+
+    @property
+    def hint(self) -> str:
+        """How to get it."""
+        return f"apt-get install musl-tools make; python -m {self.module}"
+
+    def built(self) -> Path | None:
+        """Return the program, None if there is none."""
+        return self.path if self.path.is_file() else None
+
+    def build(self) -> Path | None:
+        """Build it if its source is newer; None without a compiler. `CalledProcessError` if it fails."""
+        if shutil.which("musl-gcc") is None or shutil.which("make") is None:
+            return None
+        self.path.parent.mkdir(exist_ok=True)
+        subprocess.run(["make", "--silent", "-C", str(self.source), f"OUT={self.path}"], check=True)
+        return self.path
+
+    def main(self) -> int:
+        """Build it, and say what came of it."""
+        built = self.build()
+        if built is None:
+            print(f"No musl-gcc or no make here, so there is no {self.what}. On Debian: {self.hint}")  # noqa: T201
+            return 0
+        print(f"{built}: {built.stat().st_size} bytes")  # noqa: T201
+        return 0

@@ -1,0 +1,58 @@
+"""TUN devices, of which rtnetlink does all but make them and open a queue (linux/if_tun.h).
+
+Ours outlive the process that serves them, put a `virtio_net_hdr` before each packet and have several queues.
+"""
+
+import os
+from contextlib import suppress
+from fcntl import ioctl
+from struct import Struct
+from typing import Final
+
+_DEVICE: Final = "/dev/net/tun"
+_TUNSETIFF: Final = 0x400454CA
+_TUNSETPERSIST: Final = 0x400454CB
+_TUNSETOFFLOAD: Final = 0x400454D0
+_IFF_TUN: Final = 0x0001
+_IFF_MULTI_QUEUE: Final = 0x0100
+_IFF_NO_PI: Final = 0x1000
+_IFF_VNET_HDR: Final = 0x4000
+_IFREQ: Final = Struct("16sH22x")  # struct ifreq (linux/if.h): name, flags
+_CSUM, _TSO4, _TSO6, _TSO_ECN, _USO4, _USO6 = 0x01, 0x02, 0x04, 0x08, 0x20, 0x40  # TUN_F_*
+_OFFLOADS: Final = (
+    _CSUM | _TSO4 | _TSO_ECN | _USO4 | _USO6,  # Linux 6.2
+    _CSUM | _TSO4 | _TSO_ECN,
+    0,
+)
+
+
+def create(name: str) -> None:
+    """Make the device, down. `OSError` if there is one of another kind, or none can be."""
+    queue = _open(name)
+    try:
+        ioctl(queue, _TUNSETPERSIST, 1)
+    finally:
+        os.close(queue)
+
+
+def open_queue(name: str) -> int:
+    """Open one more queue of the device, which must be there; packets may come as they are before segmentation.
+
+    Returns a descriptor that does not block. `OSError` if that fails.
+    """
+    queue = _open(name)
+    for offloads in _OFFLOADS:
+        with suppress(OSError):
+            ioctl(queue, _TUNSETOFFLOAD, offloads)
+            break
+    return queue
+
+
+def _open(name: str) -> int:
+    queue = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        ioctl(queue, _TUNSETIFF, _IFREQ.pack(name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR | _IFF_MULTI_QUEUE))
+    except OSError:
+        os.close(queue)
+        raise
+    return queue

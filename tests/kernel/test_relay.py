@@ -1,0 +1,322 @@
+"""The relay of back end udp, in C and in Python: what is on the wire, what comes out, and what is dropped."""
+
+import errno
+import hashlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from tests.support.cnidaemon import wait_for
+from tests.support.relays import (
+    DEVICE,
+    LOCAL,
+    MTU,
+    PEER,
+    POD,
+    PORT,
+    STRANGER,
+    THERE,
+    Site,
+    is_right,
+    packet,
+    program,
+    relay,
+)
+from tests.support.weftd import eventually
+from weft.forward.control import Call, Change
+
+__all__ = ["program", "relay"]
+
+UDP_HEADERS = 28
+IP_RECVERR = 11
+SIZES = [*range(4), 17, 100, 999, 1000, MTU - UDP_HEADERS - 1, MTU - UDP_HEADERS]
+
+
+class TestOnTheWire:
+    """flannel.md §6.5: the payload is the complete inner packet, nothing else; the source port is the bound one."""
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_a_packet_of_a_pod(self, relay: Site, size: int):
+        peer = relay.peer
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        content = os.urandom(size)
+        pod.sendto(content, (THERE, 9))
+        got, source = peer.recvfrom(1 << 16)
+        assert source == (LOCAL, PORT)
+        assert is_right(got)
+        assert got[8] == 63
+        assert got[12:20] == socket.inet_aton(POD) + socket.inet_aton(THERE)
+        assert got[UDP_HEADERS:] == content
+
+    def test_what_the_kernel_leaves_whole_is_cut(self, relay: Site):
+        peer = relay.peer
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        pod.setsockopt(socket.SOL_UDP, 103, 500)  # UDP_SEGMENT
+        content = os.urandom(20 * 500 + 123)
+        pod.sendto(content, (THERE, 9))
+        datagrams = [peer.recv(1 << 16) for _ in range(21)]
+        assert all(map(is_right, datagrams))
+        assert [len(got) - UDP_HEADERS for got in datagrams] == [500] * 20 + [123]
+        assert b"".join(got[UDP_HEADERS:] for got in datagrams) == content
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_a_packet_of_a_peer(self, relay: Site, size: int):
+        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        content = os.urandom(size)
+        peer.sendto(packet(content), (LOCAL, PORT))
+        assert pod.recvfrom(1 << 16) == (content, (THERE, 7))
+
+    def test_packets_that_come_together_stay_apart(self, relay: Site):
+        """Some are joined on their way to the kernel, whatever comes between."""
+        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        contents = [os.urandom(size) for size in (300, 300, 300, 7, 0, 300, 1400, 1400, 1, 1444) * 10]
+        for content in contents:
+            peer.sendto(packet(content), (LOCAL, PORT))
+        assert [pod.recv(1 << 16) for _ in contents] == contents
+        assert relay.dropped() == {}
+
+    def test_a_datagram_may_have_bytes_behind_the_packet(self, relay: Site):
+        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        peer.sendto(packet(b"content") + b"behind", (LOCAL, PORT))
+        assert pod.recv(100) == b"content"
+
+
+class TestErrors:
+    @pytest.fixture
+    def pod(self, relay: Site) -> socket.socket:
+        """A socket that hears of errors."""
+        made = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        made.setsockopt(socket.SOL_IP, IP_RECVERR, 1)
+        return made
+
+    def told(self, pod: socket.socket) -> tuple[int, int, int, int]:
+        """Error number, type, code and further number of the next error (struct sock_extended_err)."""
+
+        def ask() -> list[tuple[int, int, bytes]]:
+            try:
+                return pod.recvmsg(0, 512, socket.MSG_ERRQUEUE)[1]
+            except BlockingIOError:
+                return []
+
+        pod.setblocking(False)
+        [(_, _, data)] = eventually(ask)
+        number, _, kind, code, _, info = struct.unpack_from("=IBBBBI", data)
+        return number, kind, code, info
+
+    def test_a_destination_that_no_peer_has(self, relay: Site, pod: socket.socket):
+        pod.sendto(b"x", ("10.5.3.3", 9))
+        assert self.told(pod)[:3] == (errno.ENETUNREACH, 3, 0)
+        assert relay.dropped() == {"no route": 1}
+
+    def test_a_life_that_ends_here(self, relay: Site, pod: socket.socket):
+        pod.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
+        pod.sendto(b"x", (THERE, 9))
+        assert self.told(pod)[:3] == (errno.EHOSTUNREACH, 11, 0)
+        assert relay.dropped() == {"expired": 1}
+
+    def test_a_life_that_ends_with_a_packet_of_a_peer(self, relay: Site):
+        peer = relay.peer
+        peer.sendto(packet(b"x", ttl=1), (LOCAL, PORT))
+        got = peer.recv(1 << 16)  # what we send of our own goes through us again
+        assert got[9] == 1
+        assert got[20:22] == b"\x0b\0"
+        assert got[16:20] == socket.inet_aton(THERE)
+        assert got[28:48] == packet(b"x", ttl=1)[:20]
+        assert relay.dropped() == {"expired": 1}
+
+    def test_a_way_that_is_narrower_than_the_device(self, relay: Site, pod: socket.socket):
+        relay.here.run(f"ip route add {PEER}/32 dev eth0 mtu 1000")
+        pod.setsockopt(socket.SOL_IP, 10, 2)  # IP_MTU_DISCOVER: IP_PMTUDISC_DO
+        pod.sendto(bytes(1200), (THERE, 9))
+        assert self.told(pod) == (errno.EMSGSIZE, 3, 4, 1000 - UDP_HEADERS)
+        assert relay.dropped() == {"too large": 1}
+
+    def test_a_packet_that_may_be_cut_passes_the_narrow_way(self, relay: Site, pod: socket.socket):
+        relay.here.run(f"ip route add {PEER}/32 dev eth0 mtu 1000")
+        pod.setsockopt(socket.SOL_IP, 10, 0)  # IP_PMTUDISC_DONT
+        content = os.urandom(1200)
+        pod.sendto(content, (THERE, 9))
+        assert relay.peer.recv(1 << 16)[UDP_HEADERS:] == content
+
+    def test_no_more_than_some_in_a_second(self, relay: Site):
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        before = relay.here.run("nstat -asz IcmpInDestUnreachs")
+        for _ in range(400):
+            pod.sendto(b"x", ("10.5.3.3", 9))
+        wait_for(lambda: relay.dropped() == {"no route": 400})
+        told = int(relay.here.run("nstat -asz IcmpInDestUnreachs").split()[-2])
+        assert "IcmpInDestUnreachs" in before
+        assert 0 < told <= 200  # a second may end meanwhile
+
+
+BROKEN = {
+    "nothing": b"",
+    "too short": packet(b"")[:19],
+    "IPv6": bytes([0x60]) + bytes(60),
+    "a header that is too short": bytes([0x44]) + packet(b"")[1:],
+    "a header beyond the packet": bytes([0x4F]) + packet(b"")[1:],
+    "a length beyond the datagram": packet(b"x" * 50)[:-1],
+    "a wrong checksum": packet(b"", ttl=64)[:8] + b"\x3f" + packet(b"")[9:],
+}
+
+
+class TestDropped:
+    @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
+    def test_what_is_no_packet(self, relay: Site, data: bytes):
+        relay.peer.sendto(data, (LOCAL, PORT))
+        relay.peer.sendto(packet(b"last"), (LOCAL, PORT))
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        relay.peer.sendto(packet(b"last"), (LOCAL, PORT))
+        assert pod.recv(100) == b"last"
+        assert relay.dropped() == ({"malformed": 1} if data else {})
+
+    def test_what_an_unknown_address_sends(self, relay: Site):
+        """Q 12.3.20: with upstream anybody can inject packets."""
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        stranger = relay.bound(relay.there, socket.SOCK_DGRAM, STRANGER, PORT)
+        stranger.sendto(packet(b"strange"), (LOCAL, PORT))
+        relay.peer.sendto(packet(b"known"), (LOCAL, PORT))
+        assert pod.recv(100) == b"known"
+        wait_for(lambda: relay.dropped() == {"unknown peer": 1})
+
+    def test_a_wrong_checksum_of_the_content_is_left_to_the_kernel(self, relay: Site):
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        broken = bytearray(packet(b"content"))
+        broken[-1] ^= 1
+        relay.peer.sendto(broken, (LOCAL, PORT))
+        relay.peer.sendto(packet(b"right"), (LOCAL, PORT))
+        assert pod.recv(100) == b"right"
+
+
+class TestControl:
+    def test_the_longest_prefix_wins(self, relay: Site):
+        stranger = relay.bound(relay.there, socket.SOCK_DGRAM, STRANGER, PORT)
+        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        peer = relay.peer
+        net, host = IPv4Network("10.5.2.0/24"), IPv4Network("10.5.2.2/32")
+        relay.call.change([Change(host, IPv4Address(STRANGER))])
+        pod.sendto(b"one", (THERE, 9))
+        assert stranger.recv(100)[UDP_HEADERS:] == b"one"
+        relay.call.change([Change(host, None)])
+        pod.sendto(b"two", (THERE, 9))
+        assert peer.recv(100)[UDP_HEADERS:] == b"two"
+        relay.call.change([Change(net, IPv4Address(STRANGER))])
+        pod.sendto(b"three", (THERE, 9))
+        assert stranger.recv(100)[UDP_HEADERS:] == b"three"
+        assert relay.call.routes() == {net: IPv4Address(STRANGER)}
+        relay.call.clear()
+        assert relay.call.routes() == {}
+
+    def test_five_thousand_routes(self, relay: Site):
+        base = int(IPv4Address("10.64.0.0"))
+        routes = {IPv4Network((base + (n << 8), 24)): IPv4Address((172 << 24) + n) for n in range(5000)}
+        relay.call.change(Change(net, via) for net, via in routes.items())
+        known = {IPv4Network("10.5.2.0/24"): IPv4Address(PEER)}
+        assert relay.call.routes() == routes | known
+        assert relay.call.state().generation == 5001
+        relay.call.change(Change(net, None) for net in list(routes)[::2])
+        assert relay.call.routes() == dict(list(routes.items())[1::2]) | known
+        relay.bound(relay.here, socket.SOCK_DGRAM, POD).sendto(b"still", (THERE, 9))
+        assert relay.peer.recv(100)[UDP_HEADERS:] == b"still"
+
+    def test_what_it_tells_of_itself(self, relay: Site):
+        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        for _ in range(3):
+            pod.sendto(b"12345", (THERE, 9))
+            peer.recv(100)
+        peer.sendto(packet(b"123456789"), (LOCAL, PORT))
+        pod.recv(100)
+        state = relay.call.state()
+        assert (state.pid, state.about) == (relay.pid, "a test")
+        assert (state.sent, state.received) == ((3, 3 * 33), (1, 37))
+        assert relay.call.peers() == {IPv4Address(PEER): ((3, 99), (1, 37))}
+
+    def test_nonsense_costs_its_connection_alone(self, relay: Site):
+        for nonsense in (b"X\0\0\0", b"S", b"C\0\0\0" + b"\1\x21" + bytes(10), b"C\0\0\0x", b"C\0\0\0\7" + bytes(11)):
+            connection = relay.here.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            with connection:
+                relay.here.call(lambda connection=connection: connection.connect(f"\0weft/relay/{DEVICE}"))
+                connection.settimeout(5)
+                connection.send(nonsense)
+                answer = connection.recv(100)
+                assert answer[:4] in (b"", struct.pack("=I", errno.EINVAL))
+        assert relay.call.routes() == {IPv4Network("10.5.2.0/24"): IPv4Address(PEER)}
+
+    def test_another_user_is_not_answered(self, relay: Site):
+        def ask() -> None:
+            os.setuid(65534)
+            call = Call.to(DEVICE)
+            assert call
+            with pytest.raises(OSError, match=r"cannot be read|reset|Broken pipe"):
+                call.state()
+
+        assert relay.here.fork(ask) == 0
+
+    def test_it_ends_when_it_is_told(self, relay: Site):
+        relay.call.end()
+        assert relay.ended() == 0
+        assert relay.here.call(lambda: Call.to(DEVICE)) is None
+
+    def test_it_ends_with_its_device(self, relay: Site):
+        relay.here.run(f"ip link del {DEVICE}")
+        wait_for(lambda: not _answers(relay))
+        assert relay.ended() == 0
+
+
+def _answers(relay: Site) -> bool:
+    try:
+        relay.call.state()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def naive(relay: Site) -> Iterator[Site]:
+    """The peer has a relay that was written from the specification, as upstream's is."""
+    relay.peer.close()
+    command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
+    child = relay.there.popen(command, stdout=-1)
+    assert child.stdout
+    assert child.stdout.readline() == b"ready\n"
+    relay.there.run(f"ip addr add {THERE}/32 dev lo; ip route change 10.5.1.0/24 dev tun0 src {THERE}")
+    yield relay
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+@pytest.mark.parametrize("direction", ["from it", "to it"])
+def test_streams_through_a_naive_relay(naive: Site, direction: str):
+    """What the kernel hands over whole is cut right, and what is joined comes out as it was."""
+    ends = [(naive.here, POD), (naive.there, THERE)]
+    (here, source), (there, destination) = ends if direction == "from it" else reversed(ends)
+    listener = naive.bound(there, socket.SOCK_STREAM, destination, 7777)
+    listener.listen()
+    sent, received = hashlib.sha256(), hashlib.sha256()
+
+    def receive() -> None:
+        connection, _ = listener.accept()
+        connection.settimeout(20)
+        with connection:
+            while data := connection.recv(1 << 20):
+                received.update(data)
+
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(receive)
+        stream = naive.bound(here, socket.SOCK_STREAM, source)
+        stream.settimeout(20)
+        stream.connect((destination, 7777))
+        for _ in range(16):
+            data = os.urandom(1 << 20)
+            sent.update(data)
+            stream.sendall(data)
+        stream.shutdown(socket.SHUT_WR)
+        done.result(60)
+    assert received.digest() == sent.digest()

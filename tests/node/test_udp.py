@@ -1,0 +1,146 @@
+"""Back end udp: a device, a relay that outlives the daemon, and what becomes of them."""
+
+import json
+import os
+import signal
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from tests.support.crossing import cross
+from tests.support.relays import program
+from tests.support.traffic import nothing_lost, reaches
+from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
+from weft.forward.control import Call
+
+__all__ = ["program"]
+
+UDP = {"Network": "10.5.0.0/16", "Backend": {"Type": "udp"}}
+
+
+def routes(node: Daemon) -> dict[IPv4Network, IPv4Address]:
+    """What the relay of a node knows."""
+    call = node.netns.call(lambda: Call.to("flannel0"))
+    assert call, f"no relay:\n{node.log}"
+    try:
+        return call.routes()
+    finally:
+        call.close()
+
+
+def relay(node: Daemon) -> int:
+    """The process of a node's relay; 0 if there is none."""
+    call = node.netns.call(lambda: Call.to("flannel0"))
+    if call is None:
+        return 0
+    try:
+        return call.state().pid
+    except OSError:
+        return 0
+    finally:
+        call.close()
+
+
+@pytest.mark.spec("flannel.md §6.5/device", "flannel.md §6.5/lease", "flannel.md §6.1/mtu-udp")
+def test_pods_reach_each_other(cluster: Cluster):
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    cross(one, two)
+    assert one.env["FLANNEL_MTU"] == "1472"
+    [link] = json.loads(one.ip("-d -j link show flannel0"))
+    assert (link["linkinfo"]["info_kind"], link["mtu"], link["ifalias"]) == ("tun", 1472, "weft:vtep")
+    assert f"inet {one.v4[0]}/32 scope global flannel0" in one.ip("address show flannel0")
+    assert "10.5.0.0/16 dev flannel0 proto 165 scope link" in one.ip("route")
+    assert json.loads(cluster.lease_of(one).value) == {"PublicIP": str(one.public_v4), "PublicIPv6": None}
+
+
+@pytest.mark.spec("flannel.md §6.5/Port")
+def test_the_port_is_that_of_the_configuration_and_of_all_peers(cluster: Cluster):
+    cluster.configure(UDP, Backend={"Type": "udp", "Port": 9999})
+    one, two = cluster.nodes(1, 2)
+    assert reaches(one.pod(), two.pod().ips[0])
+    assert f"{one.public_v4}:9999" in one.netns.run("ss -Hnul")
+
+
+@pytest.mark.spec("flannel.md §6.5/peer-added", "flannel.md §6.5/peer-removed")
+def test_peers_come_and_go(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1).start()
+    cluster.peer(50, BackendType="", data=None)
+    cluster.peer(51, BackendType="vxlan", data={"VNI": 1, "VtepMAC": "02:00:00:00:00:51"})
+    there = {IPv4Network("10.5.50.0/24"): IPv4Address("172.31.0.50")}
+    eventually(lambda: routes(node) == there)
+    node.says("peer ignored: ADDR-002 .*10.5.51.0-24.*backend 'vxlan'; expected udp")
+    cluster.etcd.delete(cluster.key("10.5.50.0-24"))
+    eventually(lambda: routes(node) == {})
+
+
+def test_a_restart_of_the_daemon_loses_no_packet(cluster: Cluster):
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    assert reaches(here, there.ips[0])
+    before = relay(one)
+    with nothing_lost(here, there, there.ips[0]):
+        one.stop()
+        one.start()
+        one.kill()
+        one.start()
+    assert relay(one) == before
+    assert routes(one) == {two.v4: two.public_v4}
+
+
+def test_a_relay_that_dies_is_started_again_and_knows_its_peers(cluster: Cluster, program: str):
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    before = relay(one)
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: relay(one) not in (0, before))
+    eventually(lambda: routes(one) == {two.v4: two.public_v4})
+    assert reaches(here, there.ips[0])
+    one.says("VTEP-004.*relay of flannel0", seconds=3)
+
+
+def test_a_device_that_is_deleted_comes_back_with_its_relay(cluster: Cluster):
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    before = relay(one)
+    one.ip("link del flannel0")
+    eventually(lambda: relay(one) not in (0, before))
+    eventually(lambda: routes(one) == {two.v4: two.public_v4})
+    eventually(lambda: reaches(here, there.ips[0]))
+    assert not Path(f"/proc/{before}/task").exists()
+    one.ip("link set flannel0 mtu 1300")
+    eventually(lambda: "mtu 1472" in one.ip("link show flannel0"))
+
+
+def test_another_port_is_another_relay_and_another_back_end_is_none(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1).start()
+    before = relay(node)
+    node.stop()
+    cluster.configure(UDP, Backend={"Type": "udp", "Port": 9999})
+    node.start()
+    after = relay(node)
+    assert after not in (0, before)
+    assert node.netns.run("ss -Hnul").count(":9999") == node.netns.run("ss -Hnul").count("\n")
+    node.stop()
+    cluster.configure(VXLAN)
+    node.start()
+    eventually(lambda: "flannel0" not in node.ip("-br link show"))
+    eventually(lambda: relay(node) == 0)
+    assert "10.5.0.0/16" not in node.ip("route show proto 165")
+
+
+def test_another_daemons_device_of_the_name_is_replaced(cluster: Cluster):
+    """As upstream's, which is no longer there when it is not served."""
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    node.ip("tuntap add dev flannel0 mode tun")
+    node.start()
+    [link] = json.loads(node.ip("-d -j link show flannel0"))
+    assert link["linkinfo"]["info_data"]["multi_queue"] is True
+    assert relay(node)

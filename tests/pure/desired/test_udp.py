@@ -1,0 +1,116 @@
+"""The back end udp: a TUN device, the route of the network, a relay, and who has which subnet."""
+
+import re
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from tests.support import builders
+from weft.config.netconf import parse_netconf
+from weft.desired.backends import BACKENDS, udp, vxlan
+from weft.desired.backends.udp import Forward, Relay, TunLink, UdpOptions
+from weft.desired.inputs import Inputs
+from weft.model.errors import ConfigError, PeerError
+from weft.model.lease import LeaseAttrs
+from weft.model.objects import Address, Route
+from weft.model.ownership import Ownership
+from weft.model.value import Value, replace
+
+LINK = TunLink(name="flannel0", mtu=1472)
+RELAY = Relay(dev="flannel0", local=IPv4Address("192.168.0.1"), port=8285)
+FORWARD = Forward(dev="flannel0", dst=IPv4Network("10.5.2.0/24"), via=IPv4Address("192.168.0.2"))
+
+
+def own(**how: object) -> Inputs:
+    return builders.inputs(1, backend="udp", **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend, port", [('{"Type": "udp"}', 8285), ('{"Type": "UDP", "Port": 9000}', 9000)])
+def test_its_options(backend: str, port: int):
+    parsed = parse_netconf(f'{{"Network": "10.5.0.0/16", "Backend": {backend}}}', backends=BACKENDS)
+    assert parsed.options == UdpOptions(port=port)
+
+
+def test_without_a_back_end_it_is_udp():
+    assert parse_netconf('{"Network": "10.5.0.0/16"}', backends=BACKENDS).backend == "udp"
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (
+            '"IPv6Network": "fd00::/48", "EnableIPv6": true, "Backend": {"Type": "udp"}',
+            "CONF-002 net-conf: Backend.Type: udp, with EnableIPv6; expected a back end that carries IPv6, as vxlan or",
+        ),
+        (
+            '"Backend": {"Type": "udp", "Port": 0}',
+            "CONF-002 net-conf: Backend.Port: 0; expected a whole number from 1 to 65535",
+        ),
+    ],
+)
+def test_what_is_refused(text: str, says: str):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parse_netconf(f'{{"Network": "10.5.0.0/16", {text}}}', backends=BACKENDS)
+
+
+def test_what_a_node_needs_once():
+    assert udp.shared(own()) == {
+        LINK,
+        Address(dev="flannel0", ip=IPv4Address("10.5.1.0"), prefixlen=32),
+        Route(dst=IPv4Network("10.5.0.0/16"), dev="flannel0"),
+        RELAY,
+    }
+    assert udp.devices(own()) == {4: "flannel0"}
+    assert udp.LINK is TunLink
+
+
+def test_before_the_lease_or_without_an_address_there_is_nothing():
+    assert udp.shared(replace(own(), v4=None)) == frozenset()
+    facts = own().facts
+    assert udp.shared(replace(own(), facts=replace(facts, uplink=replace(facts.uplink, v4=None)))) == frozenset()
+
+
+def test_behind_nat_the_relay_has_the_uplinks_address_and_the_lease_the_public_one():
+    public = IPv4Address("203.0.113.7")
+    inputs = replace(own(), facts=replace(own().facts, public_v4=public))
+    assert RELAY in udp.shared(inputs)
+    assert udp.advertise(inputs) == LeaseAttrs(public_ip=public)
+
+
+def test_the_outer_headers_take_28_bytes():
+    assert udp.mtu(own()) == 1472
+    udp.check(own(uplink_mtu=96))
+    says = "MTU-001 MTU of eth0: 95 leaves 67 bytes in a datagram; expected at least 96. Raise the MTU of the uplink"
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        udp.check(own(uplink_mtu=95))
+
+
+def test_a_peer_is_a_route_of_the_relay():
+    lease = builders.lease(2, udp)
+    assert lease.attrs.backend == ""
+    assert udp.peer(own(), lease) == {FORWARD}
+    assert udp.peer(own(), replace(lease, attrs=replace(lease.attrs, backend="udp"))) == {FORWARD}
+
+
+def test_a_peer_that_cannot_be_served():
+    with pytest.raises(PeerError, match=r"ADDR-002 lease 10\.5\.2\.0-24: backend 'vxlan'; expected udp, as on this"):
+        udp.peer(own(), builders.lease(2, vxlan))
+    lease = builders.lease(2, udp)
+    assert udp.peer(own(), replace(lease, v4=None)) == frozenset()
+    assert udp.peer(own(), builders.lease(2, udp, public_ip=None)) == frozenset()
+    assert udp.peer(replace(own(), v4=None), lease) == frozenset()
+    with pytest.raises(TypeError, match="udp got Value"):
+        udp.shared(replace(own(), netconf=replace(own().netconf, options=Value())))
+
+
+def test_how_its_objects_read_and_whose_they_are():
+    assert str(LINK) == "link flannel0 tun mtu 1472"
+    assert str(RELAY) == "relay of flannel0 from 192.168.0.1 port 8285"
+    assert str(FORWARD) == "forward 10.5.2.0/24 by the relay of flannel0 to 192.168.0.2"
+    assert (RELAY.code, FORWARD.code) == ("VTEP-004", "FDB-001")
+    ours, anothers = (Ownership(devices=frozenset({name}), networks=()) for name in ("flannel0", "flannel.1"))
+    for thing in (LINK, RELAY, FORWARD):
+        assert thing.is_within(ours)
+        assert not thing.is_within(anothers)
+    assert not LINK.excludes(replace(LINK, name="flannel1"))
+    assert not LINK.changes_in_place(replace(LINK, persists=0))

@@ -1,0 +1,128 @@
+"""A relay between two namespaces: ours on one end, on the other what a test puts there."""
+
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.packet import Raw
+
+from tests.support.namespaces import run_in
+from tests.support.netns import Netns, wire
+from weft.forward import build, start
+from weft.forward.control import Call, Change
+from weft.kernel import tun
+
+DEVICE: Final = "flannel0"
+PORT: Final = 8285
+MTU: Final = 1472
+LOCAL, PEER, STRANGER = "172.31.0.1", "172.31.0.2", "172.31.0.3"
+POD, THERE = "10.5.1.2", "10.5.2.2"  # behind our relay, and behind the peer
+
+
+class Site:
+    """A node with a relay, `here`, and its peer's namespace, `there`, joined by a wire."""
+
+    def __init__(self, here: Netns, there: Netns) -> None:
+        self.here, self.there = here, there
+        wire(here, there)
+        for netns, *addresses in ((here, LOCAL), (there, PEER, STRANGER)):
+            netns.run("ip link set eth0 up")
+            for address in addresses:
+                netns.run(f"ip addr add {address}/24 dev eth0")
+        here.call(lambda: tun.create(DEVICE))
+        here.run(
+            f"ip link set {DEVICE} mtu {MTU} up; ip addr add 10.5.1.0/32 dev {DEVICE}; "
+            f"ip addr add {POD}/32 dev lo; ip route add 10.5.0.0/16 dev {DEVICE} src {POD}"
+        )
+        job = start.Job(device=DEVICE, local=IPv4Address(LOCAL), port=PORT)
+        self.pid = here.call(lambda: start.start(job, "a test"))
+        here.closing.callback(self.end)
+        self.call = self.connect()
+        here.closing.callback(self.call.close)
+        self.call.change([Change(IPv4Network("10.5.2.0/24"), IPv4Address(PEER))])
+        self.peer = self.bound(there, socket.SOCK_DGRAM, PEER, PORT)  # what its relay would send and receive by
+
+    def connect(self) -> Call:
+        while (call := self.here.call(lambda: Call.to(DEVICE))) is None:
+            assert os.waitpid(self.pid, os.WNOHANG) == (0, 0), "the relay has ended"
+        return call
+
+    def end(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            self.ended()
+
+    def ended(self) -> int:
+        """Wait for the relay's end; returns its status."""
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def bound(self, netns: Netns, kind: socket.SocketKind, address: str, port: int = 0) -> socket.socket:
+        """A socket of a namespace that is bound, and does not wait for ever."""
+
+        def make() -> socket.socket:
+            made = socket.socket(socket.AF_INET, kind)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            made.bind((address, port))
+            made.settimeout(5)
+            return made
+
+        made = run_in(netns.fd, make)
+        netns.closing.callback(made.close)
+        return made
+
+    def dropped(self) -> dict[str, int]:
+        """What the relay has dropped, by why."""
+        return {why: number for why, number in self.call.state().dropped.items() if number}
+
+
+def packet(
+    content: bytes, *, ttl: int = 64, source: str = THERE, destination: str = POD, port: int = 9, **tcp
+) -> bytes:
+    """An inner packet as a peer sends it, with right checksums: UDP, or TCP with `tcp`."""
+    layer = TCP(sport=7, dport=port, **tcp) if tcp else UDP(sport=7, dport=port)
+    return bytes(IP(src=source, dst=destination, ttl=ttl, flags="DF") / layer / Raw(content))
+
+
+def words_are_right(data: bytes) -> bool:
+    """Tell whether a checksum is right, by adding words (RFC 1071)."""
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF
+
+
+def is_right(ip: bytes) -> bool:
+    """Tell whether a packet's length and both checksums are right."""
+    inner = ip[20:]
+    pseudo = ip[12:20] + bytes((0, ip[9])) + struct.pack(">H", len(inner))
+    return (
+        ip[0] == 0x45
+        and struct.unpack_from(">H", ip, 2)[0] == len(ip)
+        and words_are_right(ip[:20])
+        and (words_are_right(pseudo + inner))
+    )
+
+
+@pytest.fixture(params=["C", "Python"])
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which relay a test is about."""
+    if request.param == "C":
+        assert build.PROGRAM.built(), build.PROGRAM.hint
+    else:
+        monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
+    return str(request.param)
+
+
+@pytest.fixture
+def relay(program: str, make_netns: Callable[[], Netns]) -> Iterator[Site]:
+    """A node with a relay, and its peer."""
+    return Site(make_netns(), make_netns())
