@@ -21,6 +21,7 @@ NAMES = (
     "lab_up",
     "lab_kube",
     "throughput",
+    "relay",
 )
 
 

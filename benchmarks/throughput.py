@@ -61,7 +61,24 @@ def in_lab(backend: str) -> Iterator[Client]:
 
 @contextmanager
 def by_hand(backend: str) -> Iterator[Client]:
-    """Two nodes on a bridge, each with a pod on `cni0`: the lab's shape, by `ip` alone."""
+    """The lab's shape, by `ip` alone, with a server."""
+
+    def connect(node: Netns, own: int, other: int) -> None:
+        for command in _tunnel(backend, own=own, other=other):
+            node.run(command)
+
+    with network(1450 if backend == "vxlan" else 1500, connect) as (client, server):
+        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
+        yield lambda: client.run([*CLIENT, "10.9.2.2"])
+
+
+@contextmanager
+def network(mtu: int, connect: Callable[[Netns, int, int], None]) -> Iterator[tuple[Netns, Netns]]:
+    """Two nodes on a bridge, 172.31.0.1 and .2, each with a pod on `cni0`, 10.9.1.2 and 10.9.2.2: yields the pods.
+
+    `connect` makes the way from one node to the other, whose numbers it is given.
+    """
     with ExitStack() as stack:
         underlay, one, other, *pods = (stack.enter_context(Netns()) for _ in range(5))
         underlay.run("ip link add br0 type bridge && ip link set br0 up")
@@ -69,18 +86,16 @@ def by_hand(backend: str) -> Iterator[Client]:
             wire(underlay, node, names=(f"n{number}", "eth0"))
             underlay.run(f"ip link set n{number} master br0")
             wire(node, pod, names=("veth0", "eth0"))
-            mtu = 1450 if backend == "vxlan" else 1500
             node.run(f"ip link add cni0 type bridge && ip link set veth0 master cni0 && ip link set cni0 mtu {mtu} up")
             node.run(f"ip addr add 10.9.{number}.1/24 dev cni0 && ip addr add 172.31.0.{number}/16 dev eth0")
             node.run(f"ip link set veth0 mtu {mtu} && echo 1 > /proc/sys/net/ipv4/ip_forward")
             pod.run(f"ip link set eth0 mtu {mtu} && ip addr add 10.9.{number}.2/24 dev eth0")
             pod.run(f"ip route add default via 10.9.{number}.1")
-            for command in (*_tunnel(backend, own=number, other=3 - number), *RULES):
+            connect(node, number, 3 - number)
+            for command in RULES:
                 node.run(command)
         client, server = pods
-        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
-        yield lambda: client.run([*CLIENT, "10.9.2.2"])
+        yield client, server
 
 
 def _tunnel(backend: str, *, own: int, other: int) -> list[str]:

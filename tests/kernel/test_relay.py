@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
+from tests.support import upstreamrelay
 from tests.support.cnidaemon import wait_for
 from tests.support.relays import (
     DEVICE,
@@ -38,6 +39,7 @@ IP_RECVERR = 11
 SIZES = [*range(4), 17, 100, 999, 1000, MTU - UDP_HEADERS - 1, MTU - UDP_HEADERS]
 
 
+@pytest.mark.spec("flannel.md §6.5/wire-format")
 class TestOnTheWire:
     """flannel.md §6.5: the payload is the complete inner packet, nothing else; the source port is the bound one."""
 
@@ -109,11 +111,13 @@ class TestErrors:
         number, _, kind, code, _, info = struct.unpack_from("=IBBBBI", data)
         return number, kind, code, info
 
+    @pytest.mark.spec("flannel.md §6.5/unreachable")
     def test_a_destination_that_no_peer_has(self, relay: Site, pod: socket.socket):
         pod.sendto(b"x", ("10.5.3.3", 9))
         assert self.told(pod)[:3] == (errno.ENETUNREACH, 3, 0)
         assert relay.dropped() == {"no route": 1}
 
+    @pytest.mark.spec("flannel.md §6.5/ttl")
     def test_a_life_that_ends_here(self, relay: Site, pod: socket.socket):
         pod.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
         pod.sendto(b"x", (THERE, 9))
@@ -194,6 +198,7 @@ class TestDropped:
         assert pod.recv(100) == b"right"
 
 
+@pytest.mark.spec("flannel.md §6.5/control")
 class TestControl:
     def test_the_longest_prefix_wins(self, relay: Site):
         stranger = relay.bound(relay.there, socket.SOCK_DGRAM, STRANGER, PORT)
@@ -277,15 +282,24 @@ def _answers(relay: Site) -> bool:
     return True
 
 
-@pytest.fixture
-def naive(relay: Site) -> Iterator[Site]:
-    """The peer has a relay that was written from the specification, as upstream's is."""
+@pytest.fixture(params=["the specification's", "upstream's"])
+def naive(relay: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The peer has a relay that was written from the specification, or upstream's own."""
     relay.peer.close()
-    command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
+    if request.param == "upstream's":
+        program = upstreamrelay.built()
+        if program is None:
+            pytest.skip("upstream's relay needs Go, gcc and an x86-64 machine")
+        command = [str(program), "tun0", PEER, str(PORT), "10.5.1.0", LOCAL]
+    else:
+        command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
     child = relay.there.popen(command, stdout=-1)
     assert child.stdout
     assert child.stdout.readline() == b"ready\n"
-    relay.there.run(f"ip addr add {THERE}/32 dev lo; ip route change 10.5.1.0/24 dev tun0 src {THERE}")
+    relay.there.run(
+        f"ip link set tun0 mtu {MTU} up; ip addr add {THERE}/32 dev lo; "
+        f"ip route replace 10.5.1.0/24 dev tun0 src {THERE}"
+    )
     yield relay
     child.kill()
     child.wait()

@@ -137,6 +137,7 @@ def test_what_is_joined_is_the_same_in_both_and_comes_apart_again(c, flows, odd)
     assert max(len(one) for one in written) <= VNET.size + 65535
 
 
+@pytest.mark.spec("flannel.md 11.14/checksum")
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=120), head=st.sampled_from([b"", b"\x45\0", b"\x45\0\0\x3c", b"\x4f\0\0\x3c"]))
 def test_both_say_the_same_of_anything(c, data, head):

@@ -129,3 +129,9 @@ def test_the_machines_iptables_and_nft_see_nothing_of_the_lab(pair):
 
     rules = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
     assert "flannel" not in rules
+
+
+def test_everyone_reaches_everyone_through_the_relay():
+    with lab("--nodes", "3", "--pods", "2", "--backend", "udp") as running:
+        report = running.json("pingall")
+        assert report["tried"] == report["reached"] == 6 * 5 + 3 * 6

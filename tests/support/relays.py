@@ -41,7 +41,7 @@ class Site:
             f"ip addr add {POD}/32 dev lo; ip route add 10.5.0.0/16 dev {DEVICE} src {POD}"
         )
         job = start.Job(device=DEVICE, local=IPv4Address(LOCAL), port=PORT)
-        self.pid = here.call(lambda: start.start(job, "a test"))
+        self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built()))
         here.closing.callback(self.end)
         self.call = self.connect()
         here.closing.callback(self.call.close)

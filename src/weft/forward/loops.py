@@ -208,14 +208,16 @@ class Receiver(Direction):
         return True
 
     def _take(self, ip: memoryview) -> None:
+        if self._joined is not None and self._joined.add(ip):
+            return
         size = packet_size(ip)
         if not size or not header_is_right(ip):
             self.dropped[MALFORMED] += 1
             return
-        ip = ip[:size]
-        if self._may_pass(ip) and (self._joined is None or not self._joined.add(ip)):
-            self._flush()
-            self._joined = Joined(ip)
+        self._flush()
+        joined = Joined(ip[:size])
+        if self._may_pass(ip[:size]):
+            self._joined = joined
 
     def _flush(self) -> None:
         """Write what was joined."""

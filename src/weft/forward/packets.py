@@ -21,7 +21,8 @@ _SILENT_ABOVE: Final = 224  # multicast
 _LOOPBACK: Final = 127
 _NO_ERRORS: Final = (0, 8, 13, 14)  # ICMP: echo, timestamp, and their replies
 _ICMP_HEAD: Final = Struct(">BBHHH")
-_LENGTH_ID: Final = Struct(">HH")
+_WORD: Final = Struct(">H")
+_TWO_WORDS: Final = Struct(">HH")
 _SEQUENCE: Final = Struct(">I")
 
 
@@ -111,21 +112,33 @@ def _cut(ip: memoryview, each: int, headers: int, *, is_tcp: bool) -> list[tuple
     sequence = _SEQUENCE.unpack_from(ip, below + 4)[0] if is_tcp else 0
     last = ip[below + 13] if is_tcp else 0
     first = last & ~(_FIN | _PUSH)
+    # What is the same in all is summed once: each has another length, id, checksums, sequence number and flags.
+    head[2:6] = bytes(4)
+    head[10:12] = head[place : place + 2] = bytes(2)
+    if is_tcp:
+        head[below + 4 : below + 8] = bytes(4)
+        head[below + 13] = 0
+    else:
+        head[below + 4 : below + 6] = bytes(2)
+    outer_sum, inner_sum = word_sum(head[:below]), _pseudo(head, 0) + word_sum(head[below:])
     found = []
     for number, start in enumerate(range(headers, len(ip), each)):
         content = ip[start : start + each]
         inner = headers - below + len(content)
-        _LENGTH_ID.pack_into(head, 2, below + inner, identity + number & _ALL)
-        head[10:12] = head[place : place + 2] = b"\0\0"
-        head[10:12] = _checksum(word_sum(head[:below]))
+        length, this = below + inner, identity + number & _ALL
+        _TWO_WORDS.pack_into(head, 2, length, this)
+        _WORD.pack_into(head, 10, -(outer_sum + length + this) % _ALL)
         if is_tcp:
-            _SEQUENCE.pack_into(head, below + 4, sequence + number * each & 0xFFFFFFFF)
+            here = sequence + number * each & 0xFFFFFFFF
             flags = last if start + each >= len(ip) else first
-            head[below + 13] = flags & ~_CWR if number else flags
+            flags = flags & ~_CWR if number else flags
+            _SEQUENCE.pack_into(head, below + 4, here)
+            head[below + 13] = flags
+            total = -(inner_sum + inner + here + flags + word_sum(content)) % _ALL
         else:
-            head[below + 4 : below + 6] = inner.to_bytes(2, "big")
-        total = _pseudo(head, inner) + word_sum(head[below:]) + word_sum(content)
-        head[place : place + 2] = _checksum(total, head[9])
+            _WORD.pack_into(head, below + 4, inner)
+            total = -(inner_sum + inner + inner + word_sum(content)) % _ALL or _ALL
+        _WORD.pack_into(head, place, total)
         found.append((bytes(head), content))
     return found
 
@@ -139,46 +152,56 @@ class Joined:
     """Packets of one flow that follow each other, as one that is left whole for the kernel."""
 
     def __init__(self, ip: memoryview) -> None:
+        """Begin with a packet as it came; its time to live may be spent afterwards."""
         self._ip = ip
         self._headers = _joinable(ip)
         self._each = len(ip) - self._headers
         self._parts = [ip]
         self._total = len(ip)
-        self._closed = not self._headers or (ip[9] == _TCP and bool(ip[33] & _PUSH))
-        self._next = _SEQUENCE.unpack_from(ip, 24)[0] + self._each if ip[9] == _TCP and self._headers else 0
+        self._is_tcp = ip[9] == _TCP
+        self._closed = not self._headers or (self._is_tcp and bool(ip[33] & _PUSH))
+        self._next = _SEQUENCE.unpack_from(ip, 24)[0] + self._each if self._is_tcp and self._headers else 0
+        self._head = bytes(ip[: self._headers])
+        self._pseudo = _pseudo(ip, 0)
 
     def __len__(self) -> int:
         return len(self._parts)
 
     def add(self, ip: memoryview) -> bool:
-        """Take one more in; False if it does not follow."""
-        if self._closed or _joinable(ip) != self._headers:
+        """Take one more in, as it came; False if it does not follow."""
+        if self._closed:
             return False
-        content = len(ip) - self._headers
+        head, size = bytes(ip[: self._headers]), len(ip)
+        content = size - self._headers
         full = len(self._parts) == _MOST_JOINED or self._total + content > MOST
-        if full or content > self._each or not self._follows(ip):
+        if full or not 0 < content <= self._each or not self._follows(head, size):
+            return False
+        if word_sum(head[:_IP_HEADER]) or (self._pseudo + size - _IP_HEADER + word_sum(ip[_IP_HEADER:])) % _ALL:
             return False
         self._parts.append(ip[self._headers :])
         self._total += content
         self._next += content
         self._closed = content < self._each
-        if ip[9] == _TCP and ip[33] & _PUSH:
+        if self._is_tcp and head[33] & _PUSH:
             self._ip[33] |= _PUSH
             self._closed = True
         return True
 
-    def _follows(self, ip: memoryview) -> bool:
+    def _follows(self, head: bytes, size: int) -> bool:
         """Tell whether only that differs which differs from packet to packet of a flow."""
-        mine = self._ip
-        if mine[:2] != ip[:2] or mine[6:10] != ip[6:10] or mine[12:24] != ip[12:24]:
+        mine = self._head
+        if mine[:2] != head[:2] or mine[6:10] != head[6:10] or mine[12:24] != head[12:24]:
             return False
-        if ip[9] == _UDP:
-            return True
+        if head[2] << 8 | head[3] != size:
+            return False
+        if not self._is_tcp:
+            return head[24] << 8 | head[25] == size - _IP_HEADER and head[26:28] != b"\0\0"
         return (
-            _SEQUENCE.unpack_from(ip, 24)[0] == self._next & 0xFFFFFFFF
-            and mine[28:33] == ip[28:33]
-            and mine[34:36] == ip[34:36]
-            and mine[38 : self._headers] == ip[38 : self._headers]
+            _SEQUENCE.unpack_from(head, 24)[0] == self._next & 0xFFFFFFFF
+            and mine[28:33] == head[28:33]
+            and head[33] & ~_PUSH == _ACK
+            and mine[34:36] == head[34:36]
+            and mine[38:] == head[38:]
         )
 
     def parts(self) -> list[bytes | memoryview]:
@@ -186,14 +209,14 @@ class Joined:
         if len(self._parts) == 1:
             return [VNET.pack(*(VALID if self._headers else PLAIN)), *self._parts]
         ip, inner = self._ip, self._total - _IP_HEADER
-        place = 16 if ip[9] == _TCP else 6
+        place = 16 if self._is_tcp else 6
         ip[2:4] = self._total.to_bytes(2, "big")
         ip[10:12] = b"\0\0"
         ip[10:12] = _checksum(word_sum(ip[:_IP_HEADER]))
-        if ip[9] == _UDP:
+        if not self._is_tcp:
             ip[24:26] = inner.to_bytes(2, "big")
-        ip[20 + place : 22 + place] = (_pseudo(ip, inner) % _ALL).to_bytes(2, "big")
-        kind = _TCP4 if ip[9] == _TCP else _UDP4
+        ip[20 + place : 22 + place] = ((self._pseudo + inner) % _ALL).to_bytes(2, "big")
+        kind = _TCP4 if self._is_tcp else _UDP4
         return [VNET.pack(NEEDS_CSUM, kind, self._headers, self._each, _IP_HEADER, place), *self._parts]
 
 

@@ -6,10 +6,11 @@ import socket
 import sys
 from contextlib import ExitStack
 from ipaddress import IPv4Address
+from pathlib import Path
 from struct import pack
 from typing import Final
 
-from weft.forward import build, control
+from weft.forward import control
 from weft.kernel import tun
 from weft.model.value import Value
 
@@ -34,16 +35,14 @@ class Job(Value):
     port: int
 
 
-def program() -> list[str]:
-    """Return how a relay is started: the C program, or without it Python's."""
-    built = build.PROGRAM.built()
-    return [sys.executable, "-I", "-m", "weft.forward"] if built is None else [str(built)]
+def start(job: Job, about: str, program: Path | None) -> int:
+    """Start the relay of a device that is there, and return its process id. `OSError` if it cannot be.
 
-
-def start(job: Job, about: str) -> int:
-    """Start the relay of a device that is there, and return its process id. `OSError` if it cannot be."""
-    command = program()
-    queues = min(os.cpu_count() or 1, _MOST_QUEUES) if len(command) == 1 else 1  # Python serves one
+    `program` is the one in C; without it Python relays.
+    """
+    command = [sys.executable, "-I", "-m", "weft.forward"] if program is None else [str(program)]
+    # Half of the processors are for what sends and receives; Python serves one queue.
+    queues = 1 if program is None else max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
     with ExitStack() as held:
         inherited = [held.enter_context(control.listen(job.device)).fileno(), _icmp(held)]
         for _ in range(queues):

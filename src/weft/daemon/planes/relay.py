@@ -15,13 +15,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import msgspec
 
+from weft import __version__
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import start
+from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, Call, Change, State
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Objects
@@ -144,8 +145,9 @@ class RelayPlane:
         _wait_for_device(wanted.dev)
         job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port)
         about = msgspec.json.encode(_about(wanted)).decode()
-        self._child = start.start(job, about)
-        log.info("%s: started, process %d, %s", wanted, self._child, Path(start.program()[0]).name)
+        program = PROGRAM.built()
+        self._child = start.start(job, about, program)
+        log.info("%s: started, process %d, in %s", wanted, self._child, "Python" if program is None else "C")
         end = time.monotonic() + _START_SECONDS
         while self._running is None or self._running.pid != self._child:
             self._running = _connect()
@@ -228,8 +230,8 @@ def _about(relay: Relay) -> _About:
 
 def _fingerprint() -> str:
     """What tells one build of the relay from another."""
-    command = start.program()
-    return hashlib.sha256(Path(command[0]).read_bytes()).hexdigest()[:16] if len(command) == 1 else command[-1]
+    program = PROGRAM.built()
+    return f"Python, weft {__version__}" if program is None else hashlib.sha256(program.read_bytes()).hexdigest()[:16]
 
 
 def _forwards(routes: Mapping[IPv4Network, IPv4Address]) -> dict[IPv4Network, Forward]:

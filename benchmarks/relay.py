@@ -1,0 +1,135 @@
+"""The relay of back end udp, in C and in Python: TCP, small packets and pings, against upstream's own relay."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.figures import Figure
+from benchmarks.throughput import CLIENT, REST, gbits, network
+from benchmarks.world import until
+from tests.support import upstreamrelay
+from tests.support.netns import Netns
+from weft.forward import start
+from weft.forward.build import PROGRAM
+from weft.forward.control import Call, Change
+from weft.kernel import tun
+
+ROUNDS: Final = 5
+DEVICE, PORT, MTU = "flannel0", 8285, 1472
+SERVER: Final = "10.9.2.2"
+PINGS: Final = 300
+Connect = Callable[[Netns, int, int], None]
+
+
+def measure() -> list[Figure]:
+    theirs = upstreamrelay.built()
+    if theirs is None:
+        raise RuntimeError("upstream's relay cannot be built here: it needs Go, gcc and an x86-64 machine")
+    with (
+        served(_upstreams(theirs)) as in_theirs,
+        served(ours(PROGRAM.built())) as in_c,
+        served(ours(None)) as in_python,
+        served(_routed) as in_routed,
+    ):
+        c, python, peer = _in_turns(lambda pod: gbits(_stream(pod)), in_c, in_python, in_theirs)
+        packets, their_packets = _in_turns(_packets, in_c, in_theirs)
+        relayed, routed, their_relayed = _in_turns(_ping, in_c, in_routed, in_theirs)
+    what, upstream = "pod to pod through udp", "upstream's relay"
+    return [
+        Figure(what=f"{what}, C", unit="Gbit/s", ours=c, ratio=10, more=True, peer=upstream, theirs=peer),
+        Figure(what=f"{what}, Python", unit="Gbit/s", ours=python, ratio=3, more=True, peer=upstream, theirs=peer),
+        Figure(
+            what="64-byte packets through udp, received",
+            unit="kpps",
+            ours=packets,
+            ratio=1.5,
+            more=True,
+            peer=upstream,
+            theirs=their_packets,
+        ),
+        Figure(
+            what="ping through udp, beyond host-gw's",
+            unit="ms",
+            ours=_beyond(relayed, routed),
+            target=0.15,
+            floor=_beyond(their_relayed, routed),  # two processes wake up, whatever they do
+        ),
+    ]
+
+
+def _in_turns(measured: Callable[[Netns], float], *pods: Netns) -> list[tuple[float, ...]]:
+    """What is measured from each pod, in turns, so that all see the machine as it is."""
+    return list(zip(*([measured(pod) for pod in pods] for _ in range(ROUNDS)), strict=True))
+
+
+def _beyond(some: Iterable[float], others: Iterable[float]) -> list[float]:
+    return [one - other for one, other in zip(some, others, strict=True)]
+
+
+@contextmanager
+def served(connect: Connect) -> Iterator[Netns]:
+    """A pod of a network with servers in the other node's pod."""
+    with network(MTU, connect) as (client, server):
+        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
+        yield client
+
+
+def ours(program: Path | None) -> Connect:
+    """Connect nodes by our relay: the C program, or Python's."""
+
+    def connect(node: Netns, own: int, other: int) -> None:
+        node.call(lambda: tun.create(DEVICE))
+        node.run(
+            f"ip link set {DEVICE} mtu {MTU} up && ip addr add 10.9.{own}.0/32 dev {DEVICE}"
+            f" && ip route add 10.9.0.0/16 dev {DEVICE}"
+        )
+        job = start.Job(device=DEVICE, local=IPv4Address(f"172.31.0.{own}"), port=PORT)
+        node.call(lambda: start.start(job, "a benchmark", program))
+        while (call := node.call(lambda: Call.to(DEVICE))) is None:
+            time.sleep(0.01)
+        with closing(call):
+            call.change([Change(IPv4Network(f"10.9.{other}.0/24"), IPv4Address(f"172.31.0.{other}"))])
+
+    return connect
+
+
+def _upstreams(program: Path) -> Connect:
+    def connect(node: Netns, own: int, other: int) -> None:
+        command = [str(program), "tun0", f"172.31.0.{own}", str(PORT), f"10.9.{other}.0", f"172.31.0.{other}"]
+        node.popen(command, stdout=subprocess.DEVNULL)
+        until(lambda: "tun0" in node.run("ip -br link"), "upstream's relay")
+        node.run(f"ip link set tun0 mtu {MTU} up && ip route add 10.9.{other}.0/24 dev tun0")
+
+    return connect
+
+
+def _routed(node: Netns, own: int, other: int) -> None:  # noqa: ARG001 - as the others
+    node.run(f"ip route add 10.9.{other}.0/24 via 172.31.0.{other}")
+
+
+def _stream(pod: Netns) -> Callable[[], str]:
+    return lambda: pod.run([*CLIENT, SERVER])
+
+
+def _packets(pod: Netns) -> float:
+    """Thousands of packets a second that the server receives of 64 bytes each, sent as fast as can be."""
+    time.sleep(REST)
+    report = json.loads(pod.run(["iperf3", "-J", "-u", "-b", "0", "-l", "64", "-t", "3", "-c", SERVER]))
+    total = report["end"]["sum"]
+    received: float = (total["packets"] - total["lost_packets"]) / total["seconds"] / 1000
+    return received
+
+
+def _ping(pod: Netns) -> float:
+    """Milliseconds of the median ping."""
+    time.sleep(REST)
+    shown = pod.run(f"ping -c {PINGS} -i 0.005 {SERVER}")
+    return median(float(text) for text in re.findall(r"time=([0-9.]+) ms", shown))
