@@ -16,6 +16,7 @@ from weft.cni import build, registry
 from weft.cni.install import conflist, executables
 from weft.cni.install.directories import Directories
 from weft.model.errors import ConfigError
+from weft.model.value import replace
 from weft.wire import cnilist
 
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
@@ -208,7 +209,7 @@ def test_a_network_that_comes_first_is_told(weft, conf_dir):
 
 
 def test_what_an_older_weft_has_put_there_is_replaced(weft, bin_dir, conf_dir, monkeypatch):
-    monkeypatch.setattr(build, "_PROGRAM", bin_dir / "none")
+    monkeypatch.setattr(build, "PROGRAM", replace(build.PROGRAM, path=bin_dir / "none"))
     monkeypatch.setattr(conflist, "CONFLIST", {**conflist.CONFLIST, "cniVersion": "0.3.0"})
     weft("install")
     monkeypatch.undo()
@@ -225,7 +226,7 @@ def test_a_crash_in_the_middle_loses_nothing_of_others(weft, bin_dir, monkeypatc
     # An upgrade that ends after its list was written: the program there is still the old one of ours.
     newer = bin_dir.with_name("newer")
     newer.write_bytes(b"newer")
-    monkeypatch.setattr(build, "_PROGRAM", newer)
+    monkeypatch.setattr(build, "PROGRAM", replace(build.PROGRAM, path=newer))
     monkeypatch.setattr(
         "weft.cni.install.executables.put", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left"))
     )

@@ -5,10 +5,12 @@ import hashlib
 import os
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,7 @@ from tests.support.relays import (
     relay,
 )
 from tests.support.weftd import eventually
+from weft.forward import build
 from weft.forward.control import Call, Change
 
 __all__ = ["program", "relay"]
@@ -289,7 +292,7 @@ def naive(relay: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     if request.param == "upstream's":
         program = upstreamrelay.built()
         if program is None:
-            pytest.skip("upstream's relay needs Go, gcc and an x86-64 machine")
+            pytest.skip(f"{upstreamrelay.HINT} builds upstream's relay, on an x86-64 machine")
         command = [str(program), "tun0", PEER, str(PORT), "10.5.1.0", LOCAL]
     else:
         command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
@@ -334,3 +337,20 @@ def test_streams_through_a_naive_relay(naive: Site, direction: str):
         stream.shutdown(socket.SHUT_WR)
         done.result(60)
     assert received.digest() == sent.digest()
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "musl-gcc"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_no_compiler_has_a_warning(tmp_path: Path, compiler: str, level: str):
+    command = ["make", "-B", "-s", f"OUT={tmp_path}/relay", f"CC={compiler}", f"CFLAGS_EXTRA={level}", "LDFLAGS="]
+    done = subprocess.run(command, cwd=build.PROGRAM.source, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert subprocess.run([tmp_path / "relay"], check=False).returncode == 2, "called wrongly, it says so"
+
+
+def test_without_a_compiler_there_is_no_program_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.PROGRAM.main() == 0
+    assert "udp relays in Python, which is slower. On Debian: apt-get install musl-tools" in capsys.readouterr().out

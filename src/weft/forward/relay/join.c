@@ -50,7 +50,7 @@ static int begin(struct join *join, unsigned char *ip, size_t size, size_t heade
     join->headers = headers;
     join->each = size - headers;
     join->total = size;
-    join->next = get32(ip + IP_HEADER + 4) + (uint32_t)join->each;
+    join->next = headers && ip[9] == TCP ? get32(ip + IP_HEADER + 4) + (uint32_t)join->each : 0;
     join->closed = !headers || (ip[9] == TCP && ip[IP_HEADER + 13] & PUSH);
     join->count = 1;
     join->parts[1] = (struct iovec){ip, size};
