@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.test_plan_cleanup import plan, weft
+from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.netns import Netns
 from tests.support.traffic import nothing_lost, reaches
@@ -118,6 +120,36 @@ def test_peers_come_and_go(cluster: Cluster):
     eventually(lambda: routes(node) == {})
 
 
+def test_status_tells_what_the_relay_has_counted(cluster: Cluster):
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    assert reaches(one.pod(), two.pod().ips[0])
+    stranger = cluster.node(3)
+    stranger.netns.run(["bash", "-c", f"echo strange >/dev/udp/{one.public_v4}/8285"])
+
+    def counted() -> dict[str, int]:
+        counts: dict[str, int] = asked(one)["loops"]["relay"]["counts"]
+        return counts if "dropped, unknown peer" in counts else {}
+
+    counts = eventually(counted)
+    assert counts["dropped, unknown peer"] == 1
+    assert counts["packets sent"] == counts["packets received"] > 0
+    assert "relay      0 repairs; packets sent " in ask(one).stdout
+
+
+def test_another_address_of_the_uplink_is_another_relay(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1).start()
+    cluster.peer(50, BackendType="", data=None)
+    eventually(lambda: routes(node))
+    before, known = relay(node), routes(node)
+    node.ip("address add 172.31.0.77/24 dev eth0")
+    node.ip("address delete 172.31.0.1/24 dev eth0")
+    eventually(lambda: "172.31.0.77:8285" in node.netns.run("ss -Hnul"))
+    eventually(lambda: relay(node) not in (0, before))
+    eventually(lambda: routes(node) == known)
+
+
 def test_a_restart_of_the_daemon_loses_no_packet(cluster: Cluster):
     cluster.configure(UDP)
     one, two = cluster.nodes(1, 2)
@@ -186,3 +218,24 @@ def test_another_daemons_device_of_the_name_is_replaced(cluster: Cluster):
     [link] = json.loads(node.ip("-d -j link show flannel0"))
     assert link["linkinfo"]["info_data"]["multi_queue"] is True
     assert relay(node)
+
+
+def test_a_plan_has_nothing_to_do_and_a_cleanup_leaves_nothing(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1).start()
+    cluster.peer(50, BackendType="", data=None)
+    eventually(lambda: routes(node))
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do"
+    assert not node.lines("WARN|ERROR")
+    before = relay(node)
+    node.stop()
+    assert "relay of flannel0" not in plan(node).stdout
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: relay(node) == 0)
+    assert "+ relay of flannel0 from 172.31.0.1 port 8285" in plan(node).stdout
+    node.start()
+    node.stop()
+    removed = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}")
+    assert removed.returncode == 0, removed.stderr
+    assert "flannel0" not in node.ip("-br link show")
+    eventually(lambda: relay(node) == 0)

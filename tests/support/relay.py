@@ -113,6 +113,7 @@ class Processes:
     sweep = 1.0
     announces = False
     blind = False
+    counts: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self._running: dict[Key, tuple[Process, subprocess.Popen[bytes]]] = {}

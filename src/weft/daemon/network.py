@@ -21,7 +21,7 @@ from weft.daemon.reconcile import Reconciler
 from weft.desired.decide import Decider
 from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import Ours
-from weft.desired.node import forwarded
+from weft.desired.node import forwarded, shared
 from weft.desired.roster import Roster
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
@@ -130,10 +130,7 @@ class Network:
         self._look_at_settings(inputs)
 
     def _look_at_settings(self, inputs: Inputs) -> None:
-        self._kernel.sysctls = (
-            *(f"net/ipv6/conf/{dev}/accept_ra" for dev in inputs.backend.devices(inputs).values()),
-            *(FORWARDING[family] for family in forwarded(inputs)),
-        )
+        self._kernel.sysctls = tuple(thing.name for thing in shared(inputs) if isinstance(thing, Sysctl))
 
     def addresses_are(self, addresses: Collection[Ip]) -> None:
         """Keep the leases of others away from these addresses of this node from now on."""

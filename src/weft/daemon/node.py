@@ -25,6 +25,7 @@ from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
@@ -132,11 +133,12 @@ class Node:
         firewall, tooling, rule_monitor = await rules
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
+        inputs = start.with_lease(inputs, leasing.lease, kernel, snapshot)
         network = Network(
             kernel,
             RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
-            others={name: held.enter_context(plane()) for name, plane in self._world.planes.items()},
-            inputs=start.with_lease(inputs, leasing.lease, kernel, snapshot),
+            others=self._planes(inputs, held),
+            inputs=inputs,
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
             status=status,
@@ -236,6 +238,12 @@ class Node:
         except Unavailable as error:
             log.warning("%s", error)
             return firewall, replace(tooling, notices=False), None
+
+    def _planes(self, inputs: Inputs, held: ExitStack) -> dict[str, Plane]:
+        """Open the planes that the back end needs, by the kinds of what it needs once."""
+        kinds = {str(thing.key[0]) for thing in inputs.backend.shared(inputs)}
+        opened = {name: held.enter_context(plane()) for name, plane in self._world.planes.items()}
+        return {name: plane for name, plane in opened.items() if plane.kinds & kinds}
 
     def _claim_rules(self, held: ExitStack) -> bool:
         """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""

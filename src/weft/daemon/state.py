@@ -148,7 +148,13 @@ def _peer(decider: Decider, lease: Lease, failing: Mapping[Key, str]) -> PeerSta
 def _loop(keeper: Keeper) -> LoopState:
     tally = keeper.tally
     failing = {" ".join(map(str, key)): words for key, words in tally.failing.items()}
-    return LoopState(rounds=tally.rounds, repairs=dict(tally.repairs), unannounced=tally.unannounced, failing=failing)
+    return LoopState(
+        rounds=tally.rounds,
+        repairs=dict(tally.repairs),
+        unannounced=tally.unannounced,
+        failing=failing,
+        counts=dict(keeper.plane.counts),
+    )
 
 
 def _public(attrs: LeaseAttrs) -> list[str]:

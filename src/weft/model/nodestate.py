@@ -58,12 +58,16 @@ class RefusedState(Value):
 
 
 class LoopState(Value):
-    """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now."""
+    """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now.
+
+    `counts` are numbers that the plane alone knows, by their names: packets of the relay.
+    """
 
     rounds: int
     repairs: dict[str, int]
     unannounced: int
     failing: dict[str, str]
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 class CallState(Value):

@@ -74,6 +74,12 @@ class _Collected:
             ("plane", "code"),
             (((name, code), count) for name, loop in loops.items() for code, count in loop.repairs.items()),
         )
+        yield _counter(
+            "weft_plane_counts",
+            "What a plane counts itself, as packets of the relay.",
+            ("plane", "what"),
+            (((name, what), count) for name, loop in loops.items() for what, count in loop.counts.items()),
+        )
         yield _gauges(
             "weft_reconcile_failing_objects",
             "Objects that the kernel refuses now.",

@@ -1,7 +1,7 @@
 """Deciding and the loop of a plane, over a kernel made of a dictionary."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +32,7 @@ class FakeKernel:
     sweep = 60.0
     announces = True
     blind = False
+    counts: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self.state: dict[Key, Object] = {}

@@ -80,7 +80,10 @@ def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
         network=NetworkState(networks=["10.5.0.0/16"], backend="host-gw", mtu=1500, devices=[]),
         peers=[replace(peer, lacks=["route: refused", "fdb: refused"]), peer],
         refused=[RefusedState(id=str(number), trouble=trouble) for number in range(12)],
-        loops={"rules": LoopState(rounds=1, repairs={}, unannounced=0, failing={"ruleset nft": "no"})},
+        loops={
+            "rules": LoopState(rounds=1, repairs={}, unannounced=0, failing={"ruleset nft": "no"}),
+            "relay": LoopState(rounds=1, repairs={}, unannounced=0, failing={}, counts={"sent": 3, "dropped, why": 2}),
+        },
     )
     assert list(lines(state))[1:] == [
         "network    10.5.0.0/16, host-gw, MTU of pods 1500",
@@ -89,6 +92,7 @@ def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
         "lease      10.5.1.0/24, public IP , from an earlier run, until the store answers",
         "peers      1 served, 1 not or not whole, 12 refused",
         "rules      0 repairs, 1 refused now",
+        "relay      0 repairs; sent 3; dropped, why 2",
         "faults     1 part ended by a fault of weft's and started again: see the log",
         "! store: STORE-001 store: it does not answer",
         "! pods: BRIDGE-006 link cni0: deleted",

@@ -33,7 +33,11 @@ STATE = NodeState(
         PeerState(id="b", subnets=[], public=[], backend="vxlan", lacks=["a route"]),
     ],
     refused=[RefusedState(id="c", trouble=Problem(code="ADDR-002", where="lease c", seen="no"))],
-    loops={"routes": LoopState(rounds=7, repairs={"ROUTE-001": 3}, unannounced=0, failing={"k": "no"})},
+    loops={
+        "routes": LoopState(
+            rounds=7, repairs={"ROUTE-001": 3}, unannounced=0, failing={"k": "no"}, counts={"packets sent": 5}
+        )
+    },
     calls={"bridge ADD": CallState(count=5, failed=1, median_ms=4.0, worst_ms=9.0)},
 )
 
@@ -228,6 +232,7 @@ def test_metrics_are_the_state_in_numbers():
         'weft_peers{state="served"} 1.0',
         'weft_reconcile_rounds_total{plane="routes"} 7.0',
         'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 3.0',
+        'weft_plane_counts_total{plane="routes",what="packets sent"} 5.0',
         'weft_reconcile_failing_objects{plane="routes"} 1.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="ok"} 4.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="failed"} 1.0',

@@ -84,6 +84,9 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.devices = devices_of(inputs)
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
+        for opened in world.planes.values():
+            with opened() as plane:
+                seen |= await plane.look({}, None)
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     steps = diff(decider.wanted, have, prune=listing is not None)
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}

@@ -93,7 +93,8 @@ def _some(said: list[str]) -> Iterator[str]:
 def _loop(loop: LoopState) -> str:
     repairs = ", ".join(f"{code} {count}" for code, count in sorted(loop.repairs.items()))
     failing = f", {len(loop.failing)} refused now" if loop.failing else ""
-    return f"{counted(sum(loop.repairs.values()), 'repair')}{f' ({repairs})' if repairs else ''}{failing}"
+    counts = "".join(f"; {name} {number}" for name, number in loop.counts.items())
+    return f"{counted(sum(loop.repairs.values()), 'repair')}{f' ({repairs})' if repairs else ''}{failing}{counts}"
 
 
 def _chosen(wanted: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -36,6 +36,7 @@ class NodeKernel:
     sweep = 60.0
     announces = True
     blind = False
+    counts: Mapping[str, int] = {}
 
     def __init__(self, rtnl: Rtnl) -> None:
         self.rtnl = rtnl

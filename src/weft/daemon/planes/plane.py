@@ -9,7 +9,7 @@ import asyncio
 import errno
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final, Protocol
@@ -34,12 +34,14 @@ class Plane(Protocol):
 
     `kinds` are the first parts of their keys, `sweep` the seconds between two full looks; `announces` says that
     changes by others come as notices. With `blind` the first round puts without a look, because each step looks.
+    `counts` are numbers of its own by their names, for people, as they were at the last look.
     """
 
     kinds: frozenset[str]
     sweep: float
     announces: bool
     blind: bool
+    counts: Mapping[str, int]
 
     async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all that is there, or `only` these; of what is as in `known` no second copy is made."""

@@ -65,6 +65,7 @@ class RelayPlane:
     blind = False
 
     def __init__(self) -> None:
+        self.counts: Mapping[str, int] = {}
         self._running: _Running | None = None
         self._child = 0  # the relay that this process has started, to be waited for
 
@@ -102,6 +103,7 @@ class RelayPlane:
             if running is None:
                 return None
             state = running.call.state()
+            self.counts = _counts(state)
             if state.generation != running.generation:
                 running.forwards = _forwards(running.call.routes())
                 running.generation = state.generation
@@ -222,6 +224,12 @@ def _relay(state: State) -> Relay | None:
     except (msgspec.MsgspecError, ValueError):
         return None
     return relay if about == _about(relay) else None
+
+
+def _counts(state: State) -> dict[str, int]:
+    """What a relay has counted since its start: packets, and of those that were dropped why."""
+    dropped = {f"dropped, {why}": number for why, number in state.dropped.items() if number}
+    return {"packets sent": state.sent[0], "packets received": state.received[0], **dropped}
 
 
 def _about(relay: Relay) -> _About:

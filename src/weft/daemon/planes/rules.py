@@ -1,6 +1,6 @@
 """The plane of firewall rules: the host's programs, which take milliseconds each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from weft.kernel.netfilter.firewall import Firewall
 from weft.model.errors import Failure
@@ -13,6 +13,7 @@ class RulesPlane:
 
     kinds = frozenset({"ruleset"})
     blind = True  # a step looks by itself, and no pod waits for more
+    counts: Mapping[str, int] = {}
 
     def __init__(self, firewall: Firewall, *, sweep: float, announces: bool) -> None:
         self.sweep = sweep
