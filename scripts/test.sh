@@ -3,7 +3,8 @@
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
 #   programs  Kubernetes' own and flannel's relay, built from their modules when they are missing; four minutes, once
-#   system    stores, kernel objects and the daemon; two at a time, apart from the machine: scripts/apart.sh
+#   system    stores, kernel objects and the daemon; three at a time, because they wait as much as they work, apart
+#             from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
@@ -34,7 +35,7 @@ stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage "Kubernetes' programs" 1500 scripts/kubernetes.sh
 stage "upstream's relay" 120 $bin/python -m tests.support.upstreamrelay
-stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 2 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
+stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
 stage 'mutants' 210 $bin/python -m tests.mutants --sample 10 --minutes 1.5 --floor 90 --by-chance 0.0001
 stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -s tests/campaign
