@@ -8,7 +8,7 @@
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
-#   mutants   small changes of the source, another 10 each run, each of which a test ought to notice
+#   mutants   small changes of the source, another 15 each run, each of which a test ought to notice
 #   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them
 #   lab       several real nodes, and the commands of the docs; one at a time
 set -uo pipefail
@@ -37,7 +37,7 @@ stage "Kubernetes' programs" 1500 scripts/kubernetes.sh
 stage "upstream's relay" 120 $bin/python -m tests.support.upstreamrelay
 stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
-stage 'mutants' 210 $bin/python -m tests.mutants --sample 10 --minutes 1.5 --floor 90 --by-chance 0.0001
+stage 'mutants' 210 $bin/python -m tests.mutants --sample 15 --minutes 2 --floor 90 --by-chance 0.0001
 stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -s tests/campaign
 stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
