@@ -1,12 +1,13 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from weft.config import netconf
+from weft.config.jsonfields import Fields
 from weft.config.netconf import NetConf
-from weft.model.errors import PeerError, Problem
+from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
@@ -14,6 +15,7 @@ from weft.model.net import Ip, Mac, Net
 from weft.model.objects import KernelState
 from weft.model.value import Value
 
+_LEAST_MTU: Final = 68  # RFC 791
 # An option of several back ends.
 DirectRouting = Annotated[
     bool, Key("DirectRouting", "Reach a peer on the uplink's own segment by a plain route, as `host-gw` does.")
@@ -81,6 +83,32 @@ def check_type(lease: Lease, name: str) -> None:
     """Raise `PeerError` for a lease of another back end than `name`."""
     if lease.attrs.backend != name:
         raise unusable(lease, f"backend {lease.attrs.backend!r:.60}", f"{name}, as on this node")
+
+
+def refuse_ipv6(fields: Fields, families: Collection[int], name: str) -> None:
+    """Note a problem where pods are to have IPv6, for a back end that carries IPv4 alone."""
+    if 6 in families:
+        fields.problem(
+            "Type",
+            f"{name}, with EnableIPv6",
+            expected="a back end that carries IPv6, as vxlan or host-gw",
+            hint="Or turn EnableIPv6 off",
+        )
+
+
+def check_room(inputs: Inputs, overhead: int, place: str) -> None:
+    """Raise `ConfigError` when `overhead` bytes leave too little of the uplink's MTU for IPv4 in `place`."""
+    uplink = inputs.facts.uplink
+    if uplink.mtu - overhead < _LEAST_MTU:
+        raise ConfigError(
+            Problem(
+                code="MTU-001",
+                where=f"MTU of {uplink.name}",
+                seen=f"{uplink.mtu} leaves {uplink.mtu - overhead} bytes in {place}",
+                expected=f"at least {_LEAST_MTU + overhead}",
+                hint="Raise the MTU of the uplink",
+            )
+        )
 
 
 class Backend(netconf.Backend, Protocol):

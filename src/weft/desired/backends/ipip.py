@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import DirectRouting, Inputs, check_type
-from weft.model.errors import ConfigError, Problem
+from weft.desired.inputs import DirectRouting, Inputs, check_room, check_type, refuse_ipv6
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip
@@ -18,7 +17,6 @@ from weft.model.value import Value
 
 DEVICE: Final = "flannel.ipip"
 OVERHEAD: Final = 20  # the outer IPv4 header
-_LEAST_MTU: Final = 68  # RFC 791
 
 
 class IpipOptions(Value):
@@ -52,29 +50,13 @@ LINK = IpipLink
 
 def options(fields: Fields, families: Collection[int]) -> IpipOptions:
     """Read the options of `Backend`. Pods with IPv6 are refused: flannel's ipip fails for them (Q-37)."""
-    if 6 in families:
-        fields.problem(
-            "Type",
-            "ipip, with EnableIPv6",
-            expected="a back end that carries IPv6, as vxlan or host-gw",
-            hint="Or turn EnableIPv6 off",
-        )
+    refuse_ipv6(fields, families, "ipip")
     return fields.read(IpipOptions)
 
 
 def check(inputs: Inputs) -> None:
     """Raise `ConfigError` when the uplink leaves too little for a packet in the tunnel."""
-    if mtu(inputs) < _LEAST_MTU:
-        uplink = inputs.facts.uplink
-        raise ConfigError(
-            Problem(
-                code="MTU-001",
-                where=f"MTU of {uplink.name}",
-                seen=f"{uplink.mtu} leaves {mtu(inputs)} bytes in the tunnel",
-                expected=f"at least {_LEAST_MTU + OVERHEAD}",
-                hint="Raise the MTU of the uplink",
-            )
-        )
+    check_room(inputs, OVERHEAD, "the tunnel")
 
 
 def devices(_inputs: Inputs) -> Mapping[int, str]:

@@ -9,18 +9,15 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs, unusable
-from weft.model.errors import ConfigError, Problem
+from weft.desired.inputs import Inputs, check_room, refuse_ipv6, unusable
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
-from weft.model.objects import Address, KernelState, Object, OnLink, Route
-from weft.model.ownership import Ownership
+from weft.model.objects import Address, KernelState, OnLink, Route
 from weft.model.value import Value, put_in
 
 DEVICE: Final = "flannel0"
 OVERHEAD: Final = 28  # the outer IPv4 and UDP headers
-_LEAST_MTU: Final = 68  # RFC 791
 
 
 class UdpOptions(Value):
@@ -79,10 +76,9 @@ class Relay(OnLink):
         return "VTEP-004"
 
 
-class Forward(Object):
+class Forward(OnLink):
     """A subnet that the relay of `dev` knows: packets for it go to `via`."""
 
-    dev: str
     dst: IPv4Network
     via: IPv4Address
 
@@ -95,9 +91,6 @@ class Forward(Object):
     def __str__(self) -> str:
         return f"forward {self.dst} by the relay of {self.dev} to {self.via}"
 
-    def is_within(self, ownership: Ownership) -> bool:
-        return self.dev in ownership.devices
-
     @property
     def code(self) -> str:
         return "FDB-001"
@@ -105,29 +98,13 @@ class Forward(Object):
 
 def options(fields: Fields, families: Collection[int]) -> UdpOptions:
     """Read the options of `Backend`. Pods with IPv6 are refused, which flannel's udp has not either."""
-    if 6 in families:
-        fields.problem(
-            "Type",
-            "udp, with EnableIPv6",
-            expected="a back end that carries IPv6, as vxlan or host-gw",
-            hint="Or turn EnableIPv6 off",
-        )
+    refuse_ipv6(fields, families, "udp")
     return fields.read(UdpOptions)
 
 
 def check(inputs: Inputs) -> None:
     """Raise `ConfigError` when the uplink leaves too little for a packet in a datagram."""
-    if mtu(inputs) < _LEAST_MTU:
-        uplink = inputs.facts.uplink
-        raise ConfigError(
-            Problem(
-                code="MTU-001",
-                where=f"MTU of {uplink.name}",
-                seen=f"{uplink.mtu} leaves {mtu(inputs)} bytes in a datagram",
-                expected=f"at least {_LEAST_MTU + OVERHEAD}",
-                hint="Raise the MTU of the uplink",
-            )
-        )
+    check_room(inputs, OVERHEAD, "a datagram")
 
 
 def devices(_inputs: Inputs) -> Mapping[int, str]:
