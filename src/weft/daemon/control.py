@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from weft.kernel.unixsockets import peer_of
+from weft.kernel.unixsockets import is_root
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,3 @@ async def _serve_one(client: socket.socket, answer: Callable[[bytes], Awaitable[
         said = await answer(question)
         async with asyncio.timeout(_SECONDS):
             await loop.sock_sendall(client, said)
-
-
-def is_root(peer: socket.socket) -> bool:
-    """Tell whether the process at the other end is root's."""
-    _, uid = peer_of(peer)
-    return uid == 0

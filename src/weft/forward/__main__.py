@@ -14,9 +14,10 @@ import sys
 from struct import Struct
 from typing import Final
 
-from weft.forward.control import CHANGE, DONE, DROPS, PEER, PROTOCOL, STATE
+from weft.forward.control import DONE, DROPS, PEER, PROTOCOL, STATE
 from weft.forward.loops import DeviceGoneError, Direction, Receiver, Sender
 from weft.forward.routes import Routes
+from weft.kernel.unixsockets import is_root
 
 _LISTENER, _ICMP, _TUN, _UDP = 3, 4, 5, 6
 _LARGEST: Final = 1 << 16
@@ -24,7 +25,6 @@ _HEAD: Final = 4
 _BATCH: Final = 64  # packets between two looks at the daemon
 _TOTALS: Final = Struct(f"=QQ{len(DROPS)}Q")
 _COUNTED: Final = Struct("=IQQ")  # peer, packets, bytes
-_UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
 def _totals(of: Direction) -> list[int]:
@@ -82,14 +82,12 @@ class Answers:
         return None
 
     def _state(self) -> bytes:
-        routes = self._receiver.routes
         self._child.send(b"S")
         sent, sent_bytes, *dropped = _TOTALS.unpack(self._child.recv(_LARGEST))
         received, received_bytes, *more = _totals(self._receiver)
         both = (a + b for a, b in zip(dropped, more, strict=True))
-        told = len(routes.told(0)) // CHANGE.size
         counters = (sent, sent_bytes, received, received_bytes, *both)
-        return STATE.pack(PROTOCOL, os.getpid(), routes.generation, told, *counters) + self._about
+        return STATE.pack(PROTOCOL, os.getpid(), self._receiver.routes.generation, *counters) + self._about
 
     def _peers(self) -> bytes:
         self._child.send(b"P")
@@ -119,8 +117,7 @@ def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, ans
                 client.send(answer)
         if listener in readable:
             client, _ = listener.accept()
-            _, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-            if uid == 0:
+            if is_root(client):
                 clients.add(client)
             else:
                 client.close()

@@ -24,6 +24,7 @@ from ipaddress import IPv4Address, IPv4Network
 from struct import Struct
 from typing import Final, Self
 
+from weft.kernel.unixsockets import is_root
 from weft.model.value import Value
 
 PROTOCOL: Final = 1
@@ -34,10 +35,9 @@ _PATIENCE: Final = 2.0  # seconds
 _LARGEST: Final = 1 << 16
 CHANGE: Final = Struct("BBxx4s4s")
 _CHANGES_AT_ONCE: Final = 4096
-STATE: Final = Struct(f"=IIQQ4Q{len(DROPS)}Q")
+STATE: Final = Struct(f"=IIQ4Q{len(DROPS)}Q")
 PEER: Final = Struct("=Ixxxx4Q")  # address, packets and bytes sent, and received
 DONE: Final = Struct("=IxxxxQ")
-_UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
 class State(Value):
@@ -87,8 +87,7 @@ class Call:
         connection.settimeout(_PATIENCE)
         with suppress(OSError):
             connection.connect(_name(device))
-            _, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-            if uid == 0:
+            if is_root(connection):
                 return cls(connection)
         connection.close()
         return None
@@ -100,7 +99,7 @@ class Call:
         """Ask how it is."""
         answer = self._ask(b"S")
         _check(len(answer) >= STATE.size)
-        protocol, pid, generation, _, *counters = STATE.unpack_from(answer)
+        protocol, pid, generation, *counters = STATE.unpack_from(answer)
         return State(
             protocol=protocol,
             pid=pid,

@@ -27,13 +27,11 @@ from weft.forward.packets import (
     split,
 )
 from weft.forward.routes import Routes
+from weft.forward.sockopts import IP_MTU, IP_MTU_DISCOVER, PMTUDISC_DO, PMTUDISC_WANT, UDP_GRO, UDP_SEGMENT
 
 NO_ROUTE, UNKNOWN_PEER, MALFORMED, EXPIRED, TOO_LARGE, NOT_SENT, NOT_WRITTEN = DROPS
-_UDP_SEGMENT, _UDP_GRO = 103, 104  # linux/udp.h
 _MOST_DATAGRAM: Final = 65507
 _MOST_SEGMENTS: Final = 64
-_IP_MTU, _IP_MTU_DISCOVER = 14, 10  # linux/in.h
-_PMTUDISC_WANT, _PMTUDISC_DO = 1, 2
 _UNREACHABLE, _NET, _TOO_BIG = 3, 0, 4
 _TIME_EXCEEDED: Final = 11
 _IPV4: Final = 4
@@ -131,7 +129,7 @@ class Sender(Direction):
         most = max(1, min(_MOST_SEGMENTS, _MOST_DATAGRAM // each))
         for start in range(0, len(train), most):
             some = train[start : start + most]
-            cut = [(socket.SOL_UDP, _UDP_SEGMENT, pack("=H", each))] if len(some) > 1 else []
+            cut = [(socket.SOL_UDP, UDP_SEGMENT, pack("=H", each))] if len(some) > 1 else []
             if self._try([part for packet in some for part in packet], cut, peer) == 0:
                 self.packets[peer] += len(some)
                 self.bytes[peer] += sum(len(part) for packet in some for part in packet)
@@ -146,9 +144,9 @@ class Sender(Direction):
                 self._say_error(memoryview(parts[0]), _UNREACHABLE, _TOO_BIG, self._path_mtu(peer))
                 self.dropped[TOO_LARGE] += 1
                 return
-            self._udp.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _PMTUDISC_WANT)
+            self._udp.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_WANT)
             number = self._try(parts, [], peer)
-            self._udp.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+            self._udp.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
         if number:
             self.dropped[NOT_SENT] += 1
         else:
@@ -174,7 +172,7 @@ class Sender(Direction):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((socket.inet_ntoa(peer.to_bytes(4, "big")), 9))
-                return max(0, probe.getsockopt(socket.SOL_IP, _IP_MTU) - _OVERHEAD)
+                return max(0, probe.getsockopt(socket.SOL_IP, IP_MTU) - _OVERHEAD)
             except OSError:
                 return 0
 
@@ -193,7 +191,7 @@ class Receiver(Direction):
             got, control, _, (host, _) = self._udp.recvmsg_into([self._buffer], _CONTROL, socket.MSG_DONTWAIT)
         except OSError:
             return False
-        each = next((unpack_from("=i", data)[0] for _, kind, data in control if kind == _UDP_GRO), 0) or got or 1
+        each = next((unpack_from("=i", data)[0] for _, kind, data in control if kind == UDP_GRO), 0) or got or 1
         peer = int.from_bytes(socket.inet_aton(host), "big")
         packets = -(-got // each)
         if peer not in self.routes.uses:

@@ -2,6 +2,7 @@
 
 import errno
 from collections import Counter
+from itertools import islice
 from typing import Final
 
 from weft.forward.control import CHANGE, CLEAR, DELETE, SET
@@ -61,8 +62,7 @@ class Routes:
         every = ((network, length, peer) for length, same in self._by_length.items() for network, peer in same.items())
         return b"".join(
             CHANGE.pack(SET, length, network.to_bytes(4, "big"), peer.to_bytes(4, "big"))
-            for number, (network, length, peer) in enumerate(every)
-            if first <= number < first + _MOST_TOLD
+            for network, length, peer in islice(every, first, first + _MOST_TOLD)
         )
 
 

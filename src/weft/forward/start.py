@@ -11,12 +11,10 @@ from struct import pack
 from typing import Final
 
 from weft.forward import control
+from weft.forward.sockopts import IP_MTU_DISCOVER, PMTUDISC_DO, UDP_GRO
 from weft.kernel import tun
 from weft.model.value import Value
 
-_UDP_GRO: Final = 104  # linux/udp.h
-_IP_MTU_DISCOVER: Final = 10  # linux/in.h
-_IP_PMTUDISC_DO: Final = 2
 _SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
 _SO_RCVBUFFORCE: Final = 33
 _SOL_RAW: Final = 255
@@ -70,8 +68,8 @@ def _udp(held: ExitStack, job: Job) -> int:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-    opened.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
-    opened.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    opened.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
+    opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
     opened.bind((str(job.local), job.port))
     return opened.fileno()
 

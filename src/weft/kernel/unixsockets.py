@@ -44,6 +44,12 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
+def is_root(connection: socket.socket) -> bool:
+    """Tell whether the process at the other end is root's."""
+    _, uid = peer_of(connection)
+    return uid == 0
+
+
 def holders(name: str) -> list[Holder]:
     """The sockets that have this abstract name (without its NUL); `OSError` if the kernel does not tell."""
     wanted = b"\0" + name.encode()

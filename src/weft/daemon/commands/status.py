@@ -10,6 +10,7 @@ import msgspec
 from weft.cni.commands.install import need_root
 from weft.daemon import control
 from weft.daemon.disk import instance
+from weft.kernel.unixsockets import is_root
 from weft.model.errors import Problem, Unavailable
 from weft.model.nodestate import LoopState, NodeState, PeerState
 from weft.model.text import counted, one_line, shortly
@@ -117,7 +118,7 @@ def _asked(name: str) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(_SECONDS)
             asking.connect(instance.address(name))
-            if not control.is_root(asking):
+            if not is_root(asking):
                 raise Unavailable(_problem(where, "another user's process has its name"))
             asking.sendall(control.STATE)
             answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))

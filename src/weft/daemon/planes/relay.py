@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import msgspec
 
@@ -30,8 +30,6 @@ from weft.model.value import Value
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _START_SECONDS: Final = 3.0  # Python takes a tenth of it
 _DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
@@ -51,7 +49,6 @@ class _Running(Value, frozen=False):
 
     call: Call
     relay: Relay
-    pid: int
     generation: int
     forwards: dict[IPv4Network, Forward]
 
@@ -151,13 +148,12 @@ class RelayPlane:
         self._child = start.start(job, about, program)
         log.info("%s: started, process %d, in %s", wanted, self._child, "Python" if program is None else "C")
         end = time.monotonic() + _START_SECONDS
-        while self._running is None or self._running.pid != self._child:
-            self._running = _connect()
-            if self._running is None:
-                self._check_child()
-                if time.monotonic() > end:
-                    raise OSError(errno.ETIMEDOUT, f"process {self._child} does not answer")
-                time.sleep(_LOOK_AGAIN)
+        while (running := _connect()) is None:  # it alone has the name of the socket
+            self._check_child()
+            if time.monotonic() > end:
+                raise OSError(errno.ETIMEDOUT, f"process {self._child} does not answer")
+            time.sleep(_LOOK_AGAIN)
+        self._running = running
         if known:
             self._tell([Change(each.dst, each.via) for each in known.values()])
 
@@ -208,7 +204,7 @@ def _connect() -> _Running | None:
         relay = _relay(state)
         if relay is not None:
             forwards = _forwards(call.routes())
-            return _Running(call=call, relay=relay, pid=state.pid, generation=state.generation, forwards=forwards)
+            return _Running(call=call, relay=relay, generation=state.generation, forwards=forwards)
     except OSError:
         pass
     call.close()

@@ -19,7 +19,7 @@ enum {
 
 struct state {
     uint32_t protocol, pid;
-    uint64_t generation, routes, counters[4 + DROPS];
+    uint64_t generation, counters[4 + DROPS];
 };
 
 struct peer_state {
@@ -43,7 +43,6 @@ static size_t tell_state(struct table *table, struct queue *queues, int number, 
     size_t words = strlen(about);
 
     state.generation = table->generation;
-    state.routes = table->count;
     for (int i = 0; i < number; i++) {
         struct counters *one = &queues[i].counters;
         state.counters[0] += atomic_load(&one->sent);
