@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.relays import packet
+from tests.support.relaysite import packet
 from weft.forward.build import PROGRAM
 from weft.forward.packets import NEEDS_CSUM, VNET, Offload, split
 

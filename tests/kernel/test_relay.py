@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import upstreamrelay
 from tests.support.cnidaemon import wait_for
-from tests.support.relays import (
+from tests.support.relaysite import (
     DEVICE,
     LOCAL,
     MTU,

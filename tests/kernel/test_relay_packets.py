@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.relays import is_right, packet, words_are_right
+from tests.support.relaysite import is_right, packet, words_are_right
 from weft.forward import build
 from weft.forward.control import Change, encode
 from weft.forward.packets import (

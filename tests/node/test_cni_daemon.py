@@ -35,6 +35,16 @@ def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:
     return pods
 
 
+def without_lease(cluster: Cluster, tmp_path: Path, bin_dir: Path) -> Runtime:
+    """The runtime of a node whose daemon has just started, and whose store is away."""
+    cluster.configure()
+    cluster.etcd.stop()
+    node = cluster.node(1)
+    node.spawn()
+    eventually((node.folder / "cni" / "cni.sock").exists)
+    return Runtime(node, tmp_path, bin_dir)
+
+
 def test_calls_of_plugins_are_counted(cluster: Cluster, tmp_path: Path, bin_dir: Path):
     cluster.configure()
     node = cluster.node(1).start()
@@ -102,12 +112,7 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
 
 
 def test_the_first_pods_wait_for_the_lease_of_a_daemon_that_starts(own_cluster: Cluster, tmp_path: Path, bin_dir: Path):
-    own_cluster.configure()
-    own_cluster.etcd.stop()
-    node = own_cluster.node(1)
-    node.spawn()
-    runtime = Runtime(node, tmp_path, bin_dir)
-    eventually((node.folder / "cni" / "cni.sock").exists)
+    runtime = without_lease(own_cluster, tmp_path, bin_dir)
     with ThreadPoolExecutor() as pool:
         attached = pool.submit(attach, runtime, "c1")
         with pytest.raises(TimeoutError):
@@ -118,17 +123,12 @@ def test_the_first_pods_wait_for_the_lease_of_a_daemon_that_starts(own_cluster: 
 
 def test_a_stop_ends_their_wait(own_cluster: Cluster, tmp_path: Path, bin_dir: Path):
     """They are told what was missing, and not cut off when the stop has lasted too long."""
-    own_cluster.configure()
-    own_cluster.etcd.stop()
-    node = own_cluster.node(1)
-    node.spawn()
-    runtime = Runtime(node, tmp_path, bin_dir)
-    eventually((node.folder / "cni" / "cni.sock").exists)
+    runtime = without_lease(own_cluster, tmp_path, bin_dir)
     with ThreadPoolExecutor() as pool, Netns() as pod:
         attached = pool.submit(runtime.call, "ADD", "c1", pod)
         with pytest.raises(TimeoutError):
             attached.result(0.5)
-        node.stop()
+        runtime.node.stop()
         refused = attached.result(10)
     assert refused["code"] == 11
     assert "LEASE-001" in refused["msg"]

@@ -64,7 +64,7 @@ class KubernetesStore:
         await self._etcd.ready()
         command = server.api(self._program(API), self._etcd.where, self._lab.families)
         self._api = await self._processes.logged(API, None, command)
-        await self._answered(self._api, f"/readyz?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
+        await self._answered(self._api, f"{_READY}?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
         self.serves.set()
         entries = manifest.objects(self._lab)
         if not self._lab.kubelets:
