@@ -143,7 +143,7 @@ def test_a_bridge_that_is_deleted_is_said_until_its_pods_are_gone(site: Site):
 
 def test_a_deleted_bridge_that_another_pod_brings_back_is_whole(site: Site):
     site.node.ip("link del cni0")
-    eventually(lambda: "[!]pods" in site.node.get("/readyz?verbose")[1])
+    eventually(lambda: "[!]pods" in site.node.get("/readyz?verbose")[1], seconds=15)  # after a time of grace
     attach(site.runtime, "c2")
     eventually(lambda: "[!]pods" not in site.node.get("/readyz?verbose")[1])
     assert len(site.node.lines("CHECK-001")) == 1, "the pod of the old one has no network all the same"
