@@ -20,9 +20,9 @@ from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.link import BrokenError
 from weft.cluster.reach import Endpoint
-from weft.config.options import Secret
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import ConfigError, Unavailable
+from weft.model.secret import Secret
 
 PASSWORD = "hunter2-8a91"
 

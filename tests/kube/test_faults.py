@@ -22,9 +22,9 @@ from weft.cluster.kube.credentials import Fixed
 from weft.cluster.kube.problems import ExpiredError
 from weft.cluster.kube.store import KubeStore
 from weft.config.kubernetes import Surroundings
-from weft.config.options import Secret
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import Unavailable
+from weft.model.secret import Secret
 
 QUICK = Timing(connect=0.5, call=0.5, backoff=0.01, backoff_most=0.05)
 

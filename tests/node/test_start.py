@@ -178,10 +178,10 @@ def test_a_supervisor_is_told_once_when_all_is_ready(cluster: Cluster, tmp_path:
             listening.recv(4096)
 
 
-@pytest.mark.spec("flannel.md §1.4/later-parts", "flannel.md §1.4/notify-socket")
-def test_variables_of_later_parts_change_nothing_and_a_dead_notify_socket_neither(cluster: Cluster):
+@pytest.mark.spec("flannel.md §1.4/notify-socket")
+def test_variables_of_other_stores_and_back_ends_change_nothing_and_a_dead_notify_socket_neither(cluster: Cluster):
     cluster.configure()
-    later = {
+    others = {
         "NODE_NAME": "x",
         "POD_NAME": "y",
         "POD_NAMESPACE": "z",
@@ -190,7 +190,7 @@ def test_variables_of_later_parts_change_nothing_and_a_dead_notify_socket_neithe
         "WIREGUARD_KEY_FILE": "/nowhere",
         "KUBERNETES_SERVICE_HOST": "192.0.2.1",
     }
-    node = cluster.node(1).start(env={**later, "NOTIFY_SOCKET": "/nowhere/notify"})
+    node = cluster.node(1).start(env={**others, "NOTIFY_SOCKET": "/nowhere/notify"})
     assert node.lines(" (WARN|ERROR) ") == []
 
 

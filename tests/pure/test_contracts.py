@@ -35,6 +35,7 @@ BEGINNINGS = {
     "daemon/commands/verbs.py",
     "daemon/main.py",
     "forward/__main__.py",
+    "kernel/commands.py",
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",

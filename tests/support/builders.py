@@ -5,9 +5,11 @@ from typing import Any
 
 from weft.config.netconf import NetConf, Pool
 from weft.desired.backends import BACKENDS
+from weft.desired.backends.extension import ExtensionOptions
 from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
+from weft.desired.backends.wireguard import WireguardOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
 from weft.model.lease import Lease
@@ -15,7 +17,13 @@ from weft.model.net import Mac
 from weft.model.objects import Objects
 from weft.model.value import Value, replace
 
-OPTIONS = {"vxlan": VxlanOptions, "ipip": IpipOptions, "udp": UdpOptions}
+OPTIONS = {
+    "vxlan": VxlanOptions,
+    "ipip": IpipOptions,
+    "udp": UdpOptions,
+    "extension": ExtensionOptions,
+    "wireguard": WireguardOptions,
+}
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
 

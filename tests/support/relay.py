@@ -16,7 +16,7 @@ from weft.config.jsonfields import Fields
 from weft.daemon import main
 from weft.daemon.world import real
 from weft.desired.backends import BACKENDS
-from weft.desired.inputs import Inputs
+from weft.desired.inputs import Device, Inputs
 from weft.model.errors import Failure
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Link
@@ -69,8 +69,8 @@ def check(_inputs: Inputs) -> None:
     """It runs anywhere."""
 
 
-def devices(_inputs: Inputs) -> Mapping[int, str]:
-    return {4: DEVICE}
+def devices(_inputs: Inputs) -> Mapping[int, Device]:
+    return {4: Device(DEVICE, RelayLink)}
 
 
 def mtu(inputs: Inputs) -> int:
@@ -95,7 +95,7 @@ def peer(_inputs: Inputs, lease: Lease) -> KernelState:
 
 
 RELAY = SimpleNamespace(
-    LINK=RelayLink,
+    LINKS=(RelayLink,),
     options=options,
     check=check,
     devices=devices,
@@ -149,5 +149,5 @@ class Processes:
 
 
 if __name__ == "__main__":
-    world = replace(real(), backends={**BACKENDS, "relay": RELAY}, planes={"processes": Processes.opened})
+    world = replace(real(), backends={**BACKENDS, "relay": RELAY}, planes={"relay": {"processes": Processes.opened}})
     sys.exit(main.run(sys.argv[1:], os.environ, world))

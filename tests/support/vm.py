@@ -18,8 +18,12 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 CHECKOUT: Final = Path(__file__).parents[2]
 SECONDS: Final = 400
@@ -45,7 +49,7 @@ _PROGRAMS: Final = (
         "sysctl",
     ),
     *("ip", "tc", "bridge", "nft", "conntrack", "iptables", "ip6tables", "iptables-save", "iptables-restore"),
-    *("ip6tables-save", "ip6tables-restore", "busybox"),
+    *("ip6tables-save", "ip6tables-restore", "busybox", "wg", "etcd", "etcdctl", "setpriv", "readlink"),
 )
 _LIBRARIES: Final = ("libnftables.so.1", "libc.so.6")
 # With what they need themselves. What is not loaded by name is loaded by the kernel when it is asked for.
@@ -72,13 +76,14 @@ _MODULES: Final = (
         "xt_mark",
         "xt_multiport",
     ),
-    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred"),
+    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred", "tun"),
+    "wireguard",
 )
 _EXTENSIONS: Final = ("/usr/lib/x86_64-linux-gnu/xtables", "/etc/ethertypes", "/etc/protocols", "/etc/services")
 # Of the standard library, what no test needs and is large.
 _UNWANTED: Final = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "pydoc_data", "config-3*")
 # tests.support.netns has fixtures.
-_PACKAGES: Final = ("msgspec", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
+_TESTS_NEED: Final = ("pytest",)
 _INIT: Final = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin HOME=/root PYTHONPATH=/weft/src:/weft:/python
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -212,13 +217,30 @@ def _base_tree(tree: Path, kernel: Path) -> None:
 
 def _copy_packages(tree: Path) -> None:
     """Copy Python packages of this environment, and the libraries that they need."""
-    site, python = Path(sysconfig.get_path("purelib")), tree / "python"
-    for name in _PACKAGES:
-        source = site / name
-        shutil.copytree(source, python / name) if source.is_dir() else shutil.copy2(source, python)
+    python = tree / "python"
+    for each in _needed("weft", *_TESTS_NEED):
+        for file in each.files or ():
+            if ".." not in file.parts and file.suffix != ".pyc" and each.name != "weft":
+                target = python / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(Path(str(file.locate())), target)
     for extension in python.rglob("*.so"):
         _copy_libraries(tree, extension)
     compileall.compile_dir(python, quiet=2)
+
+
+def _needed(*names: str) -> list[Distribution]:
+    """What is installed of these packages and of all that they need."""
+    found: dict[str, Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in found:
+            continue
+        found[name] = distribution(name)
+        wanted = map(Requirement, found[name].requires or ())
+        waiting += [each.name for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return list(found.values())
 
 
 def _found(program: str) -> Path:

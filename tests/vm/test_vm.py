@@ -16,6 +16,7 @@ MODULES = (
     "tests.vm.scenarios_bridge",
     "tests.vm.scenarios_portmap",
     "tests.vm.scenarios_ipip",
+    "tests.vm.scenarios_nodes",
 )
 ROWS = {
     "check_b6_the_gateway_of_a_vlan": "cni.md B6",

@@ -13,10 +13,11 @@ from typing import Any, Final
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
 from weft.config.kubernetes import Surroundings, annotation_prefix, surroundings
-from weft.config.options import Options, Secret
+from weft.config.options import Options
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
+from weft.model.secret import Secret
 from weft.model.value import replace
 
 _PREFIX: Final = "FLANNELD_"
@@ -48,7 +49,8 @@ def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if problems:
         raise ConfigError(*problems)
     warnings += _warnings(values, where)
-    return replace(_options(values, warnings=tuple(warnings)), surroundings=around)
+    options = _options(values, warnings=tuple(warnings))
+    return replace(options, surroundings=around, wireguard_key_file=environ.get("WIREGUARD_KEY_FILE", ""))
 
 
 def changed(options: Options) -> list[str]:

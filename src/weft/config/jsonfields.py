@@ -128,6 +128,16 @@ class Fields:
         value = self._value(key, str, "a text")
         return None if value is None else str(value)
 
+    def words(self, key: str) -> str | tuple[str, ...] | None:
+        """A JSON string, or an array of strings."""
+        value = self.last(key)[1]
+        if type(value) is not list:
+            return self.text(key)
+        if value and all(type(word) is str for word in value):
+            return tuple(value)
+        self.problem(key, shown(value), expected="a text, or an array of texts")
+        return None
+
     def network4(self, key: str) -> IPv4Network | None:
         """An IPv4 network; host bits are cleared."""
         return self._parsed(key, _network4, "an IPv4 network such as 10.244.0.0/16")

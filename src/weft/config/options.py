@@ -8,23 +8,8 @@ from ipaddress import IPv4Address, IPv6Address
 from weft.config.kubernetes import Surroundings
 from weft.config.re2 import Pattern
 from weft.model.net import Ip
+from weft.model.secret import Secret
 from weft.model.value import Value
-
-
-class Secret(Value, kw_only=False):
-    """A text that no log, repr or f-string shows; `reveal()` is the one way to it."""
-
-    _text: str
-
-    def __repr__(self) -> str:
-        return "Secret()"
-
-    def reveal(self) -> str:
-        """Give the text itself, for the one place that sends it."""
-        return self._text
-
-    def __str__(self) -> str:
-        return repr(self)
 
 
 class Options(Value):
@@ -32,7 +17,7 @@ class Options(Value):
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.
     `etcd_endpoints` are URLs with a scheme. `warnings` are for the log: what was accepted but should change.
-    `surroundings` are read with `kube_subnet_mgr` only.
+    `surroundings` are read with `kube_subnet_mgr` only; `wireguard_key_file` is WIREGUARD_KEY_FILE.
     With `help` or `version` set, nothing else was looked at and all other fields hold their defaults.
     """
 
@@ -72,4 +57,5 @@ class Options(Value):
     state_dir: str
     cni_socket: str
     surroundings: Surroundings = Surroundings()
+    wireguard_key_file: str = ""
     warnings: tuple[str, ...] = ()

@@ -8,9 +8,9 @@ from typing import Final
 from weft.config.options import Options
 from weft.daemon.disk import files
 from weft.daemon.disk.identity import Identity
+from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Problem
-from weft.model.links import Link
 from weft.model.net import Mac
 from weft.model.snapshot import Snapshot
 from weft.wire import subnetenv
@@ -63,12 +63,13 @@ def _parse(content: bytes) -> subnetenv.Previous:
     return subnetenv.parse(content.decode(errors="replace"))
 
 
-def adopted(identity: Identity, snapshot: Snapshot, devices: Mapping[int, str], kind: type[Link] | None) -> Identity:
-    """Take over the MACs of devices of a kind that are there already, so that peers need not learn new ones."""
+def adopted(identity: Identity, snapshot: Snapshot, devices: Mapping[int, Device]) -> Identity:
+    """Take over the MACs of devices that are there already, so that peers need not learn new ones."""
 
     def mac(family: int, own: Mac) -> Mac:
-        link = snapshot.link(devices.get(family, ""))
-        there = link.mac if link is not None and kind is not None and link.kind == kind.kind else None
+        device = devices.get(family)
+        link = None if device is None else snapshot.link(device.name)
+        there = link.mac if link is not None and device is not None and link.kind == device.kind.kind else None
         return there if there is not None and there.is_unicast else own
 
     return Identity(mac_v4=mac(4, identity.mac_v4), mac_v6=mac(6, identity.mac_v6))

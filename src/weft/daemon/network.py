@@ -90,6 +90,7 @@ class Network:
         }
         self.reconciler.keepers.extend(self.keepers.values())
         self.links, self.rules = self.keepers["routes"], self.keepers.get("rules")
+        self.links.on_links += (self.keepers[name] for name in others)
         self.roster = roster
         self.peers = Peers(roster, self.reconciler, status, now=now, continues=continues)
         status.count_failing = self.reconciler.failing_peers
@@ -238,9 +239,10 @@ class Network:
         """What the kernel refuses now of this node's own devices."""
         for key, words in self.reconciler.own_failures().items():
             thing = self.reconciler.decider.wanted[key]
-            advice = thing.advice if isinstance(thing, Link) else Link.advice
-            seen = f"the kernel refuses it: {words}"
-            return Problem(code="VTEP-002", where=str(thing), seen=seen, hint=f"Trying again. {advice}")
+            advice = thing.advice
+            code = thing.code_if_refused
+            seen = f"the kernel refuses it: {words}" if code == Link.code_if_refused else words
+            return Problem(code=code, where=str(thing), seen=seen, hint=f"Trying again. {advice}")
         return None
 
     def _subnet_env(self) -> SubnetEnv:

@@ -25,7 +25,6 @@ from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
@@ -36,18 +35,15 @@ from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
-from weft.kernel.netfilter.firewall import Firewall, Tooling
-from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.tools import Tools
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Subnets
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
 from weft.model.text import counted
-from weft.model.value import replace
+from weft.model.value import Value, replace
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +68,7 @@ class Node:
         self._cut_pods = CutPods()
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
+        self._prepared: Value | None = None
 
     async def run(self) -> None:
         """Serve this node."""
@@ -106,6 +103,9 @@ class Node:
         netconf = start.understand(remembered, store, self._world)
         addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
         options = self._options = start.with_addresses(options, addresses)
+        if prepare := self._world.preparations.get(netconf.backend):
+            ask = partial(prepare, netconf.options, options, self._directory)
+            self._prepared = await start.answered(ask, f"what {netconf.backend} needs first", status)
         parts.start("events", partial(events.announce, store, status, now=self._world.monotonic))
         leasing = Leasing(
             store,
@@ -116,7 +116,7 @@ class Node:
             moment=self._world.moment,
             random=self._world.random,
         )
-        rules = tasks.create_task(self._firewall(netconf, held))  # programs take their time; so does the store
+        rules = tasks.create_task(start.firewall(netconf, held))  # programs take their time; so does the store
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         snapshot = await kernel.snapshot()
         previous = host.previous_subnets(options)
@@ -134,10 +134,12 @@ class Node:
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         inputs = start.with_lease(inputs, leasing.lease, kernel, snapshot)
+        opening = self._world.planes.get(netconf.backend, {})
+        planes = {name: held.enter_context(opened()) for name, opened in opening.items()}
         network = Network(
             kernel,
             RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
-            others=self._planes(inputs, held),
+            others=planes,
             inputs=inputs,
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
@@ -206,7 +208,8 @@ class Node:
             file = identity.file(self._directory, own)
             if not await file.attempt():  # before they are published, if that is possible
                 parts.start("identity", file.keep_trying)
-        return start.make_inputs(self._options, netconf, self._world.backends[netconf.backend], facts, own)
+        made = start.make_inputs(self._options, netconf, self._world.backends[netconf.backend], facts, own)
+        return replace(made, prepared=self._prepared)
 
     async def _look_again(
         self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs, parts: Supervisor
@@ -221,29 +224,6 @@ class Node:
                 self._wait(error.problems[0])
             else:
                 return snapshot, replace(inputs, former_networks=before.former_networks)
-
-    async def _firewall(self, netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, RuleMonitor | None]:
-        tools = Tools()
-        firewall = Firewall(tools)
-        if not netconf.nftables:
-            for problem in await host.bridge_filter(tools, netconf.families):
-                log.warning("%s", problem)
-        tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
-        for problem in tooling.problems:
-            log.error("%s", problem)
-        for problem in tooling.warnings:
-            log.warning("%s", problem)
-        try:
-            return firewall, tooling, held.enter_context(RuleMonitor(tools.own))
-        except Unavailable as error:
-            log.warning("%s", error)
-            return firewall, replace(tooling, notices=False), None
-
-    def _planes(self, inputs: Inputs, held: ExitStack) -> dict[str, Plane]:
-        """Open the planes that the back end needs, by the kinds of what it needs once."""
-        kinds = {str(thing.key[0]) for thing in inputs.backend.shared(inputs)}
-        opened = {name: held.enter_context(plane()) for name, plane in self._world.planes.items()}
-        return {name: plane for name, plane in opened.items() if plane.kinds & kinds}
 
     def _claim_rules(self, held: ExitStack) -> bool:
         """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""

@@ -7,7 +7,7 @@ serves instead (settled.md §6).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from ipaddress import ip_network
 from typing import Any, Final, TypeVar
 
@@ -24,8 +24,11 @@ from weft.desired.facts import select
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.leasecheck import macs_in, vtep_mac
 from weft.desired.node import served
+from weft.kernel.netfilter.firewall import Firewall, Tooling
+from weft.kernel.netfilter.monitor import Monitor
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.tools import Tools
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import NodeLink
@@ -139,7 +142,7 @@ def settle_identity(
         )
     backend = world.backends[netconf.backend]
     probe = Inputs(netconf=netconf, backend=backend, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
-    return host.adopted(new, snapshot, backend.devices(probe), backend.LINK)
+    return host.adopted(new, snapshot, backend.devices(probe))
 
 
 def _mac(data: Any) -> Mac | None:
@@ -172,6 +175,25 @@ def without_clones(own: Identity, others: Iterable[Lease], world: World, *, fact
             log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
             return Identity.random(world.random)
     return own
+
+
+async def firewall(netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, Monitor | None]:
+    """Find the programs of the kind that the network wants, and listen to changes of rules by others."""
+    tools = Tools()
+    found = Firewall(tools)
+    if not netconf.nftables:
+        for problem in await host.bridge_filter(tools, netconf.families):
+            log.warning("%s", problem)
+    tooling = await found.tooling("nft" if netconf.nftables else "iptables", netconf.families)
+    for problem in tooling.problems:
+        log.error("%s", problem)
+    for problem in tooling.warnings:
+        log.warning("%s", problem)
+    try:
+        return found, tooling, held.enter_context(Monitor(tools.own))
+    except Unavailable as error:
+        log.warning("%s", error)
+        return found, replace(tooling, notices=False), None
 
 
 def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import StoreKind
+from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.relay import RelayPlane
+from weft.daemon.planes.wireguard import WireguardPlane
+from weft.daemon.preparing import PREPARATIONS, Preparation
 from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Backend
@@ -30,8 +33,9 @@ class World(Value):
     """`now` and `monotonic` only go forward and cannot be set; `now` goes on while the machine sleeps. In seconds.
 
     `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
-    `backends` are those that a network may ask for. `planes` open what keeps objects that are neither rtnetlink's nor
-    rules; the name is for the log. `store` holds the leases.
+    `backends` are those that a network may ask for; what some need before there is a lease, `preparations` make, by the
+    back end's name. `planes` open what keeps its objects that are neither rtnetlink's nor rules, by the back end's name
+    and one for the log. `store` holds the leases.
     """
 
     now: Callable[[], float]
@@ -40,7 +44,8 @@ class World(Value):
     boot: str
     random: Callable[[int], bytes]
     backends: Mapping[str, Backend]
-    planes: Mapping[str, Callable[[], AbstractContextManager[Plane]]]
+    preparations: Mapping[str, Preparation]
+    planes: Mapping[str, Mapping[str, Callable[[], AbstractContextManager[Plane]]]]
     store: StoreKind
     notify_socket: str = ""
 
@@ -58,7 +63,12 @@ def real(notify_socket: str = "") -> World:
         boot=_BOOT_ID.read_text().strip(),
         random=os.urandom,
         backends=BACKENDS,
-        planes={"relay": RelayPlane.opened},
+        preparations=PREPARATIONS,
+        planes={
+            "udp": {"relay": RelayPlane.opened},
+            "wireguard": {"wireguard": WireguardPlane.opened},
+            "extension": {"commands": CommandsPlane.opened},
+        },
         store=BY_FLAGS,
         notify_socket=notify_socket,
     )

@@ -1,8 +1,8 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, NamedTuple, Protocol
 
 from weft.config import netconf
 from weft.config.jsonfields import Fields
@@ -56,6 +56,7 @@ class Inputs(Value):
     `mac_v4` and `mac_v6` are made once per node and kept on disk. `former_networks` are those of the configuration
     before this one, whose routes may still be there. `forwarding` are the families (4, 6) in which this machine was
     seen to forward packets: pods need it to go on. `node_links` are the names of the links that its pods share.
+    `prepared` is what the back end needed before there was a lease, as keys; None for most.
     """
 
     netconf: NetConf
@@ -68,6 +69,7 @@ class Inputs(Value):
     former_networks: tuple[Net, ...] = ()
     forwarding: frozenset[int] = frozenset()
     node_links: frozenset[str] = frozenset()
+    prepared: Value | None = None
     ip_masq: bool = False
     random_fully: bool = True
     forward_rules: bool = True
@@ -111,12 +113,19 @@ def check_room(inputs: Inputs, overhead: int, place: str) -> None:
         )
 
 
+class Device(NamedTuple):
+    """A link that a back end makes."""
+
+    name: str
+    kind: type[Link]
+
+
 class Backend(netconf.Backend, Protocol):
     """A module with these names is a backend; `weft.desired.backends.BACKENDS` lists them."""
 
     @property
-    def LINK(self) -> type[Link] | None:  # noqa: N802 - a constant of the module
-        """The kind of device it makes; None if it makes none."""
+    def LINKS(self) -> Sequence[type[Link]]:  # noqa: N802 - a constant of the module
+        """The kinds of device that it may make."""
         ...
 
     @property
@@ -125,8 +134,8 @@ class Backend(netconf.Backend, Protocol):
         ...
 
     @property
-    def devices(self) -> Callable[[Inputs], Mapping[int, str]]:
-        """The name of the link that the backend makes for each family (4, 6), whether or not the lease is known."""
+    def devices(self) -> Callable[[Inputs], Mapping[int, Device]]:
+        """The link that the backend makes for each family (4, 6), whether or not the lease is known."""
         ...
 
     @property

@@ -22,14 +22,13 @@ _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narro
 
 def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
     """The names of the back end's devices, and what each is."""
-    kind = inputs.backend.LINK
-    return {} if kind is None else dict.fromkeys(inputs.backend.devices(inputs).values(), kind)
+    return dict(inputs.backend.devices(inputs).values())
 
 
 def ownership(inputs: Inputs) -> Ownership:
     """What a daemon with these inputs keeps."""
     return Ownership(
-        devices=frozenset(inputs.backend.devices(inputs).values()),
+        devices=frozenset(devices_of(inputs)),
         networks=(*inputs.netconf.networks, *inputs.former_networks),
         node_links=inputs.node_links,
     )

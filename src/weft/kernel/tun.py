@@ -1,6 +1,7 @@
 """TUN devices, of which rtnetlink does all but make them and open a queue (linux/if_tun.h).
 
-Ours outlive the process that serves them, put a `virtio_net_hdr` before each packet and have several queues.
+All outlive the process that serves them. Those of our relay put a `virtio_net_hdr` before each packet and have several
+queues.
 """
 
 import os
@@ -17,6 +18,8 @@ _IFF_TUN: Final = 0x0001
 _IFF_MULTI_QUEUE: Final = 0x0100
 _IFF_NO_PI: Final = 0x1000
 _IFF_VNET_HDR: Final = 0x4000
+_PLAIN: Final = _IFF_TUN | _IFF_NO_PI
+_OURS: Final = _PLAIN | _IFF_VNET_HDR | _IFF_MULTI_QUEUE
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq (linux/if.h): name, flags
 _CSUM, _TSO4, _TSO6, _TSO_ECN, _USO4, _USO6 = 0x01, 0x02, 0x04, 0x08, 0x20, 0x40  # TUN_F_*
 _OFFLOADS: Final = (
@@ -26,9 +29,9 @@ _OFFLOADS: Final = (
 )
 
 
-def create(name: str) -> None:
-    """Make the device, down. `OSError` if there is one of another kind, or none can be."""
-    queue = _open(name)
+def create(name: str, *, for_relay: bool = True) -> None:
+    """Make the device, down: as our relay wants it, or as any program. `OSError` if none can be made."""
+    queue = _open(name, _OURS if for_relay else _PLAIN)
     try:
         ioctl(queue, _TUNSETPERSIST, 1)
     finally:
@@ -40,7 +43,7 @@ def open_queue(name: str) -> int:
 
     Returns a descriptor that does not block. `OSError` if that fails.
     """
-    queue = _open(name)
+    queue = _open(name, _OURS)
     for offloads in _OFFLOADS:
         with suppress(OSError):
             ioctl(queue, _TUNSETOFFLOAD, offloads)
@@ -48,10 +51,10 @@ def open_queue(name: str) -> int:
     return queue
 
 
-def _open(name: str) -> int:
+def _open(name: str, flags: int) -> int:
     queue = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        ioctl(queue, _TUNSETIFF, _IFREQ.pack(name.encode(), _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR | _IFF_MULTI_QUEUE))
+        ioctl(queue, _TUNSETIFF, _IFREQ.pack(name.encode(), flags))
     except OSError:
         os.close(queue)
         raise

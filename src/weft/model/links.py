@@ -47,7 +47,6 @@ class Link(Object):
 
     kind = ""  # IFLA_INFO_KIND, the driver's name
     has_mac = False  # whether it has one, and we choose it
-    advice = "See `ip -d link show`"  # to people, where the kernel refuses one
     attributes = tuple[Attribute, ...]()
     foreign = frozenset[int]()  # attributes below IFLA_INFO_DATA that no device of ours has, or has with the value 0
 

@@ -33,6 +33,8 @@ class Object(Value, gc=False):
     rank = 0
     unwanted = "no setting asks for it"
     code_if_unwanted = "ROUTE-002"  # of removing it
+    code_if_refused = "VTEP-002"
+    advice = "See `ip -d link show`"  # to people, where it is refused
     vital = False  # without it no peer is reached
     patience = 60.0  # the longest pause, in seconds, between two tries to put what is refused
 

@@ -7,8 +7,9 @@ import pytest
 from weft.config.flaghelp import help_text
 from weft.config.flags import changed, parse_flags
 from weft.config.flagtable import FLAGS
-from weft.config.options import Options, Secret
+from weft.config.options import Options
 from weft.model.errors import ConfigError, Problem
+from weft.model.secret import Secret
 
 DEFAULTS = parse_flags([], {})
 
@@ -216,9 +217,17 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
+BESIDE_FLAGS = {"help", "warnings", "surroundings", "wireguard_key_file"}
+
+
+def test_a_variable_that_no_flag_has():
+    assert parse_flags([], {"WIREGUARD_KEY_FILE": "/k"}).wireguard_key_file == "/k"
+    assert DEFAULTS.wireguard_key_file == ""
+
+
 @pytest.mark.spec("flannel.md §1.3/every-flag")
 def test_every_flag_has_a_variable_and_a_field():
-    assert {flag.field for flag in FLAGS} == set(Options.__struct_fields__) - {"help", "warnings", "surroundings"}
+    assert {flag.field for flag in FLAGS} == set(Options.__struct_fields__) - BESIDE_FLAGS
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]

@@ -405,7 +405,6 @@ def test_no_backend_means_udp_and_is_said():
         ('{"Type": null}', 'unknown backend ""'),
         ('{"Type": "vxlna"}', 'unknown backend "vxlna"'),
         ('{"Type": ""}', 'unknown backend ""'),
-        ('{"Type": "wireguard"}', "wireguard is not in this build"),
         ('{"Type": "IPSEC"}', "ipsec is not in this build"),
     ],
 )

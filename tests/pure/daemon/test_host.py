@@ -9,6 +9,7 @@ import pytest
 from weft.daemon import host
 from weft.daemon.disk.identity import Identity
 from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
 from weft.model.net import Mac
 from weft.model.reported import LinkInfo
@@ -76,7 +77,8 @@ def test_each_family_without_its_filter_is_told_with_the_reason(filters):
 def test_the_mac_of_a_vtep_that_is_there_is_taken_over(family: int, kind: str, mac: Mac | None, taken: bool):
     link = LinkInfo(index=7, name="flannel.1", kind=kind, mac=mac)
     snapshot = Snapshot(links=(link,), addresses=(), ours={})
-    found = host.adopted(OWN, snapshot, {family: "flannel.1", 10 - family: "flannel-v6.1"}, VxlanLink)
+    devices = {family: Device("flannel.1", VxlanLink), 10 - family: Device("flannel-v6.1", VxlanLink)}
+    found = host.adopted(OWN, snapshot, devices)
     expected = {4: OWN.mac_v4, 6: OWN.mac_v6} | ({family: THERE} if taken else {})
     assert {4: found.mac_v4, 6: found.mac_v6} == expected
-    assert host.adopted(OWN, snapshot, {family: "flannel.1"}, None) == OWN
+    assert host.adopted(OWN, snapshot, {}) == OWN

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support import builders
 from tests.support.replay import remove, replay
-from weft.daemon.planes.plane import Keeper, Tally
+from weft.daemon.planes.marks import Tally
+from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider

@@ -58,4 +58,4 @@ def test_a_nodes_devices_are_the_back_ends():
         "flannel-v6.3": vxlan.VxlanLink,
     }
     assert devices_of(builders.inputs(backend="host-gw")) == {}
-    assert hostgw.LINK is None
+    assert hostgw.LINKS == ()

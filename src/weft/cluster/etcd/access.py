@@ -5,8 +5,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from weft.cluster.reach import Endpoint
-from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem
+from weft.model.secret import Secret
 from weft.model.value import Value
 
 CLIENT_PORT: Final = 2379

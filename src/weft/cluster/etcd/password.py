@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.etcd.access import Access
-from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem
+from weft.model.secret import Secret
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Final, Protocol
 
-from weft.config.options import Secret
 from weft.model.errors import Problem, Unavailable
+from weft.model.secret import Secret
 
 _FRESH_SECONDS: Final = 60.0  # as client-go; kubelet renews a token when a fifth of its time is left
 _LARGEST: Final = 1 << 16

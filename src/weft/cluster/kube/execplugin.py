@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.secret import Secret
 from weft.model.text import one_line
 
 _SECONDS: Final = 30.0

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from weft.cluster.kube.access import Access, Pem
 from weft.cluster.kube.credentials import Credentials, Fixed, TokenFile
 from weft.cluster.kube.execplugin import ExecPlugin
-from weft.config.options import Secret
 from weft.model.errors import ConfigError, Problem
+from weft.model.secret import Secret
 from weft.model.text import one_line
 
 _LARGEST: Final = 1 << 20

@@ -21,7 +21,7 @@ from weft.model.reported import LinkInfo
 UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"
 # What weft makes: how the alias goes on, and the kinds of link that have it.
 _ALIASES: Final = (
-    ("vtep", tuple(backend.LINK.kind for backend in BACKENDS.values() if backend.LINK is not None)),
+    ("vtep", tuple({kind.kind for backend in BACKENDS.values() for kind in backend.LINKS})),
     ("bridge", ("bridge",)),
     ("gateway", ("veth",)),
     ("pod:[0-9a-f]{32}", ("veth",)),

@@ -67,7 +67,9 @@ async def preview(options: Options, world: World) -> Preview:
         own_macs = start.settle_identity(known, world, snapshot, netconf, facts, published=published)
         inputs = start.make_inputs(options, netconf, world.backends[netconf.backend], facts, own_macs)
         previous = host.previous_subnets(options)
-        inputs = replace(inputs, former_networks=previous.networks)
+        prepare = world.preparations.get(netconf.backend)
+        prepared = None if prepare is None else await prepare(netconf.options, options, directory, look_only=True)
+        inputs = replace(inputs, former_networks=previous.networks, prepared=prepared)
         own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
         roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
@@ -84,7 +86,7 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.devices = devices_of(inputs)
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
-        for opened in world.planes.values():
+        for opened in world.planes.get(netconf.backend, {}).values():
             with opened() as plane:
                 seen |= await plane.look({}, None)
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}

@@ -8,20 +8,19 @@ difference that no notice announced is counted and logged.
 import asyncio
 import errno
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final, Protocol
 
 from weft.daemon.planes import repairs
+from weft.daemon.planes.marks import Marks, Tally
 from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
 from weft.model.links import Link
 from weft.model.objects import Key, Object, Objects
-from weft.model.value import Value, field
 from weft.plan.diff import Delete, Put, Step, diff
 
 log = logging.getLogger(__name__)
@@ -52,34 +51,11 @@ class Plane(Protocol):
         ...
 
 
-class Marks(Value, frozen=False):
-    """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
-
-    `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that
-    is known, `unseen` in a way that is not.
-    """
-
-    look: bool = False
-    sweep: bool = False
-    all: bool = False
-    decided: set[Key] = field(default_factory=set)
-    changed: set[Key] = field(default_factory=set)
-    unseen: set[Key] = field(default_factory=set)
-
-
-class Tally(Value, frozen=False):
-    """What a loop has done, for health, logs and metrics."""
-
-    rounds: int = 0
-    repairs: Counter[str] = field(default_factory=Counter)
-    unannounced: int = 0
-    failing: dict[Key, str] = field(default_factory=dict)
-
-
 class Keeper:
     """Keeps the objects of a plane as they are wanted. Sources call the methods that mark; `run` does the work.
 
-    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed.
+    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed. Those
+    in `on_links` look again when a link was made or changed: what they have on it may have gone with an old one.
     """
 
     def __init__(
@@ -87,6 +63,7 @@ class Keeper:
     ) -> None:
         self.tally = Tally()
         self.plane = plane
+        self.on_links: list[Keeper] = []
         self._decider = decider
         self._may_remove = may_remove
         self._present = Present(decider.wanted)
@@ -121,10 +98,16 @@ class Keeper:
         wanted = self._decider.wanted.get(key)
         ours = thing is not None and (thing == wanted or thing.is_within(self._decider.ownership))
         self._present.notice(key, thing if ours else None)
+        if key[0] == "link":
+            self._link_changed()
         if self._present.objects.get(key) != wanted:
             self.changed([key])
             if thing is not None and thing.took_others_along():
                 self.look_again()
+
+    def _link_changed(self) -> None:
+        for keeper in self.on_links:
+            keeper.look_again()
 
     def compare_all(self) -> None:
         """Have everything compared, without a look."""
@@ -209,6 +192,8 @@ class Keeper:
             keys.update(key for key in wanted if key[0] in self.plane.kinds)
             keys.update(self._present.objects)
         steps = diff(wanted, self._present.objects, keys=keys, prune=self._may_remove())
+        # What sits on a link that is made anew may be another plane's.
+        steps = [step for step in steps if step.object.key[0] in self.plane.kinds]
         self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
         mended: list[repairs.Repair] = []
         if self._started:
@@ -277,6 +262,8 @@ class Keeper:
             if failure is not None:
                 refused += self._failed(step, failure)
                 continue
+            if isinstance(step.object, Link):
+                self._link_changed()
             if key in self.tally.failing:
                 self._settle([key])
                 if isinstance(step.object, Link):

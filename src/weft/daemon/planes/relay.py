@@ -8,18 +8,16 @@ import asyncio
 import errno
 import hashlib
 import logging
-import os
-import socket
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
 from weft import __version__
+from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import start
 from weft.forward.build import PROGRAM
@@ -30,10 +28,6 @@ from weft.model.value import Value
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)
-
-_START_SECONDS: Final = 3.0  # Python takes a tenth of it
-_DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
-_LOOK_AGAIN: Final = 0.002
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -64,7 +58,7 @@ class RelayPlane:
     def __init__(self) -> None:
         self.counts: Mapping[str, int] = {}
         self._running: _Running | None = None
-        self._child = 0  # the relay that this process has started, to be waited for
+        self._children = Children()
 
     @classmethod
     @contextmanager
@@ -85,7 +79,7 @@ class RelayPlane:
         return await asyncio.to_thread(self._apply, steps)
 
     def _look(self) -> dict[Key, Object]:
-        self._reap()
+        self._children.reap()
         running = self._found()
         if running is None:
             return {}
@@ -115,14 +109,14 @@ class RelayPlane:
         for step in steps:
             thing = step.object
             if isinstance(thing, Relay):
-                failures += _attempt([step], self._end)
+                failures += attempt([step], self._end)
                 if isinstance(step, Put):
-                    failures += _attempt([step], partial(self._start, thing))
+                    failures += attempt([step], partial(self._start, thing))
             elif isinstance(thing, Forward):
                 changes.append(Change(thing.dst, thing.via if isinstance(step, Put) else None))
                 told.append(step)
         if changes:
-            failures += _attempt(told, lambda: self._tell(changes))
+            failures += attempt(told, lambda: self._tell(changes))
         return failures
 
     def _tell(self, changes: Sequence[Change]) -> None:
@@ -141,19 +135,14 @@ class RelayPlane:
     def _start(self, wanted: Relay) -> None:
         """Start a relay and wait until it answers; it knows again what the one before knew."""
         known = self._running.forwards if self._running else {}
-        _wait_for_device(wanted.dev)
+        wait_for_device(wanted.dev)
         job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port)
         about = msgspec.json.encode(_about(wanted)).decode()
         program = PROGRAM.built()
-        self._child = start.start(job, about, program)
-        log.info("%s: started, process %d, in %s", wanted, self._child, "Python" if program is None else "C")
-        end = time.monotonic() + _START_SECONDS
-        while (running := _connect()) is None:  # it alone has the name of the socket
-            self._check_child()
-            if time.monotonic() > end:
-                raise OSError(errno.ETIMEDOUT, f"process {self._child} does not answer")
-            time.sleep(_LOOK_AGAIN)
-        self._running = running
+        pid = start.start(job, about, program)
+        self._children.add(pid)
+        log.info("%s: started, process %d, in %s", wanted, pid, "Python" if program is None else "C")
+        self._children.wait_for(pid, self._connect)
         if known:
             self._tell([Change(each.dst, each.via) for each in known.values()])
 
@@ -166,32 +155,17 @@ class RelayPlane:
             call.close()
         if self._running is not None:
             self._running.call.close()
-        self._reap(wait=True)
+        self._children.wait_for_end()
 
     def _drop(self) -> None:
         if self._running is not None:
             self._running.call.close()
         self._running = None
 
-    def _check_child(self) -> None:
-        child = self._child
-        status = self._reap()
-        if status is not None:
-            raise OSError(errno.ECHILD, f"process {child} has ended with status {os.waitstatus_to_exitcode(status)}")
-
-    def _reap(self, *, wait: bool = False) -> int | None:
-        """Take the status of a relay of ours that has ended."""
-        if not self._child:
-            return None
-        end = time.monotonic() + _START_SECONDS
-        while True:
-            pid, status = os.waitpid(self._child, os.WNOHANG)
-            if pid:
-                self._child = 0
-                return status
-            if not wait or time.monotonic() > end:
-                return None
-            time.sleep(_LOOK_AGAIN)
+    def _connect(self) -> bool:
+        """Find the relay that has just been started: it alone has the name of the socket."""
+        self._running = _connect()
+        return self._running is not None
 
 
 def _connect() -> _Running | None:
@@ -240,26 +214,3 @@ def _fingerprint() -> str:
 
 def _forwards(routes: Mapping[IPv4Network, IPv4Address]) -> dict[IPv4Network, Forward]:
     return {net: Forward(dev=DEVICE, dst=net, via=via) for net, via in routes.items()}
-
-
-def _wait_for_device(name: str) -> None:
-    end = time.monotonic() + _DEVICE_SECONDS
-    while True:
-        try:
-            socket.if_nametoindex(name)
-        except OSError:
-            if time.monotonic() > end:
-                raise OSError(errno.ENODEV, f"there is no link {name}") from None
-            time.sleep(_LOOK_AGAIN)
-        else:
-            return
-
-
-def _attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
-    """Do what these steps ask for, and say of each how it failed."""
-    try:
-        work()
-    except OSError as error:
-        words = error.strerror or str(error)
-        return [Failure(step=step, errno=error.errno or errno.EIO, message=words) for step in steps]
-    return []

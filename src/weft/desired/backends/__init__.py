@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import alloc, hostgw, ipip, udp, vxlan
+from weft.desired.backends import alloc, extension, hostgw, ipip, udp, vxlan, wireguard
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -11,5 +11,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "host-gw": hostgw,
     "ipip": ipip,
     "udp": udp,
+    "wireguard": wireguard,
     "alloc": alloc,
+    "extension": extension,
 }

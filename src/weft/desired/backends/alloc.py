@@ -6,12 +6,12 @@ As with a router, a cloud's route table or a tunnel of one's own.
 from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs
+from weft.desired.inputs import Device, Inputs
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.objects import KernelState
 from weft.model.value import Value
 
-LINK = None
+LINKS = ()
 
 
 def options(_fields: Fields, _families: Collection[int]) -> Value:
@@ -23,7 +23,7 @@ def check(_inputs: Inputs) -> None:
     """It runs anywhere."""
 
 
-def devices(_inputs: Inputs) -> Mapping[int, str]:
+def devices(_inputs: Inputs) -> Mapping[int, Device]:
     """None."""
     return {}
 

@@ -6,14 +6,14 @@ All nodes must share a layer-2 segment; nothing is encapsulated, and there is no
 from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs, check_type, unusable
+from weft.desired.inputs import Device, Inputs, check_type, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
 from weft.model.objects import KernelState, Route
 from weft.model.value import Value
 
-LINK = None
+LINKS = ()
 
 
 def options(_fields: Fields, _families: Collection[int]) -> Value:
@@ -37,7 +37,7 @@ def check(inputs: Inputs) -> None:
             )
 
 
-def devices(inputs: Inputs) -> Mapping[int, str]:
+def devices(inputs: Inputs) -> Mapping[int, Device]:
     """None: the uplink is not ours."""
     return {}
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import DirectRouting, Inputs, check_room, check_type, refuse_ipv6
+from weft.desired.inputs import Device, DirectRouting, Inputs, check_room, check_type, refuse_ipv6
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip
@@ -45,7 +45,7 @@ class IpipLink(Link):
         return f"link {self.name} ipip local {self.local} mtu {self.mtu}"
 
 
-LINK = IpipLink
+LINKS = (IpipLink,)
 
 
 def options(fields: Fields, families: Collection[int]) -> IpipOptions:
@@ -59,9 +59,9 @@ def check(inputs: Inputs) -> None:
     check_room(inputs, OVERHEAD, "the tunnel")
 
 
-def devices(_inputs: Inputs) -> Mapping[int, str]:
+def devices(_inputs: Inputs) -> Mapping[int, Device]:
     """One tunnel."""
-    return {4: DEVICE}
+    return {4: Device(DEVICE, IpipLink)}
 
 
 def mtu(inputs: Inputs) -> int:

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Inputs, check_room, refuse_ipv6, unusable
+from weft.desired.inputs import Device, Inputs, check_room, refuse_ipv6, unusable
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
@@ -51,7 +51,7 @@ class TunLink(Link):
         return False
 
 
-LINK = TunLink
+LINKS = (TunLink,)
 
 
 class Relay(OnLink):
@@ -64,6 +64,7 @@ class Relay(OnLink):
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
+    code_if_refused = "VTEP-004"
 
     def __post_init__(self) -> None:
         put_in(self, "key", ("relay", self.dev))
@@ -107,9 +108,9 @@ def check(inputs: Inputs) -> None:
     check_room(inputs, OVERHEAD, "a datagram")
 
 
-def devices(_inputs: Inputs) -> Mapping[int, str]:
+def devices(_inputs: Inputs) -> Mapping[int, Device]:
     """One TUN device."""
-    return {4: DEVICE}
+    return {4: Device(DEVICE, TunLink)}
 
 
 def mtu(inputs: Inputs) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import DirectRouting, Inputs, check_type, unusable
+from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
@@ -90,7 +90,7 @@ class VxlanLink(Link):
         return isinstance(other, VxlanLink) and (other.vni, other.port) == (self.vni, self.port)
 
 
-LINK = VxlanLink
+LINKS = (VxlanLink,)
 
 
 def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
@@ -135,9 +135,9 @@ def check(inputs: Inputs) -> None:
             )
 
 
-def devices(inputs: Inputs) -> Mapping[int, str]:
+def devices(inputs: Inputs) -> Mapping[int, Device]:
     """The VTEPs of the families that are on: `flannel.1`, `flannel-v6.1`."""
-    return {family: _device(_options(inputs), family) for family, _, _ in _device_mtus(inputs)}
+    return {family: Device(_device(_options(inputs), family), VxlanLink) for family, _, _ in _device_mtus(inputs)}
 
 
 def mtu(inputs: Inputs) -> int:

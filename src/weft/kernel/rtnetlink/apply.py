@@ -204,7 +204,7 @@ def _put_link(rtnl: Rtnl, wanted: Link) -> None:
 def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
     def create() -> LinkInfo:
         if wanted.kind == _TUN:
-            return _create_tun(rtnl, wanted.name)
+            return _create_tun(rtnl, wanted)
         return rtnl.add_link(wanted.kind, linkdata.encode(wanted), name=wanted.name, mtu=wanted.mtu, mac=wanted.mac)
 
     try:
@@ -219,13 +219,13 @@ def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
         return create()
 
 
-def _create_tun(rtnl: Rtnl, name: str) -> LinkInfo:
+def _create_tun(rtnl: Rtnl, wanted: Link) -> LinkInfo:
     """Make a device that rtnetlink can do everything with but this."""
     try:
-        tun.create(name)
+        tun.create(wanted.name, for_relay=any(each.name == "vnet_header" for each in wanted.attributes))
     except OSError as error:
         raise NetlinkError(error.errno or errno.EIO, f"/dev/net/tun: {error.strerror}") from error
-    made = rtnl.link(name)
+    made = rtnl.link(wanted.name)
     if made is None:
         raise NetlinkError(errno.ENODEV, "it is gone again")
     return made

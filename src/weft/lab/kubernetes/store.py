@@ -7,7 +7,6 @@ from socket import socket
 from typing import Final
 
 from weft.config.netconf import parse_netconf
-from weft.config.options import Secret
 from weft.desired.backends import BACKENDS
 from weft.lab.inside import filesystem, underlay
 from weft.lab.inside.children import Child
@@ -19,6 +18,7 @@ from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, 
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
 from weft.model.errors import Problem, Unavailable
+from weft.model.secret import Secret
 
 API: Final = "kube-apiserver"
 CONTROLLERS: Final = "kube-controller-manager"

@@ -1,0 +1,93 @@
+"""The plane of a user's commands, which run where peers come and go. What they do is not seen: it has no look.
+
+It knows what it has run itself, in this process. After a restart all are run again, as flannel does.
+"""
+
+import errno
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
+
+from weft.desired.backends.extension import Added, Begun
+from weft.kernel.commands import run
+from weft.model.command import Command
+from weft.model.errors import Failure
+from weft.model.objects import Key, Object, Objects
+from weft.plan.diff import Delete, Step
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS: Final = 3600.0  # nothing is found by it
+_SHOWN: Final = 500
+
+
+class CommandsPlane:
+    """Runs one command after the other, as flannel does."""
+
+    kinds = frozenset({"command"})
+    sweep = _SWEEP_SECONDS
+    announces = False
+    blind = False
+    counts: Mapping[str, int] = {}
+
+    def __init__(self) -> None:
+        self._done: dict[Key, Object] = {}
+        self._waiting = False  # for what is to run before any command for a peer
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator[Self]:
+        """Nothing is undone at the end: peers are reached as before."""
+        yield cls()
+
+    async def look(self, _known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+        """What has been run."""
+        return {key: thing for key, thing in self._done.items() if only is None or key in only}
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        """Run the commands of each step; nothing runs for a peer before what is to run at the start has succeeded."""
+        failures = []
+        for step in steps:
+            try:
+                await self._do(step)
+            except OSError as error:
+                words = error.strerror or str(error)
+                failures.append(Failure(step=step, errno=error.errno or errno.EIO, message=words))
+        return failures
+
+    async def _do(self, step: Step) -> None:
+        thing, had = step.object, self._done.pop(step.object.key, None)
+        if isinstance(had, Added):
+            await _remove(had)
+        if isinstance(step, Delete):
+            return
+        if isinstance(thing, Begun):
+            self._waiting = True
+            await _run("PostStartupCommand", thing.command, thing.variables)
+            self._waiting = False
+        elif isinstance(thing, Added):
+            if self._waiting:
+                raise OSError(errno.EAGAIN, "it waits for the PostStartupCommand")
+            await _run("SubnetAddCommand", thing.add, thing.variables, thing.text)
+        self._done[thing.key] = thing
+
+
+async def _remove(thing: Added) -> None:
+    """Run the command once: what it removes may be gone, so that it never will succeed."""
+    try:
+        await _run("SubnetRemoveCommand", thing.remove, thing.variables, thing.text)
+    except OSError as error:
+        log.error("CMD-001 %s", error.strerror)  # noqa: TRY400 - it says all
+
+
+async def _run(name: str, command: Command | None, variables: Collection[tuple[str, str]], text: str = "") -> None:
+    if command is None:
+        return
+    try:
+        said = await run(command, dict(variables), text)
+    except OSError as error:
+        raise OSError(error.errno, f"{name} ({command}) {error.strerror}") from None
+    about = " ".join(f"{key}={value}" for key, value in variables)
+    words = " ".join(said.split())[:_SHOWN]
+    log.info("%s for %s has run%s", name, about, f": {words}" if words else "")

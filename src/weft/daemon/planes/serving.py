@@ -1,0 +1,74 @@
+"""What planes share whose devices are served by processes: starting them, and telling of each step how it failed."""
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from weft.model.errors import Failure
+from weft.plan.diff import Step
+
+START_SECONDS: Final = 3.0  # Python takes a tenth of it
+_DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
+_LOOK_AGAIN: Final = 0.002
+
+
+class Children:
+    """Processes that this one has started and that outlive it: what has ended is to be waited for."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+
+    def add(self, pid: int) -> None:
+        """Take a process that has just been started."""
+        self._pids.add(pid)
+
+    def reap(self) -> dict[int, int]:
+        """Take the statuses of those that have ended, by their numbers."""
+        ended = {pid: status for pid, status in (os.waitpid(each, os.WNOHANG) for each in self._pids) if pid}
+        self._pids -= ended.keys()
+        return ended
+
+    def wait_for(self, pid: int, answers: Callable[[], bool]) -> None:
+        """Wait until a process that was started answers. Raises `OSError` if it ends before, or takes too long."""
+        end = time.monotonic() + START_SECONDS
+        while not answers():
+            status = self.reap().get(pid)
+            if status is not None:
+                code = os.waitstatus_to_exitcode(status)
+                raise OSError(errno.ECHILD, f"process {pid} has ended with status {code}")
+            if time.monotonic() > end:
+                raise OSError(errno.ETIMEDOUT, f"process {pid} does not answer")
+            time.sleep(_LOOK_AGAIN)
+
+    def wait_for_end(self) -> None:
+        """Wait a moment until all have ended."""
+        end = time.monotonic() + START_SECONDS
+        while self.reap() or (self._pids and time.monotonic() < end):
+            time.sleep(_LOOK_AGAIN)
+
+
+def wait_for_device(name: str) -> None:
+    """Wait a moment for a link. Raises `OSError` (ENODEV)."""
+    end = time.monotonic() + _DEVICE_SECONDS
+    while True:
+        try:
+            socket.if_nametoindex(name)
+        except OSError:
+            if time.monotonic() > end:
+                raise OSError(errno.ENODEV, f"there is no link {name}") from None
+            time.sleep(_LOOK_AGAIN)
+        else:
+            return
+
+
+def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
+    """Do what these steps ask for, and say of each how it failed."""
+    try:
+        work()
+    except OSError as error:
+        words = error.strerror or str(error)
+        return [Failure(step=step, errno=error.errno or errno.EIO, message=words) for step in steps]
+    return []

@@ -1,0 +1,76 @@
+"""What some back ends need before there is a lease, because the lease tells of it: a command's output, keys."""
+
+import logging
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from weft.config.options import Options
+from weft.daemon.disk import wgkey
+from weft.daemon.disk.beside import beside
+from weft.desired.backends.extension import ExtensionOptions, Told
+from weft.desired.backends.wireguard import Keys
+from weft.kernel.commands import run
+from weft.kernel.wireguard import inprocess
+from weft.kernel.wireguard.inkernel import InKernel
+from weft.model.errors import Problem, Unavailable
+from weft.model.value import Value
+
+
+class Preparation(Protocol):
+    """Prepares for a back end with these options. Raises `Unavailable` for what may go better later.
+
+    What is kept goes into the instance's `directory`. With `look_only` nothing is run or written: for a plan.
+    """
+
+    def __call__(
+        self, chosen: Value, options: Options, directory: Path, /, *, look_only: bool = False
+    ) -> Awaitable[Value | None]:
+        """Prepare."""
+        ...
+
+
+log = logging.getLogger(__name__)
+
+_MOST: Final = 2048  # of output: a lease has 4 KB in all
+
+
+async def told(chosen: Value, _options: Options, _directory: Path, *, look_only: bool = False) -> Told | None:
+    """Run the PreStartupCommand of `extension`."""
+    command = chosen.before if isinstance(chosen, ExtensionOptions) else None
+    if command is None or look_only:
+        return None
+    where = f"PreStartupCommand ({command})"
+    try:
+        text = await run(command, {})
+    except OSError as error:
+        raise Unavailable(Problem(code="CMD-001", where=where, seen=error.strerror or str(error))) from None
+    if len(text.encode()) > _MOST:
+        seen = f"it has printed {len(text.encode())} bytes"
+        raise Unavailable(Problem(code="CMD-001", where=where, seen=seen, expected=f"{_MOST} at most"))
+    return Told(text=text)
+
+
+async def keys(_chosen: Value, options: Options, directory: Path, *, look_only: bool = False) -> Keys:
+    """This node's key for `wireguard`, made if there is none, and whether the kernel has WireGuard."""
+    file = options.wireguard_key_file
+    private = await beside(
+        lambda: wgkey.given(Path(file), look_only=look_only) if file else wgkey.own(directory, look_only=look_only)
+    )
+    in_process = await beside(_in_process)
+    return Keys(private=private, public=wgkey.public(private), in_process=in_process)
+
+
+def _in_process() -> bool:
+    """Tell whether a process is to serve devices: the kernel cannot, and the program is there."""
+    kernel = InKernel.open()
+    if kernel is not None:
+        kernel.close()
+        return False
+    if inprocess.is_installed():
+        log.warning("the kernel has no WireGuard: %s serves it, at a fraction of the speed", inprocess.PROGRAM)
+        return True
+    return False
+
+
+PREPARATIONS: Final[Mapping[str, Preparation]] = {"extension": told, "wireguard": keys}

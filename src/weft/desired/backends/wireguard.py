@@ -1,0 +1,340 @@
+"""wireguard: encrypted tunnels, of which one device knows all peers (flannel.md §6.6).
+
+The kernel routes the whole network into the device, which knows by its peers' allowed addresses whose a packet is. In
+mode `separate` each family of pods has a device of its own and is carried over the same family; in the other modes one
+device carries both.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Any, Final, Literal
+
+from weft.config.jsonfields import Fields, shown
+from weft.desired.inputs import Device, Inputs, check_type, unusable
+from weft.model import wireguard
+from weft.model.errors import ConfigError, Problem
+from weft.model.keyed import Key
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.links import Attribute, Link
+from weft.model.net import Ip, Net
+from weft.model.objects import Address, KernelState, OnLink, Route
+from weft.model.secret import Secret
+from weft.model.value import Value, put_in
+from weft.model.wireguard import Endpoint, key_bytes
+
+DEVICE: Final = "flannel-wg"
+DEVICE_V6: Final = "flannel-wg-v6"
+OVERHEAD: Final = 80  # outer IPv6 40, UDP 8, WireGuard's header and tag 32
+_LEAST: Final = {4: 68, 6: 1280}  # RFC 791, RFC 8200
+_MODES: Final = ("separate", "auto", "ipv4", "ipv6")
+_PRIVATE: Final = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))  # RFC 1918
+_LOCAL_V6: Final = IPv6Network("fc00::/7")
+
+Family = Literal[4, 6]
+
+
+class WireguardOptions(Value):
+    """`Backend` of type wireguard (flannel.md §6.6)."""
+
+    port: Annotated[int, Key("ListenPort", "The UDP port.", default="51820", least=1, most=65535)] = 51820
+    port_v6: Annotated[
+        int, Key("ListenPortV6", "That of the IPv6 device of mode `separate`.", default="51821", least=1, most=65535)
+    ] = 51821
+    mtu: Annotated[
+        int, Key("MTU", "The longest packet between nodes; pods get 80 less.", default="M", least=0, most=65535)
+    ] = 0
+    keepalive: Annotated[
+        int,
+        Key(
+            "PersistentKeepaliveInterval",
+            "Seconds between packets that keep a NAT's memory; 0 is never.",
+            default="0",
+            least=0,
+            most=65535,
+        ),
+    ] = 0
+    mode: str = "separate"
+    psk: Secret | None = None
+
+
+class Keys(Value):
+    """This node's own key, and whether a process serves its devices, because the kernel has no WireGuard."""
+
+    private: Secret
+    public: str
+    in_process: bool = False
+
+
+class WireguardLink(Link):
+    """The kernel's device, which has no settings of rtnetlink's."""
+
+    kind = "wireguard"
+    advice = "The kernel lacks WireGuard: see `modprobe wireguard`, or install wireguard-go and restart weftd"
+
+    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
+        return False
+
+
+class WireguardTun(Link):
+    """What wireguard-go serves (linux/if_link.h, IFLA_TUN_*). What stands before each packet it decides."""
+
+    layer: int = 1  # IFF_TUN
+    persists: int = 1
+    queues: int = 0  # one
+
+    kind = "tun"
+    advice = "See `modprobe tun` and whether /dev/net/tun is there; a pod needs to be privileged for it"
+    attributes = (Attribute("layer", 3, "u8"), Attribute("persists", 6, "u8"), Attribute("queues", 7, "u8"))
+
+    def __str__(self) -> str:
+        return f"link {self.name} tun mtu {self.mtu}"
+
+    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
+        return False
+
+
+LINKS = (WireguardLink, WireguardTun)
+
+
+class Server(OnLink):
+    """The process that serves a device where the kernel has no WireGuard."""
+
+    rank = 1
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+    code_if_refused = "VTEP-004"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wgserver", self.dev))
+
+    def __str__(self) -> str:
+        return f"wireguard-go for {self.dev}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-004"
+
+
+class WireguardDevice(OnLink):
+    """A device's key and its port."""
+
+    private: Secret
+    port: int
+
+    rank = 2
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wireguard", self.dev))
+
+    def __str__(self) -> str:
+        return f"wireguard {self.dev} port {self.port}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-003"
+
+
+class WireguardPeer(OnLink):
+    """A peer of a device."""
+
+    peer: wireguard.Peer
+
+    rank = 4
+    unwanted = "no lease that is served asks for it"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wgpeer", self.dev, self.peer.key))
+
+    def __str__(self) -> str:
+        nets = " ".join(sorted(map(str, self.peer.allowed)))
+        return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint} for {nets or 'nothing'}"
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+def options(fields: Fields, _families: Collection[int]) -> WireguardOptions:
+    """Read the options of `Backend`."""
+    found = fields.read(WireguardOptions)
+    mode, psk = fields.text("Mode"), fields.text("PSK")
+    if mode and mode not in _MODES:
+        fields.problem("Mode", shown(mode), expected="separate, auto, ipv4 or ipv6")
+    if psk:
+        try:
+            key_bytes(psk)
+        except ValueError as error:
+            fields.problem("PSK", f"a value (not shown): {error}", expected="32 bytes in base64, as `wg genpsk` prints")
+    return WireguardOptions(
+        port=found.port,
+        port_v6=found.port_v6,
+        mtu=found.mtu,
+        keepalive=found.keepalive,
+        mode=mode or "separate",
+        psk=Secret(psk) if psk else None,
+    )
+
+
+def check(inputs: Inputs) -> None:
+    """Raise `ConfigError` when there is too little room in the tunnel for a family that is on."""
+    base, left = _base_mtu(inputs), mtu(inputs)
+    least = max(_LEAST[family] for family in inputs.netconf.families)
+    if left < least:
+        where = "Backend.MTU" if _options(inputs).mtu else f"MTU of {inputs.facts.uplink.name}"
+        seen = f"{base} leaves {left} bytes in the tunnel"
+        hint = "Raise the MTU of the uplink" if least == _LEAST[4] else "Raise the MTU of the uplink, or turn IPv6 off"
+        raise ConfigError(Problem(code="MTU-001", where=where, seen=seen, expected=f"at least {least}", hint=hint))
+
+
+def devices(inputs: Inputs) -> Mapping[int, Device]:
+    """A device for each family in mode `separate`; in the others one for both."""
+    keys = inputs.prepared  # before it is known, one that exists may be of either kind
+    kind = WireguardTun if isinstance(keys, Keys) and keys.in_process else WireguardLink
+    return {family: Device(_device(inputs, family), kind) for family in inputs.netconf.families}
+
+
+def mtu(inputs: Inputs) -> int:
+    """What the longest headers leave, whichever family the outer packet is of."""
+    return _base_mtu(inputs) - OVERHEAD
+
+
+def advertise(inputs: Inputs) -> LeaseAttrs:
+    """Publish our key, and the port on which each family's device listens (Q-41)."""
+    key = _keys(inputs).public
+
+    def data(family: Family) -> dict[str, Any] | None:
+        return {"PublicKey": key, "Port": _port(inputs, family)} if family in inputs.netconf.families else None
+
+    facts = inputs.facts
+    return LeaseAttrs(
+        public_ip=facts.public_v4, public_ipv6=facts.public_v6, backend="wireguard", data=data(4), data_v6=data(6)
+    )
+
+
+def shared(inputs: Inputs) -> KernelState:
+    """Each device with its key, its addresses (the bases of our subnets), and the networks' routes."""
+    state: KernelState = frozenset()
+    keys = _keys(inputs)
+    for family, subnet, pool in ((4, inputs.v4, inputs.netconf.v4), (6, inputs.v6, inputs.netconf.v6)):
+        if subnet is None or pool is None:
+            continue
+        kind = WireguardTun if keys.in_process else WireguardLink
+        name = _device(inputs, family)
+        link = kind(name=name, mtu=mtu(inputs))
+        device = WireguardDevice(dev=name, private=keys.private, port=_port(inputs, family))
+        base = subnet.network_address
+        address = Address(dev=name, ip=base, prefixlen=base.max_prefixlen)
+        state |= {link, device, address, Route(dst=pool.network, dev=name)}
+        if keys.in_process:
+            state |= {Server(dev=name)}
+    return state
+
+
+def peer(inputs: Inputs, lease: Lease) -> KernelState:
+    """The peer, on each device that has one of its subnets."""
+    check_type(lease, "wireguard")
+    if _options(inputs).mode == "separate":
+        return frozenset(_separate(inputs, lease))
+    return frozenset(_single(inputs, lease))
+
+
+def _separate(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
+    attrs = lease.attrs
+    if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
+        yield _peer(inputs, lease, attrs.public_ip, attrs.data, [lease.v4])
+    if inputs.v6 is not None and lease.v6 is not None and attrs.public_ipv6 is not None:
+        yield _peer(inputs, lease, attrs.public_ipv6, attrs.data_v6, [lease.v6])
+
+
+def _single(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
+    """One peer for both families, by the address that the mode prefers."""
+    own = {4: inputs.v4, 6: inputs.v6}
+    nets = [net for net in lease.subnets if own[net.version] is not None]
+    public = _dialled(inputs, lease.attrs)
+    if nets and public is None:
+        raise unusable(lease, f"no address for mode {_options(inputs).mode}", "the public address of that family")
+    if nets and public is not None:
+        # Either family's data have the key; the port is that of the family that is dialled.
+        attrs = lease.attrs
+        wanted, other = (attrs.data_v6, attrs.data) if public.version == 6 else (attrs.data, attrs.data_v6)
+        yield _peer(inputs, lease, public, other if wanted is None else wanted, nets)
+
+
+def _dialled(inputs: Inputs, attrs: LeaseAttrs) -> Ip | None:
+    """The address at which a peer is dialled where one device carries both families."""
+    mode, v4, v6, facts = _options(inputs).mode, attrs.public_ip, attrs.public_ipv6, inputs.facts
+    if mode != "auto":
+        return v4 if mode == "ipv4" else v6
+    if v4 is not None and facts.public_v4 is not None and not any(v4 in net for net in _PRIVATE):
+        return v4
+    if v6 is not None and facts.public_v6 is not None and not (v6 in _LOCAL_V6 or facts.public_v6 in _LOCAL_V6):
+        return v6
+    return v4 or v6
+
+
+def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Net]) -> WireguardPeer:
+    chosen = _options(inputs)
+    key, port = _key(lease, data), _number(lease, data)
+    if key == _keys(inputs).public:
+        raise unusable(lease, "its key is this node's own", "a key of its own", "Of two nodes one is the other's copy")
+    family: Family = 6 if public.version == 6 else 4
+    return WireguardPeer(
+        dev=_device(inputs, nets[0].version),
+        peer=wireguard.Peer(
+            key=key,
+            endpoint=Endpoint(public, port or _port(inputs, family)),
+            allowed=frozenset(nets),
+            psk=chosen.psk,
+            keepalive=chosen.keepalive,
+        ),
+    )
+
+
+def _key(lease: Lease, data: Any) -> str:
+    """Read a peer's public key; `PeerError` if there is none."""
+    key = data.get("PublicKey") if isinstance(data, dict) else None
+    try:
+        if isinstance(key, str):
+            key_bytes(key)
+            return key
+    except ValueError:
+        pass
+    raise unusable(lease, f"PublicKey {key!r:.60}", "32 bytes in base64")
+
+
+def _number(lease: Lease, data: Any) -> int:
+    """Read the port on which a peer listens; 0 if it does not say, as old ones. `PeerError` for what is no port."""
+    port = data.get("Port", 0)
+    if type(port) is not int or not 0 <= port <= 65535:
+        raise unusable(lease, f"Port {port!r:.60}", "a port, or none")
+    return port
+
+
+def _device(inputs: Inputs, family: int) -> str:
+    return DEVICE_V6 if family == 6 and _options(inputs).mode == "separate" else DEVICE
+
+
+def _port(inputs: Inputs, family: int) -> int:
+    chosen = _options(inputs)
+    return chosen.port_v6 if family == 6 and chosen.mode == "separate" else chosen.port
+
+
+def _base_mtu(inputs: Inputs) -> int:
+    return _options(inputs).mtu or inputs.facts.uplink.mtu
+
+
+def _keys(inputs: Inputs) -> Keys:
+    if not isinstance(inputs.prepared, Keys):
+        raise TypeError(f"wireguard got {type(inputs.prepared).__name__}")
+    return inputs.prepared
+
+
+def _options(inputs: Inputs) -> WireguardOptions:
+    chosen = inputs.netconf.options
+    if not isinstance(chosen, WireguardOptions):
+        raise TypeError(f"wireguard got {type(chosen).__name__}")
+    return chosen

@@ -1,0 +1,62 @@
+"""WireGuard in the kernel, by generic netlink."""
+
+import errno
+from collections.abc import Mapping
+from typing import Final, Self
+
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
+from weft.kernel.wireguard import messages
+from weft.model.secret import Secret
+from weft.model.wireguard import Device, Peer
+
+_NETLINK_GENERIC: Final = 16
+_MOST: Final = 64  # peers in a message, whose attributes have 64 KiB in all
+_NONE: Final = (errno.ENODEV, errno.EOPNOTSUPP)  # no link of this name, or one of another kind
+
+
+class InKernel:
+    """The kernel's devices in this thread's namespace. One thread at a time."""
+
+    def __init__(self, opened: NetlinkSocket, family: int) -> None:
+        self._socket = opened
+        self._family = family
+
+    @classmethod
+    def open(cls) -> Self | None:
+        """None where the kernel has no WireGuard; its module is loaded if it is there."""
+        opened = NetlinkSocket.open(_NETLINK_GENERIC)
+        try:
+            body = opened.ask(Message(messages.GENL_ID_CTRL, 0, messages.ask_family(messages.FAMILY)))
+            return cls(opened, messages.family_in(body))
+        except NetlinkError as error:
+            opened.close()
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def device(self, name: str) -> Device | None:
+        """Look at a device; None if there is none of this name. Raises `NetlinkError`."""
+        try:
+            return messages.device_in(self._socket.dump(self._family, messages.ask_device(name)))
+        except NetlinkError as error:
+            if error.errno in _NONE:
+                return None
+            raise
+
+    def set_device(self, name: str, *, private: Secret, port: int) -> None:
+        """Give a device its key and its port. Raises `NetlinkError`."""
+        self._send(messages.set_device(name, private=private, port=port))
+
+    def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
+        """Give a device peers, by their keys; None removes one. Raises `NetlinkError`: then some may be set."""
+        left = list(peers.items())
+        while left:
+            some, left = left[:_MOST], left[_MOST:]
+            self._send(messages.set_peers(name, dict(some)))
+
+    def _send(self, body: bytes) -> None:
+        self._socket.request(Message(self._family, 0, body))

@@ -1,0 +1,158 @@
+"""WireGuard in a process, wireguard-go's, by its socket: lines of text (https://www.wireguard.com/xplatform/)."""
+
+import errno
+import os
+import shutil
+import socket
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Final
+
+from weft.kernel.tools import SEARCH_PATH
+from weft.kernel.unixsockets import peer_of
+from weft.model.secret import Secret
+from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
+
+PROGRAM: Final = "wireguard-go"
+_FOLDER: Final = Path("/var/run/wireguard")
+_SECONDS: Final = 5.0
+_NO_KEY: Final = "0" * 64
+
+
+class InProcess:
+    """The devices that processes of wireguard-go serve in this thread's namespace."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def process(self, name: str) -> int:
+        """The process that serves a device; 0 if there is none. `OSError` if it serves another namespace's."""
+        try:
+            with _connect(name) as connection:
+                pid, _ = peer_of(connection)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return 0
+        if Path(f"/proc/{pid}/ns/net").stat().st_ino != Path("/proc/thread-self/ns/net").stat().st_ino:
+            raise OSError(errno.EADDRINUSE, f"{_FOLDER}/{name}.sock is that of process {pid} in another namespace")
+        return pid
+
+    def device(self, name: str) -> Device | None:
+        """Look at a device; None if no process serves it. Raises `OSError`."""
+        return _device(_ask(name, "get=1\n")) if self.process(name) else None
+
+    def set_device(self, name: str, *, private: Secret, port: int) -> None:
+        """Give a device its key and its port. Raises `OSError`."""
+        _ask(name, f"set=1\nprivate_key={_hex(private.reveal())}\nlisten_port={port}\n")
+
+    def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
+        """Give a device peers, by their keys; None removes one. Raises `OSError`: then some may be set."""
+        if peers:
+            _ask(name, "set=1\n" + "".join(line for key, peer in peers.items() for line in _peer(key, peer)))
+
+
+def is_installed() -> bool:
+    """Tell whether the program is there."""
+    return shutil.which(PROGRAM, path=SEARCH_PATH) is not None
+
+
+def start(name: str) -> int:
+    """Have a process serve the TUN device `name`, which is there; returns its number. `OSError` if it cannot be."""
+    program = shutil.which(PROGRAM, path=SEARCH_PATH)
+    if program is None:
+        raise OSError(errno.ENOENT, f"there is no {PROGRAM} in {SEARCH_PATH}")
+    nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    # What it would say of itself goes nowhere: it outlives those to whom it would say it.
+    environ = {"WG_PROCESS_FOREGROUND": "1", "LOG_LEVEL": "silent", "PATH": SEARCH_PATH}
+    return os.posix_spawn(program, [program, "-f", name], environ, file_actions=nowhere, setsid=True)
+
+
+def _connect(name: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_SECONDS)
+        connection.connect(f"{_FOLDER}/{name}.sock")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _ask(name: str, request: str) -> Iterator[tuple[str, str]]:
+    """Send a request and read the lines of its answer. Raises `OSError`, with the number that the process gives."""
+    with _connect(name) as connection, connection.makefile("rw") as stream:
+        stream.write(f"{request}\n")
+        stream.flush()
+        lines = []
+        for line in stream:
+            if line == "\n":
+                break
+            key, _, value = line.rstrip("\n").partition("=")
+            lines.append((key, value))
+    if not lines or lines[-1][0] != "errno":
+        raise OSError(errno.EPIPE, f"{PROGRAM} has not answered")
+    if number := abs(int(lines.pop()[1])):
+        raise OSError(number, f"{PROGRAM}: {os.strerror(number)}")
+    return iter(lines)
+
+
+def _peer(key: str, peer: Peer | None) -> Iterator[str]:
+    yield f"public_key={_hex(key)}\n"
+    if peer is None:
+        yield "remove=true\n"
+        return
+    yield f"preshared_key={_NO_KEY if peer.psk is None else _hex(peer.psk.reveal())}\n"
+    yield f"persistent_keepalive_interval={peer.keepalive}\n"
+    if peer.endpoint is not None:
+        yield f"endpoint={peer.endpoint}\n"
+    yield "replace_allowed_ips=true\n"
+    for net in peer.allowed:
+        yield f"allowed_ip={net}\n"
+
+
+def _device(lines: Iterator[tuple[str, str]]) -> Device:
+    private, port = None, 0
+    peers: list[dict[str, str]] = []
+    nets: list[list[str]] = []
+    for key, value in lines:
+        if key == "public_key":
+            peers.append({})
+            nets.append([])
+        if key == "allowed_ip":
+            nets[-1].append(value)
+        elif peers:
+            peers[-1][key] = value
+        elif key == "private_key" and value != _NO_KEY:
+            private = Secret(_base64(value))
+        elif key == "listen_port":
+            port = int(value)
+    return Device(private=private, port=port, peers=tuple(map(_seen, peers, nets)))
+
+
+def _seen(said: dict[str, str], nets: list[str]) -> Seen:
+    psk = said.get("preshared_key", _NO_KEY)
+    peer = Peer(
+        key=_base64(said["public_key"]),
+        endpoint=_endpoint(said["endpoint"]) if "endpoint" in said else None,
+        allowed=frozenset(ip_network(net) for net in nets),
+        psk=None if psk == _NO_KEY else Secret(_base64(psk)),
+        keepalive=int(said.get("persistent_keepalive_interval", 0)),
+    )
+    return Seen(peer=peer, handshake=int(said.get("last_handshake_time_sec", 0)))
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    ip, _, port = text.rpartition(":")
+    with suppress(ValueError):
+        return Endpoint(ip_address(ip.strip("[]")), int(port))
+    return None
+
+
+def _hex(key: str) -> str:
+    return key_bytes(key).hex()
+
+
+def _base64(key: str) -> str:
+    return b64encode(bytes.fromhex(key)).decode()

@@ -1,0 +1,171 @@
+"""WireGuard's devices as generic netlink has them: bytes to values and back (linux/wireguard.h). Pure."""
+
+import socket
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_network
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink.attributes import (
+    Attributes,
+    Malformed,
+    attribute,
+    nest,
+    parse,
+    parse_list,
+    text,
+    u8,
+    u16,
+    u32,
+)
+from weft.model.net import Net
+from weft.model.secret import Secret
+from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
+
+FAMILY: Final = "wireguard"
+GENL_ID_CTRL: Final = 16
+
+_VERSION: Final = 1
+_CTRL_CMD_GETFAMILY: Final = 3
+_CTRL_ATTR_FAMILY_ID: Final = 1
+_CTRL_ATTR_FAMILY_NAME: Final = 2
+_GET_DEVICE: Final = 0
+_SET_DEVICE: Final = 1
+_HEADER: Final = Struct("=BBxx")  # struct genlmsghdr (linux/genetlink.h): command, version
+
+# WGDEVICE_A_*
+_IFNAME: Final = 2
+_PRIVATE_KEY: Final = 3
+_LISTEN_PORT: Final = 6
+_PEERS: Final = 8
+# WGPEER_A_*
+_PUBLIC_KEY: Final = 1
+_PRESHARED_KEY: Final = 2
+_FLAGS: Final = 3
+_ENDPOINT: Final = 4
+_KEEPALIVE: Final = 5
+_LAST_HANDSHAKE: Final = 6
+_ALLOWED_IPS: Final = 9
+_REMOVE_ME: Final = 1  # WGPEER_F_*
+_REPLACE_ALLOWED_IPS: Final = 2
+# WGALLOWEDIP_A_*
+_FAMILY: Final = 1
+_ADDRESS: Final = 2
+_LENGTH: Final = 3
+
+_NO_KEY: Final = bytes(32)
+_IN4: Final = Struct("=H2s4s8x")  # struct sockaddr_in (linux/in.h)
+_IN6: Final = Struct("=H2sI16sI")  # struct sockaddr_in6 (linux/in6.h)
+_SECONDS: Final = Struct("=qq")  # struct __kernel_timespec
+
+
+def ask_family(name: str) -> bytes:
+    """Ask for the number of a generic netlink family; the kernel loads its module."""
+    return _HEADER.pack(_CTRL_CMD_GETFAMILY, 1) + text(_CTRL_ATTR_FAMILY_NAME, name)
+
+
+def family_in(body: bytes) -> int:
+    """Read the answer. Raises `Malformed`."""
+    number = parse(body, _HEADER.size).number(_CTRL_ATTR_FAMILY_ID)
+    if number is None:
+        raise Malformed("a family without a number")
+    return number
+
+
+def ask_device(name: str) -> bytes:
+    """Ask for a device, all of its peers with it."""
+    return _HEADER.pack(_GET_DEVICE, _VERSION) + text(_IFNAME, name)
+
+
+def device_in(bodies: Iterable[bytes]) -> Device:
+    """Read the parts of the answer: a peer's addresses may go on in the next. Raises `Malformed`."""
+    private, port = b"", 0
+    peers: dict[bytes, list[Attributes]] = {}
+    for body in bodies:
+        found = parse(body, _HEADER.size)
+        private = found.get(_PRIVATE_KEY, private)
+        port = found.number(_LISTEN_PORT) or port
+        for _, each in parse_list(found.get(_PEERS, b"")):
+            peer = parse(each)
+            peers.setdefault(peer.get(_PUBLIC_KEY, b""), []).append(peer)
+    return Device(
+        private=None if private in (b"", _NO_KEY) else Secret(_base64(private)),
+        port=port,
+        peers=tuple(_peer_in(key, parts) for key, parts in peers.items()),
+    )
+
+
+def set_device(name: str, *, private: Secret, port: int) -> bytes:
+    """Give a device its key and its port."""
+    body = attribute(_PRIVATE_KEY, key_bytes(private.reveal())) + u16(_LISTEN_PORT, port)
+    return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + body
+
+
+def set_peers(name: str, peers: Mapping[str, Peer | None]) -> bytes:
+    """Give a device peers as they are here, by their keys; None removes one. No other is touched."""
+    inner = (nest(0, _peer(key, peer)) for key, peer in peers.items())
+    return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + nest(_PEERS, *inner)
+
+
+def _peer(key: str, peer: Peer | None) -> bytes:
+    body = attribute(_PUBLIC_KEY, key_bytes(key))
+    if peer is None:
+        return body + u32(_FLAGS, _REMOVE_ME)
+    psk = _NO_KEY if peer.psk is None else key_bytes(peer.psk.reveal())
+    body += attribute(_PRESHARED_KEY, psk) + u32(_FLAGS, _REPLACE_ALLOWED_IPS) + u16(_KEEPALIVE, peer.keepalive)
+    if peer.endpoint is not None:
+        body += attribute(_ENDPOINT, _endpoint(peer.endpoint))
+    return body + nest(_ALLOWED_IPS, *(nest(0, _allowed(net)) for net in peer.allowed))
+
+
+def _allowed(net: Net) -> bytes:
+    family = socket.AF_INET if net.version == 4 else socket.AF_INET6
+    return u16(_FAMILY, family) + attribute(_ADDRESS, net.network_address.packed) + u8(_LENGTH, net.prefixlen)
+
+
+def _endpoint(endpoint: Endpoint) -> bytes:
+    port = endpoint.port.to_bytes(2, "big")
+    if endpoint.ip.version == 4:
+        return _IN4.pack(socket.AF_INET, port, endpoint.ip.packed)
+    return _IN6.pack(socket.AF_INET6, port, 0, endpoint.ip.packed, 0)
+
+
+def _peer_in(key: bytes, parts: list[Attributes]) -> Seen:
+    first = parts[0]
+    psk = first.get(_PRESHARED_KEY, _NO_KEY)
+    peer = Peer(
+        key=_base64(key),
+        endpoint=_endpoint_in(first.get(_ENDPOINT)),
+        allowed=frozenset(_net(parse(each)) for part in parts for _, each in parse_list(part.get(_ALLOWED_IPS, b""))),
+        psk=None if psk == _NO_KEY else Secret(_base64(psk)),
+        keepalive=first.number(_KEEPALIVE) or 0,
+    )
+    return Seen(peer=peer, handshake=_seconds(first.get(_LAST_HANDSHAKE, b"")))
+
+
+def _endpoint_in(value: bytes | None) -> Endpoint | None:
+    if value is None:
+        return None
+    if len(value) == _IN4.size:
+        _, port, packed = _IN4.unpack(value)
+        return Endpoint(IPv4Address(packed), int.from_bytes(port, "big"))
+    if len(value) == _IN6.size:
+        _, port, _, packed, _ = _IN6.unpack(value)
+        return Endpoint(IPv6Address(packed), int.from_bytes(port, "big"))
+    raise Malformed(f"an endpoint of {len(value)} bytes")
+
+
+def _net(found: Attributes) -> Net:
+    ip, length = found.ip(_ADDRESS), found.number(_LENGTH)
+    if ip is None or length is None or length > ip.max_prefixlen:
+        raise Malformed("an allowed address that is none")
+    return ip_network((ip, length), strict=False)
+
+
+def _seconds(value: bytes) -> int:
+    return int(_SECONDS.unpack(value)[0]) if len(value) == _SECONDS.size else 0
+
+
+def _base64(key: bytes) -> str:
+    return b64encode(key).decode()

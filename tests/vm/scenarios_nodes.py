@@ -1,0 +1,114 @@
+"""Real daemons in the virtual machine, whose kernel has what this one lacks: wireguard and ipip between two nodes."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support import etcd
+from tests.support.crossing import cross
+from tests.support.traffic import nothing_lost, reaches
+from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
+
+WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
+IPIP = {**VXLAN, "Backend": {"Type": "ipip"}}
+SECONDS = 60.0  # all is emulated
+
+
+@contextmanager
+def cluster(*parts: dict[str, Any], **changes: Any) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        underlay = Underlay(folder / "store", etcd.debian())
+        stack.callback(underlay.close)
+        made = Cluster(underlay, folder)
+        stack.callback(made.close)
+        made.configure(*parts, **changes)
+        yield made
+
+
+def wg(node: Daemon, device: str = "flannel-wg") -> list[list[str]]:
+    return [line.split("\t") for line in node.netns.run(f"wg show {device} dump").splitlines()]
+
+
+def know_each_other(one: Daemon, two: Daemon) -> None:
+    for node in (one, two):
+        eventually(lambda node=node: len(wg(node)) == 2, seconds=SECONDS)
+
+
+def check_wireguard_in_the_kernel() -> None:
+    """Both families, a restart of the daemon without a lost packet, and all that is mended."""
+    with cluster({**WG, **DUAL}) as here:
+        one, two = here.nodes(1, 2)
+        know_each_other(one, two)
+        cross(one, two)
+        [link] = one.netns.json("ip -d -j link show flannel-wg")
+        assert (link["linkinfo"]["info_kind"], link["mtu"], link["ifalias"]) == ("wireguard", 1420, "weft:vtep")
+        pod, other = one.pods[0], two.pods[0]
+        index, own = link["ifindex"], wg(one)[0]
+        with nothing_lost(pod, other, other.ips[0]):
+            one.stop()
+            one.start()
+        assert one.netns.json("ip -j link show flannel-wg")[0]["ifindex"] == index
+        assert wg(one)[0] == own
+        assert not one.lines("ERROR|put back")
+        [peer] = wg(one)[1:]
+        one.netns.run(f"wg set flannel-wg listen-port 7 peer {peer[0]} remove")
+        eventually(
+            lambda: (wg(one)[0][2], [each[:4] for each in wg(one)[1:]]) == ("51820", [peer[:4]]), seconds=SECONDS
+        )
+        one.ip("link delete flannel-wg")
+        eventually(lambda: len(wg(one)) == 2, seconds=SECONDS)
+        eventually(lambda: reaches(pod, other.ips[0]), seconds=SECONDS)
+
+
+def check_one_device_for_both_families_with_a_shared_key() -> None:
+    psk = subprocess.run(["wg", "genpsk"], capture_output=True, text=True, check=True).stdout.strip()
+    options = {"Type": "wireguard", "Mode": "ipv6", "PSK": psk, "PersistentKeepaliveInterval": 25, "MTU": 1400}
+    with cluster({**WG, **DUAL}, Backend=options) as here:
+        one, two = here.nodes(1, 2)
+        know_each_other(one, two)
+        cross(one, two)
+        [(_, seen, endpoint, allowed, *_, keepalive)] = wg(one)[1:]
+        assert (seen, endpoint, keepalive) == (psk, f"[{two.public_v6}]:51820", "25")
+        assert set(allowed.split(",")) == {str(two.v4), str(two.v6)}
+        assert one.env["FLANNEL_MTU"] == "1320"
+
+
+def check_ipip_between_daemons() -> None:
+    with cluster(IPIP) as here:
+        one, two = here.nodes(1, 2)
+        cross(one, two)
+        assert one.env["FLANNEL_MTU"] == "1480"
+        pod, other = one.pods[0], two.pods[0]
+        with nothing_lost(pod, other, other.ips[0]):
+            one.stop()
+            one.start()
+
+
+def _without(module: str, conf: dict[str, Any], says: str) -> None:
+    """A node whose kernel lacks a module says so, and is ready once it is there."""
+    [file] = Path("/usr/lib/modules").rglob(f"{module}.ko*")
+    hidden = file.with_name("hidden")
+    subprocess.run(["busybox", "rmmod", module], check=True)
+    file.rename(hidden)
+    try:
+        with cluster(conf) as here:
+            node = here.node(1).spawn()
+            node.says(says, seconds=SECONDS)
+            assert node.get("/readyz")[0] == 503
+            hidden.rename(file)
+            node.wait_ready(SECONDS)
+    finally:
+        if hidden.exists():
+            hidden.rename(file)
+
+
+def check_without_wireguard() -> None:
+    _without("wireguard", WG, "VTEP-002 link flannel-wg wireguard .*the kernel refuses it.*see `modprobe wireguard`")
+
+
+def check_without_ipip() -> None:
+    _without("ipip", IPIP, "VTEP-002 link flannel.ipip ipip .*the kernel refuses it.*see `modprobe ipip`")
