@@ -22,6 +22,7 @@ NAMES = (
     "lab_kube",
     "throughput",
     "relay",
+    "backends",
 )
 
 

@@ -188,6 +188,22 @@ def test_values_of_the_network_become_its_configuration():
     assert netconf("flannel.backend=host-gw", "flannel.vni=7")["Backend"] == {"Type": "host-gw"}
 
 
+def test_values_of_wireguard_become_its_configuration():
+    key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+    options = ("backendPort=1", "backendPortv6=2", "mtu=1400", "tunnelMode=auto", "keepaliveInterval=25", f"psk={key}")
+    made = netconf("flannel.backend=wireguard", *(f"flannel.{option}" for option in options))
+    assert made["Backend"] == {
+        "Type": "wireguard",
+        "ListenPort": 1,
+        "ListenPortV6": 2,
+        "MTU": 1400,
+        "Mode": "auto",
+        "PersistentKeepaliveInterval": 25,
+        "PSK": key,
+    }
+    assert parse_netconf(json.dumps(made), backends=BACKENDS).backend == "wireguard"
+
+
 def test_values_of_the_daemon_set_become_its_parts():
     pod = daemon("flannel.image.repository=registry.test/weft", "flannel.image.tag=v9")
     assert {each["image"] for each in [*pod["initContainers"], *pod["containers"]]} == {"registry.test/weft:v9"}
@@ -207,7 +223,7 @@ def test_values_of_the_daemon_set_become_its_parts():
     [
         ("netpol.enabled=true", "weft has no network policies"),
         ("podCidr=", "expected the network of one family at least"),
-        ("flannel.backend=wireguard", "backend"),
+        ("flannel.backend=ipsec", "backend"),
         ("flannel.vni=-1", "vni"),
         ("flannel.bakend=vxlan", "bakend"),
     ],
@@ -248,7 +264,7 @@ def _refused(api: Api, node: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["base", "dual-stack", "host-gw"])
+@pytest.mark.parametrize("name", ["base", "dual-stack", "host-gw", "wireguard"])
 def test_a_server_takes_what_kustomize_makes(apiserver, name: str):
     made = apiserver.kubectl("kustomize", str(DEPLOY / "kustomize" / name))
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
@@ -260,6 +276,7 @@ def test_a_server_takes_what_kustomize_makes(apiserver, name: str):
         "base": ((4,), "vxlan"),
         "dual-stack": ((4, 6), "vxlan"),
         "host-gw": ((4,), "host-gw"),
+        "wireguard": ((4,), "wireguard"),
     }[name]
     wanted["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"] = network
     assert found == wanted

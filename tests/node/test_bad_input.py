@@ -102,9 +102,9 @@ CONFIGURATIONS = {
     "over loopback": (conf(Network="127.0.0.0/8"), [r"CONF-002 .*127.0.0.0/8; expected a network for pods"]),
     "unknown back end": (
         conf(Backend={"Type": "vxlam"}),
-        [r'CONF-002 .*Backend.Type: unknown backend "vxlam"; expected vxlan, .* or alloc. Did you mean'],
+        [r'CONF-002 .*Backend.Type: unknown backend "vxlam"; expected vxlan, .* or extension. Did you mean'],
     ),
-    "back end of a later part": (conf(Backend={"Type": "wireguard"}), [r"CONF-002 .*wireguard is not in this build"]),
+    "back end of a later part": (conf(Backend={"Type": "ipsec"}), [r"CONF-002 .*ipsec is not in this build"]),
     "VNI too large": (vxlan(VNI=1 << 24), [r"CONF-002 .*Backend.VNI: 16777216; expected .* to 16777215"]),
     "MTU above the uplink's": (
         vxlan(MTU=9000),

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from base64 import b64encode
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,17 @@ import pytest
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
 from tests.node.test_udp import transfer
+from tests.support import wgnode
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+from tests.support.wgnode import server, start
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
-# Its sockets have one folder for all namespaces: each node has its own.
-_OWN_FOLDER = 'mkdir -p /run/wireguard && mount --bind "$0" /run/wireguard && exec "$@"'
 
 
 def key(number: int) -> str:
     return b64encode(bytes([number] * 32)).decode()
-
-
-def start(node: Daemon, *flags: str, env: dict[str, str] | None = None, wait: bool = True) -> Daemon:
-    folder = node.folder / "wireguard"
-    folder.mkdir(exist_ok=True)
-    node.spawn(*flags, env=env, wrap=["unshare", "--mount", "--", "sh", "-c", _OWN_FOLDER, str(folder)])
-    return node.wait_ready() if wait else node
 
 
 def nodes(cluster: Cluster, *numbers: int) -> list[Daemon]:
@@ -51,23 +43,10 @@ def peers(node: Daemon, device: str = "flannel-wg") -> dict[str, list[str]]:
     return {line[0]: line[1:] for line in show(node, device)[1:]}
 
 
-def server(node: Daemon, device: str = "flannel-wg") -> int:
-    """The process of a device."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            same = path.parent.joinpath("ns/net").stat().st_ino == Path(node.netns.path).stat().st_ino
-            if same and path.read_bytes() == f"/usr/bin/wireguard-go\0-f\0{device}\0".encode():
-                return int(path.parent.name)
-    return 0
-
-
 @pytest.fixture(autouse=True)
 def ends_servers(cluster: Cluster):
     yield
-    for node in cluster.daemons:
-        for device in ("flannel-wg", "flannel-wg-v6"):
-            if pid := server(node, device):
-                os.kill(pid, signal.SIGKILL)
+    wgnode.end_servers(cluster)
 
 
 @pytest.mark.spec("flannel.md §6.6/device", "flannel.md §6.6/published")

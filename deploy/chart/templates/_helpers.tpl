@@ -20,7 +20,7 @@
 {{- if .Values.podCidrv6 -}}{{- $_ := set $conf "EnableIPv6" true -}}{{- $_ := set $conf "IPv6Network" .Values.podCidrv6 -}}{{- end -}}
 {{- $_ := set $conf "EnableNFTables" $f.enableNFTables -}}
 {{- $backend := dict "Type" $f.backend -}}
-{{- $keys := dict "vxlan" (dict "Port" "backendPort" "VNI" "vni" "GBP" "GBP" "DirectRouting" "directRouting" "MTU" "mtu" "MacPrefix" "macPrefix") "ipip" (dict "DirectRouting" "directRouting") -}}
+{{- $keys := dict "vxlan" (dict "Port" "backendPort" "VNI" "vni" "GBP" "GBP" "DirectRouting" "directRouting" "MTU" "mtu" "MacPrefix" "macPrefix") "ipip" (dict "DirectRouting" "directRouting") "wireguard" (dict "ListenPort" "backendPort" "ListenPortV6" "backendPortv6" "MTU" "mtu" "PSK" "psk" "Mode" "tunnelMode" "PersistentKeepaliveInterval" "keepaliveInterval") -}}
 {{- range $key, $value := get $keys $f.backend | default dict -}}
 {{- if hasKey $f $value -}}{{- $_ := set $backend $key (get $f $value) -}}{{- end -}}
 {{- end -}}

@@ -74,9 +74,9 @@ class _Collected:
             ("plane", "code"),
             (((name, code), count) for name, loop in loops.items() for code, count in loop.repairs.items()),
         )
-        yield _counter(
-            "weft_plane_counts",
-            "What a plane counts itself, as packets of the relay.",
+        yield _gauges(
+            "weft_plane_numbers",
+            "What a plane knows itself, as packets of the relay or sessions of WireGuard.",
             ("plane", "what"),
             (((name, what), count) for name, loop in loops.items() for what, count in loop.counts.items()),
         )

@@ -232,7 +232,7 @@ def test_metrics_are_the_state_in_numbers():
         'weft_peers{state="served"} 1.0',
         'weft_reconcile_rounds_total{plane="routes"} 7.0',
         'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 3.0',
-        'weft_plane_counts_total{plane="routes",what="packets sent"} 5.0',
+        'weft_plane_numbers{plane="routes",what="packets sent"} 5.0',
         'weft_reconcile_failing_objects{plane="routes"} 1.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="ok"} 4.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="failed"} 1.0',

@@ -29,15 +29,9 @@ class InProcess:
         """Nothing is kept open."""
 
     def process(self, name: str) -> int:
-        """The process that serves a device; 0 if there is none. `OSError` if it serves another namespace's."""
-        try:
-            with _connect(name) as connection:
-                pid, _ = peer_of(connection)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return 0
-        if Path(f"/proc/{pid}/ns/net").stat().st_ino != Path("/proc/thread-self/ns/net").stat().st_ino:
-            raise OSError(errno.EADDRINUSE, f"{_FOLDER}/{name}.sock is that of process {pid} in another namespace")
-        return pid
+        """The process that serves a device; 0 if there is none, or one that serves another namespace's."""
+        pid = _holder(name)
+        return pid if pid and _is_here(pid) else 0
 
     def device(self, name: str) -> Device | None:
         """Look at a device; None if no process serves it. Raises `OSError`."""
@@ -63,10 +57,28 @@ def start(name: str) -> int:
     program = shutil.which(PROGRAM, path=SEARCH_PATH)
     if program is None:
         raise OSError(errno.ENOENT, f"there is no {PROGRAM} in {SEARCH_PATH}")
+    if (holder := _holder(name)) and not _is_here(holder):
+        taken = f"{_FOLDER}/{name}.sock is process {holder}'s, in another network namespace"
+        raise OSError(errno.EADDRINUSE, f"{taken}: give one of the two a mount namespace with a folder of its own")
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     # What it would say of itself goes nowhere: it outlives those to whom it would say it.
     environ = {"WG_PROCESS_FOREGROUND": "1", "LOG_LEVEL": "silent", "PATH": SEARCH_PATH}
     return os.posix_spawn(program, [program, "-f", name], environ, file_actions=nowhere, setsid=True)
+
+
+def _holder(name: str) -> int:
+    """The process that has the socket of this name; 0 if there is none."""
+    try:
+        with _connect(name) as connection:
+            pid, _ = peer_of(connection)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return 0
+    return pid
+
+
+def _is_here(pid: int) -> bool:
+    """Tell whether a process is in the network namespace of this thread."""
+    return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/proc/thread-self/ns/net").stat().st_ino
 
 
 def _connect(name: str) -> socket.socket:

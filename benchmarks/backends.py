@@ -1,0 +1,152 @@
+"""Back ends beside vxlan: one peer more with few and with many, and wireguard-go with and without weft around it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from benchmarks.figures import Figure
+from benchmarks.throughput import CLIENT, ROUNDS, gbits, in_lab, network
+from benchmarks.world import until
+from tests.support import builders
+from tests.support.netns import Netns
+from weft.daemon.planes.commands import CommandsPlane
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.planes.plane import Plane
+from weft.daemon.planes.relay import RelayPlane
+from weft.daemon.planes.wireguard import WireguardPlane
+from weft.desired.backends.wireguard import Keys
+from weft.desired.inputs import Inputs
+from weft.desired.node import shared
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.kernel.wireguard import inprocess
+from weft.model.command import Command
+from weft.model.lease import Lease
+from weft.model.objects import KernelState
+from weft.model.secret import Secret
+from weft.model.value import replace
+from weft.plan.diff import Put
+
+FEW, MANY, MORE = 10, 1000, 50
+OPTIONS: Final[dict[str, dict[str, Any]]] = {"extension": {"add": Command(words=("true",))}}
+PLANES: Final = {"udp": RelayPlane, "wireguard": WireguardPlane, "extension": CommandsPlane}
+
+
+def measure() -> list[Figure]:
+    figures = []
+    for name in ("vxlan", "host-gw", "udp", "wireguard", "extension"):
+        few, many = adding(name, FEW), adding(name, MANY)
+        figures.append(
+            Figure(
+                what=f"{name}: peer number {MANY}",
+                unit="ms",
+                ours=many,
+                ratio=1.5,
+                peer=f"number {FEW}",
+                theirs=few,
+            )
+        )
+    ours, theirs = [], []
+    with in_lab("wireguard") as in_ours, _by_hand() as in_theirs:
+        for _ in range(ROUNDS):
+            ours.append(gbits(in_ours))
+            theirs.append(gbits(in_theirs))
+    what = "pod to pod through wireguard-go"
+    figures.append(
+        Figure(
+            what=what, unit="Gbit/s", ours=ours, ratio=0.9, more=True, peer="by hand", theirs=theirs, upstream="0.40"
+        )
+    )
+    return figures
+
+
+def adding(name: str, peers: int) -> list[float]:
+    """Milliseconds that one peer more takes where there are so many: from the decision to its objects' being there."""
+    with Netns() as netns:
+        netns.run(
+            f"ip link add eth0 type veth peer name eth0p && ip link set eth0p up && ip link set eth0 up"
+            f" && ip addr add {builders.public_v4(1)}/16 dev eth0"
+        )
+        return netns.call(lambda: asyncio.run(_adding(name, peers)))
+
+
+async def _adding(name: str, peers: int) -> list[float]:
+    inputs = _inputs(name)
+    taken = []
+    with ExitStack() as held:
+        kernel = NodeKernel(held.enter_context(Rtnl.open()))
+        planes: list[Plane] = [kernel]
+        if name in PLANES:
+            planes.append(held.enter_context(PLANES[name].opened()))
+        try:
+            await _put(planes, shared(inputs))
+            for number in range(2, peers + 1):
+                await _put(planes, inputs.backend.peer(inputs, _lease(number, name)))
+            for number in range(peers + 1, peers + 1 + MORE):
+                lease = _lease(number, name)
+                start = time.perf_counter()
+                await _put(planes, inputs.backend.peer(inputs, lease))
+                taken.append((time.perf_counter() - start) * 1e3)
+        finally:
+            if pid := inprocess.InProcess().process("flannel-wg") if name == "wireguard" else 0:
+                os.kill(pid, signal.SIGTERM)
+    return taken
+
+
+async def _put(planes: list[Plane], state: KernelState) -> None:
+    things = sorted(state, key=lambda thing: thing.rank)
+    for plane in planes:
+        steps = [Put(thing) for thing in things if thing.key[0] in plane.kinds]
+        failures = await plane.apply(steps) if steps else []
+        if failures:
+            raise RuntimeError(f"{failures[0].step}: {failures[0].message}")
+
+
+def _inputs(name: str) -> Inputs:
+    inputs = builders.inputs(1, backend=name, **OPTIONS.get(name, {}))
+    if name == "wireguard":
+        return replace(inputs, prepared=Keys(private=Secret(_key(1)), public=_key(0), in_process=True))
+    return inputs
+
+
+def _lease(number: int, name: str) -> Lease:
+    lease = builders.lease(number, builders.BACKENDS[name])
+    if name == "wireguard":
+        return replace(lease, attrs=replace(lease.attrs, data={"PublicKey": _key(number), "Port": 51820}))
+    return lease
+
+
+def _key(number: int) -> str:
+    return b64encode(number.to_bytes(32, "little")).decode()
+
+
+@contextmanager
+def _by_hand() -> Iterator[partial[str]]:
+    """Two nodes with wireguard-go and `wg`."""
+    private = [subprocess.run(["wg", "genkey"], capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    public = [
+        subprocess.run(["wg", "pubkey"], input=key, capture_output=True, text=True, check=True).stdout.strip()
+        for key in private
+    ]
+
+    def connect(node: Netns, own: int, other: int) -> None:
+        name = f"wghand{own}"
+        node.popen(["wireguard-go", "-f", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: name in node.run("wg show interfaces"), "wireguard-go")
+        text = (
+            f"wg set {name} listen-port 51820 private-key /dev/stdin <<<'{private[own - 1]}' && wg set {name}"
+            f" peer {public[other - 1]} endpoint 172.31.0.{other}:51820 allowed-ips 10.9.{other}.0/24"
+            f" && ip link set {name} mtu 1420 up && ip route add 10.9.{other}.0/24 dev {name}"
+        )
+        node.run(["bash", "-ec", text])
+
+    with network(1420, connect) as (client, server):
+        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
+        yield partial(client.run, [*CLIENT, "10.9.2.2"])
