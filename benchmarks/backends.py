@@ -9,6 +9,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.figures import Figure
@@ -18,6 +20,7 @@ from tests.support import builders
 from tests.support.netns import Netns
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.planes.place import Place
 from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
@@ -80,10 +83,11 @@ async def _adding(name: str, peers: int) -> list[float]:
     inputs = _inputs(name)
     taken = []
     with ExitStack() as held:
+        folder = Path(held.enter_context(TemporaryDirectory()))
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         planes: list[Plane] = [kernel]
         if name in PLANES:
-            planes.append(held.enter_context(PLANES[name].opened()))
+            planes.append(held.enter_context(PLANES[name].opened(Place(directory=folder, boot=""))))
         try:
             await _put(planes, shared(inputs))
             for number in range(2, peers + 1):

@@ -9,4 +9,4 @@ ip link set lo up
 for place in /run /var/lib/weft /var/lib/cni /etc/cni; do
     [ ! -d "$place" ] || mount -t tmpfs -o mode=755 tmpfs "$place"
 done
-exec "$@"' sh "$@"
+exec catatonit -- "$@"' sh "$@" # the first process takes the statuses of those that have lost their parent

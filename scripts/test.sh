@@ -40,7 +40,7 @@ stage "upstream's relay" 120 $bin/python -m tests.support.upstreamrelay
 stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
 stage 'mutants' 210 $bin/python -m tests.mutants --sample 15 --minutes 2 --floor 90 --by-chance 0.0001
-stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -n 2 --dist worksteal -rP tests/campaign
+stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -n 2 --dist loadfile -rP tests/campaign
 stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm
 stage 'conformance, ten tests' 600 $bin/python -m tests.conformance --network vxlan4 --slice 10 --built

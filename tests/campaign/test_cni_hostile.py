@@ -126,8 +126,10 @@ class Campaign:
         hostile, done = attempt(chance, self.site, config, env)
         try:
             self.judge_frame(hostile, done)
-            # A delegate of whose end nobody knows is owed its DEL; a runtime asks for it after a failure.
-            if hostile.delegated or (command == "ADD" and done is not None and done.exit == 0):
+            # A delegate whose end is not known is owed its DEL; a runtime asks for it after a failure, and again for
+            # a DEL without an answer.
+            added = command == "ADD" and done is not None and done.exit == 0
+            if hostile.delegated or added or (command == "DEL" and done is None):
                 self.succeed(hostile.call.plugin, "DEL", config, held=False)
             self.check_nothing_left(hostile.call.plugin)
         except BaseException:

@@ -151,6 +151,24 @@ def test_a_removal_that_fails_is_said_and_not_repeated(cluster: Cluster):
     node.says(r"ERROR .*CMD-001 SubnetRemoveCommand \(false\) ended with status 1")
 
 
+def test_a_peer_that_goes_while_no_daemon_runs_is_removed_at_the_next_start(cluster: Cluster, tmp_path: Path):
+    commands = {"SubnetAddCommand": told(tmp_path, "added"), "SubnetRemoveCommand": told(tmp_path, "removed")}
+    cluster.configure(conf(**commands))
+    peer(cluster, 50, "fifty")
+    peer(cluster, 51)
+    node = cluster.node(1).start()
+    eventually(lambda: len(lines(tmp_path, "added")) == 2)
+    node.kill()
+    cluster.etcd.delete(cluster.key("10.5.50.0-24"))
+    node.start()
+    assert eventually(lambda: lines(tmp_path, "removed")) == ["|10.5.50.0/24||172.31.0.50||fifty"]
+    assert eventually(lambda: lines(tmp_path, "added")[2:]) == ["|10.5.51.0/24||172.31.0.51||"]
+    node.stop()
+    node.start()
+    eventually(lambda: len(lines(tmp_path, "added")) == 4)
+    assert len(lines(tmp_path, "removed")) == 1
+
+
 def test_a_plan_runs_no_command(cluster: Cluster, tmp_path: Path):
     cluster.configure(conf(PreStartupCommand=f"touch {tmp_path}/ran", SubnetAddCommand=f"touch {tmp_path}/ran"))
     peer(cluster, 50)

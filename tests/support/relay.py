@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 from weft.config.jsonfields import Fields
 from weft.daemon import main
+from weft.daemon.planes.place import Place
 from weft.daemon.world import real
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Device, Inputs
@@ -139,7 +140,7 @@ class Processes:
 
     @classmethod
     @contextmanager
-    def opened(cls) -> Iterator["Processes"]:
+    def opened(cls, _place: Place) -> Iterator["Processes"]:
         made = cls()
         try:
             yield made

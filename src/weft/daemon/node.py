@@ -134,12 +134,10 @@ class Node:
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         inputs = start.with_lease(inputs, leasing.lease, kernel, snapshot)
-        opening = self._world.planes.get(netconf.backend, {})
-        planes = {name: held.enter_context(opened()) for name, opened in opening.items()}
         network = Network(
             kernel,
             RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
-            others=planes,
+            others=self._world.open_planes(netconf.backend, self._directory, held),
             inputs=inputs,
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),

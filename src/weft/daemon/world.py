@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import StoreKind
 from weft.daemon.planes.commands import CommandsPlane
+from weft.daemon.planes.place import Place
 from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
@@ -45,9 +46,14 @@ class World(Value):
     random: Callable[[int], bytes]
     backends: Mapping[str, Backend]
     preparations: Mapping[str, Preparation]
-    planes: Mapping[str, Mapping[str, Callable[[], AbstractContextManager[Plane]]]]
+    planes: Mapping[str, Mapping[str, Callable[[Place], AbstractContextManager[Plane]]]]
     store: StoreKind
     notify_socket: str = ""
+
+    def open_planes(self, backend: str, directory: Path, held: ExitStack) -> dict[str, Plane]:
+        """Open a back end's own planes for the instance with this directory, by their names, until `held` ends."""
+        place = Place(directory=directory, boot=self.boot)
+        return {name: held.enter_context(opened(place)) for name, opened in self.planes.get(backend, {}).items()}
 
     def moment(self) -> Moment:
         """Now, in a form that can be written down."""

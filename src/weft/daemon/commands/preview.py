@@ -4,7 +4,7 @@ Reads the store and the kernel, writes neither, and takes no lease: a node witho
 that it would get if it were alone.
 """
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.devices = devices_of(inputs)
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
-        for opened in world.planes.get(netconf.backend, {}).values():
-            with opened() as plane:
+        with ExitStack() as held:
+            for plane in world.open_planes(netconf.backend, directory, held).values():
                 seen |= await plane.look({}, None)
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     steps = diff(decider.wanted, have, prune=listing is not None)

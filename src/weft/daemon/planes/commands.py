@@ -1,6 +1,7 @@
 """The plane of a user's commands, which run where peers come and go. What they do is not seen: it has no look.
 
-It knows what it has run itself, in this process. After a restart all are run again, as flannel does.
+It knows what it has run. After a restart all are run again, as flannel does; what an earlier run has added, and is
+wanted no more, is removed.
 """
 
 import errno
@@ -9,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
+from weft.daemon.disk import ran
+from weft.daemon.planes.place import Place
 from weft.desired.backends.extension import Added, Begun
 from weft.kernel.commands import run
 from weft.model.command import Command
@@ -31,15 +34,17 @@ class CommandsPlane:
     blind = False
     counts: Mapping[str, int] = {}
 
-    def __init__(self) -> None:
-        self._done: dict[Key, Object] = {}
+    def __init__(self, place: Place) -> None:
+        self._done: dict[Key, Object] = {thing.key: thing for thing in ran.load(place.directory, place.boot)}
+        self._file = ran.file(place.directory, place.boot, lambda: self._added)
+        self._added: tuple[Added, ...] = ()
         self._waiting = False  # for what is to run before any command for a peer
 
     @classmethod
     @contextmanager
-    def opened(cls) -> Iterator[Self]:
+    def opened(cls, place: Place) -> Iterator[Self]:
         """Nothing is undone at the end: peers are reached as before."""
-        yield cls()
+        yield cls(place)
 
     async def look(self, _known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         """What has been run."""
@@ -54,13 +59,17 @@ class CommandsPlane:
             except OSError as error:
                 words = error.strerror or str(error)
                 failures.append(Failure(step=step, errno=error.errno or errno.EIO, message=words))
+        self._added = tuple(thing for thing in self._done.values() if isinstance(thing, Added))
+        await self._file.attempt()
         return failures
 
     async def _do(self, step: Step) -> None:
-        thing, had = step.object, self._done.pop(step.object.key, None)
-        if isinstance(had, Added):
+        thing, had = step.object, self._done.get(step.object.key)
+        if isinstance(had, Added) and (isinstance(step, Delete) or not _same_peer(had, thing)):
+            del self._done[had.key]
             await _remove(had)
         if isinstance(step, Delete):
+            self._done.pop(thing.key, None)
             return
         if isinstance(thing, Begun):
             self._waiting = True
@@ -71,6 +80,11 @@ class CommandsPlane:
                 raise OSError(errno.EAGAIN, "it waits for the PostStartupCommand")
             await _run("SubnetAddCommand", thing.add, thing.variables, thing.text)
         self._done[thing.key] = thing
+
+
+def _same_peer(had: Added, thing: Object) -> bool:
+    """Tell whether the commands are told the same of both."""
+    return isinstance(thing, Added) and (had.variables, had.text) == (thing.variables, thing.text)
 
 
 async def _remove(thing: Added) -> None:

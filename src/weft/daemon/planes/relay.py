@@ -17,6 +17,7 @@ from typing import Self
 import msgspec
 
 from weft import __version__
+from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import start
@@ -62,7 +63,7 @@ class RelayPlane:
 
     @classmethod
     @contextmanager
-    def opened(cls) -> Iterator[Self]:
+    def opened(cls, _place: Place) -> Iterator[Self]:
         """Leaves the relay running at the end: packets go on."""
         made = cls()
         try:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, Self
 
+from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6, Server, WireguardDevice, WireguardPeer
 from weft.kernel.wireguard import inprocess
@@ -46,7 +47,7 @@ class WireguardPlane:
 
     @classmethod
     @contextmanager
-    def opened(cls) -> Iterator[Self]:
+    def opened(cls, _place: Place) -> Iterator[Self]:
         """Leaves all as it is at the end: packets go on."""
         made = cls()
         try:
