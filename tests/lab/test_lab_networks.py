@@ -131,7 +131,8 @@ def test_the_machines_iptables_and_nft_see_nothing_of_the_lab(pair):
     assert "flannel" not in rules
 
 
-def test_everyone_reaches_everyone_through_the_relay():
-    with lab("--nodes", "3", "--pods", "2", "--backend", "udp") as running:
+@pytest.mark.parametrize("backend", ["udp", "wireguard"])
+def test_everyone_reaches_everyone_through_processes(backend: str):
+    with lab("--nodes", "3", "--pods", "2", "--backend", backend) as running:
         report = running.json("pingall")
         assert report["tried"] == report["reached"] == 6 * 5 + 3 * 6

@@ -13,7 +13,6 @@ from weft.model.command import Command
 LIMIT_SECONDS: Final = 60.0
 _MOST: Final = 1 << 16  # bytes of output that are kept
 _SHOWN: Final = 500
-_PIPE: Final = asyncio.subprocess.PIPE
 
 
 async def run(command: Command, variables: Mapping[str, str], text: str = "", *, limit: float = LIMIT_SECONDS) -> str:
@@ -23,11 +22,10 @@ async def run(command: Command, variables: Mapping[str, str], text: str = "", *,
     status than 0 and ETIMEDOUT after `limit` seconds, when it is killed with all that it has started.
     """
     said = bytearray()
-    with _reading(said) as output:
-        process = await _start(command, {**os.environ, **variables}, output)
+    with _reading(said) as output, _input(f"{text}\n") as given:
+        process = await _start(command, {**os.environ, **variables}, given, output)
         try:
             async with asyncio.timeout(limit):
-                await _write(process, f"{text}\n".encode())
                 status = await process.wait()
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, f"killed after {limit:g} s{_last(said)}") from None
@@ -42,25 +40,28 @@ async def run(command: Command, variables: Mapping[str, str], text: str = "", *,
     return _text(said)
 
 
-async def _start(command: Command, environ: Mapping[str, str], output: int) -> asyncio.subprocess.Process:
+async def _start(command: Command, environ: Mapping[str, str], given: int, output: int) -> asyncio.subprocess.Process:
     arguments = command.arguments(environ)
     if not arguments[0]:
         raise OSError(errno.ENOENT, "it names no program")
     try:
         return await asyncio.create_subprocess_exec(
-            *arguments, env=environ, stdin=_PIPE, stdout=output, stderr=output, start_new_session=True
+            *arguments, env=environ, stdin=given, stdout=output, stderr=output, start_new_session=True
         )
     except OSError as error:  # its own words name the program as it is with variables replaced
         raise OSError(error.errno, f"it cannot be started: {os.strerror(error.errno or errno.EIO)}") from None
 
 
-async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
-    if process.stdin is None:
-        raise RuntimeError("the input is a pipe")
-    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
-        process.stdin.write(data)
-        await process.stdin.drain()
-    process.stdin.close()
+@contextmanager
+def _input(text: str) -> Iterator[int]:
+    """Give a file in memory with a text, to be read from its start: a command need not read it."""
+    given = os.memfd_create("input", os.MFD_CLOEXEC)
+    try:
+        os.write(given, text.encode())
+        os.lseek(given, 0, os.SEEK_SET)
+        yield given
+    finally:
+        os.close(given)
 
 
 @contextmanager
