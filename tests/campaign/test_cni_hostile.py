@@ -129,7 +129,8 @@ class Campaign:
             # A delegate whose end is not known is owed its DEL; a runtime asks for it after a failure, and again for
             # a DEL without an answer.
             added = command == "ADD" and done is not None and done.exit == 0
-            if hostile.delegated or added or (command == "DEL" and done is None):
+            unanswered = command == "DEL" and done is None and hostile.call.plugin == "bridge"
+            if hostile.delegated or added or unanswered:
                 self.succeed(hostile.call.plugin, "DEL", config, held=False)
             self.check_nothing_left(hostile.call.plugin)
         except BaseException:

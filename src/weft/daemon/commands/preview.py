@@ -88,7 +88,7 @@ async def preview(options: Options, world: World) -> Preview:
         seen = {**await kernel.look({}), **await firewall.present()}
         with ExitStack() as held:
             for plane in world.open_planes(netconf.backend, directory, held).values():
-                seen |= await plane.look({}, None)
+                seen |= await plane.look(decider.wanted, None)
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     steps = diff(decider.wanted, have, prune=listing is not None)
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
