@@ -329,11 +329,11 @@ def test_the_times_of_a_ping_are_the_packets_own(running):
     """However late the supervisor reads an answer: here it is stopped for a while, again and again."""
     supervisor = running.supervisor()
     stops = 0
-    command = [WEFT, "lab", "ping", "--lab", running.name, "-o", "json", "pod1-1", "pod2-1", "-c", "4000"]
+    command = [WEFT, "lab", "ping", "--lab", running.name, "-o", "json", "pod1-1", "pod2-1", "-c", "10000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         try:
-            while not select.select([child.stdout], [], [], 0.2)[0]:
+            while not select.select([child.stdout], [], [], 0.05)[0]:
                 os.kill(supervisor, signal.SIGSTOP)
                 stops += 1
                 time.sleep(0.2)
@@ -341,7 +341,7 @@ def test_the_times_of_a_ping_are_the_packets_own(running):
         finally:
             os.kill(supervisor, signal.SIGCONT)
         report = json.load(child.stdout)
-    assert report["reached"] == 4000
+    assert report["reached"] == 10000
     late = [cell["milliseconds"] for cell in report["cells"] if cell["milliseconds"] >= 150]
     assert stops >= 2
     # Only a stop between reading the clock and sending can count.
