@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.figures import Figure
-from benchmarks.throughput import CLIENT, ROUNDS, gbits, in_lab, network
+from benchmarks.throughput import ADDRESS, CLIENT, ROUNDS, gbits, in_lab, served
 from benchmarks.world import until
 from tests.support import builders
 from tests.support.netns import Netns
@@ -155,7 +155,5 @@ def _by_hand() -> Iterator[partial[str]]:
         )
         node.run(["bash", "-ec", text])
 
-    with network(1420, connect) as (client, server):
-        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
-        yield partial(client.run, [*CLIENT, "10.9.2.2"])
+    with served(1420, connect) as pod:
+        yield partial(pod.run, [*CLIENT, ADDRESS])

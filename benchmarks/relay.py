@@ -4,15 +4,15 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from benchmarks.figures import Figure
-from benchmarks.throughput import CLIENT, REST, gbits, network
+from benchmarks.throughput import ADDRESS, CLIENT, REST, Connect, gbits, served
 from benchmarks.world import until
 from tests.support import upstreamrelay
 from tests.support.netns import Netns
@@ -23,18 +23,16 @@ from weft.kernel import tun
 
 ROUNDS: Final = 5
 DEVICE, PORT, MTU = "flannel0", 8285, 1472
-SERVER: Final = "10.9.2.2"
 PINGS: Final = 300
-Connect = Callable[[Netns, int, int], None]
 
 
 def measure() -> list[Figure]:
     theirs = upstreamrelay.built() or upstreamrelay.build()
     with (
-        served(_upstreams(theirs)) as in_theirs,
-        served(ours(PROGRAM.built())) as in_c,
-        served(ours(None)) as in_python,
-        served(_routed) as in_routed,
+        served(MTU, _upstreams(theirs)) as in_theirs,
+        served(MTU, ours(PROGRAM.built())) as in_c,
+        served(MTU, ours(None)) as in_python,
+        served(MTU, _routed) as in_routed,
     ):
         c, python, peer = _in_turns(lambda pod: gbits(_stream(pod)), in_c, in_python, in_theirs)
         packets, their_packets = _in_turns(_packets, in_c, in_theirs)
@@ -71,15 +69,6 @@ def _beyond(some: Iterable[float], others: Iterable[float]) -> list[float]:
     return [one - other for one, other in zip(some, others, strict=True)]
 
 
-@contextmanager
-def served(connect: Connect) -> Iterator[Netns]:
-    """A pod of a network with servers in the other node's pod."""
-    with network(MTU, connect) as (client, server):
-        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
-        yield client
-
-
 def ours(program: Path | None) -> Connect:
     """Connect nodes by our relay: the C program, or Python's."""
 
@@ -114,13 +103,13 @@ def _routed(node: Netns, own: int, other: int) -> None:  # noqa: ARG001 - as the
 
 
 def _stream(pod: Netns) -> Callable[[], str]:
-    return lambda: pod.run([*CLIENT, SERVER])
+    return lambda: pod.run([*CLIENT, ADDRESS])
 
 
 def _packets(pod: Netns) -> float:
     """Thousands of packets a second that the server receives of 64 bytes each, sent as fast as can be."""
     time.sleep(REST)
-    report = json.loads(pod.run(["iperf3", "-J", "-u", "-b", "0", "-l", "64", "-t", "3", "-c", SERVER]))
+    report = json.loads(pod.run(["iperf3", "-J", "-u", "-b", "0", "-l", "64", "-t", "3", "-c", ADDRESS]))
     total = report["end"]["sum"]
     received: float = (total["packets"] - total["lost_packets"]) / total["seconds"] / 1000
     return received
@@ -129,5 +118,5 @@ def _packets(pod: Netns) -> float:
 def _ping(pod: Netns) -> float:
     """Milliseconds of the median ping."""
     time.sleep(REST)
-    shown = pod.run(f"ping -c {PINGS} -i 0.005 {SERVER}")
+    shown = pod.run(f"ping -c {PINGS} -i 0.005 {ADDRESS}")
     return median(float(text) for text in re.findall(r"time=([0-9.]+) ms", shown))

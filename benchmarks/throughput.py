@@ -23,7 +23,9 @@ RULES = (
     "iptables -t nat -A POSTROUTING -s 10.9.0.0/16 ! -d 10.9.0.0/16 -j MASQUERADE",
     "iptables -A FORWARD -s 10.9.0.0/16 -j ACCEPT",
 )
+ADDRESS = "10.9.2.2"
 Client = Callable[[], str]
+Connect = Callable[[Netns, int, int], None]
 
 
 def measure() -> list[Figure]:
@@ -67,14 +69,21 @@ def by_hand(backend: str) -> Iterator[Client]:
         for command in _tunnel(backend, own=own, other=other):
             node.run(command)
 
-    with network(1450 if backend == "vxlan" else 1500, connect) as (client, server):
-        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
-        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
-        yield lambda: client.run([*CLIENT, "10.9.2.2"])
+    with served(1450 if backend == "vxlan" else 1500, connect) as pod:
+        yield lambda: pod.run([*CLIENT, ADDRESS])
 
 
 @contextmanager
-def network(mtu: int, connect: Callable[[Netns, int, int], None]) -> Iterator[tuple[Netns, Netns]]:
+def served(mtu: int, connect: Connect) -> Iterator[Netns]:
+    """A pod of a `network` whose other pod, ADDRESS, is a server."""
+    with network(mtu, connect) as (client, server):
+        server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
+        until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
+        yield client
+
+
+@contextmanager
+def network(mtu: int, connect: Connect) -> Iterator[tuple[Netns, Netns]]:
     """Two nodes on a bridge, 172.31.0.1 and .2, each with a pod on `cni0`, 10.9.1.2 and 10.9.2.2: yields the pods.
 
     `connect` makes the way from one node to the other, whose numbers it is given.

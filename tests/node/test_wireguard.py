@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,13 @@ from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
 from tests.node.test_udp import transfer
 from tests.support import wgnode
+from tests.support.builders import key
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 from tests.support.wgnode import server, start
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
-
-
-def key(number: int) -> str:
-    return b64encode(bytes([number] * 32)).decode()
 
 
 def nodes(cluster: Cluster, *numbers: int) -> list[Daemon]:

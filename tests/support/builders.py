@@ -1,5 +1,6 @@
 """Values for tests: inputs and leases of a cluster whose node n has 192.168.0.n and subnet 10.5.n.0/24."""
 
+from base64 import b64encode
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
@@ -26,6 +27,11 @@ OPTIONS = {
 }
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")
+
+
+def key(number: int) -> str:
+    """A key of WireGuard's."""
+    return b64encode(bytes([number] * 32)).decode()
 
 
 def mac(node: int, family: int = 4) -> Mac:

@@ -103,9 +103,8 @@ class Node:
         netconf = start.understand(remembered, store, self._world)
         addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
         options = self._options = start.with_addresses(options, addresses)
-        if prepare := self._world.preparations.get(netconf.backend):
-            ask = partial(prepare, netconf.options, options, self._directory)
-            self._prepared = await start.answered(ask, f"what {netconf.backend} needs first", status)
+        prepare = partial(self._world.prepare, netconf, options, self._directory)
+        self._prepared = await start.answered(prepare, f"what {netconf.backend} needs first", status)
         parts.start("events", partial(events.announce, store, status, now=self._world.monotonic))
         leasing = Leasing(
             store,

@@ -67,7 +67,7 @@ def _in_process() -> bool:
     if kernel is not None:
         kernel.close()
         return False
-    if inprocess.is_installed():
+    if inprocess.installed():
         log.warning("the kernel has no WireGuard: %s serves it, at a fraction of the speed", inprocess.PROGRAM)
         return True
     return False

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import StoreKind
+from weft.config.netconf import NetConf
+from weft.config.options import Options
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.plane import Plane
@@ -49,6 +51,13 @@ class World(Value):
     planes: Mapping[str, Mapping[str, Callable[[Place], AbstractContextManager[Plane]]]]
     store: StoreKind
     notify_socket: str = ""
+
+    async def prepare(
+        self, netconf: NetConf, options: Options, directory: Path, *, look_only: bool = False
+    ) -> Value | None:
+        """What the network's back end needs before there is a lease, None for most. Raises `Unavailable`."""
+        prepare = self.preparations.get(netconf.backend)
+        return None if prepare is None else await prepare(netconf.options, options, directory, look_only=look_only)
 
     def open_planes(self, backend: str, directory: Path, held: ExitStack) -> dict[str, Plane]:
         """Open a back end's own planes for the instance with this directory, by their names, until `held` ends."""

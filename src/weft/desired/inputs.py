@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
 from weft.config import netconf
 from weft.config.jsonfields import Fields
@@ -15,7 +15,8 @@ from weft.model.net import Ip, Mac, Net
 from weft.model.objects import KernelState
 from weft.model.value import Value
 
-_LEAST_MTU: Final = 68  # RFC 791
+LEAST_MTU: Final = {4: 68, 6: 1280}  # RFC 791; RFC 8200 §5: below it the kernel turns IPv6 off on a device
+_OptionsT = TypeVar("_OptionsT", bound=Value)
 # An option of several back ends.
 DirectRouting = Annotated[
     bool, Key("DirectRouting", "Reach a peer on the uplink's own segment by a plain route, as `host-gw` does.")
@@ -76,6 +77,14 @@ class Inputs(Value):
     blackhole_route: bool = False
 
 
+def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:
+    """The back end's options. Raises `TypeError` for those of another one."""
+    found = inputs.netconf.options
+    if not isinstance(found, kind):
+        raise TypeError(f"{kind.__name__.removesuffix('Options').lower()} got {type(found).__name__}")
+    return found
+
+
 def unusable(lease: Lease, seen: str, expected: str, hint: str = "") -> PeerError:
     """Why a back end can make nothing of a peer's lease."""
     return PeerError(Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, expected=expected, hint=hint))
@@ -101,13 +110,13 @@ def refuse_ipv6(fields: Fields, families: Collection[int], name: str) -> None:
 def check_room(inputs: Inputs, overhead: int, place: str) -> None:
     """Raise `ConfigError` when `overhead` bytes leave too little of the uplink's MTU for IPv4 in `place`."""
     uplink = inputs.facts.uplink
-    if uplink.mtu - overhead < _LEAST_MTU:
+    if uplink.mtu - overhead < LEAST_MTU[4]:
         raise ConfigError(
             Problem(
                 code="MTU-001",
                 where=f"MTU of {uplink.name}",
                 seen=f"{uplink.mtu} leaves {uplink.mtu - overhead} bytes in {place}",
-                expected=f"at least {_LEAST_MTU + overhead}",
+                expected=f"at least {LEAST_MTU[4] + overhead}",
                 hint="Raise the MTU of the uplink",
             )
         )

@@ -47,6 +47,7 @@ class Link(Object):
 
     kind = ""  # IFLA_INFO_KIND, the driver's name
     has_mac = False  # whether it has one, and we choose it
+    several = False  # whether the kernel takes any number that differ in their names alone
     attributes = tuple[Attribute, ...]()
     foreign = frozenset[int]()  # attributes below IFLA_INFO_DATA that no device of ours has, or has with the value 0
 
@@ -84,7 +85,7 @@ class Link(Object):
 
     def excludes(self, other: "Link") -> bool:
         """Tell whether the kernel refuses to make this one while `other`, of this kind, is there under another name."""
-        return other.identity() == self.identity()
+        return not self.several and other.identity() == self.identity()
 
     def took_others_along(self) -> bool:
         """With too small an MTU IPv6 has left the link, and its settings with it."""
@@ -101,6 +102,25 @@ class Link(Object):
     @property
     def code_if_gone(self) -> str:
         return "VTEP-004"
+
+
+class Tun(Link):
+    """A device whose packets a process reads and writes. It stays while none does (linux/if_link.h, IFLA_TUN_*)."""
+
+    layer: int = 1  # IFF_TUN: of IP packets, without Ethernet
+    persists: int = 1
+    queues: int = 0  # whether there may be several
+    vnet_header: int = 0
+
+    kind = "tun"
+    several = True
+    advice = "See `modprobe tun` and whether /dev/net/tun is there; a pod needs to be privileged for it"
+    attributes = tuple[Attribute, ...](
+        (Attribute("layer", 3, "u8"), Attribute("persists", 6, "u8"), Attribute("queues", 7, "u8"))
+    )
+
+    def __str__(self) -> str:
+        return f"link {self.name} tun mtu {self.mtu}"
 
 
 class NodeLink(Object):

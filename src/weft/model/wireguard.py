@@ -1,12 +1,14 @@
-"""WireGuard's devices and peers as values. Keys are 32 bytes in base64, as `wg` shows them."""
+"""WireGuard's devices and peers, as they are and as objects. Keys are 32 bytes in base64, as `wg` shows them."""
 
 import binascii
 from base64 import b64decode
 from typing import Final
 
+from weft.model.links import Link
 from weft.model.net import Ip, Net
+from weft.model.objects import OnLink
 from weft.model.secret import Secret
-from weft.model.value import Value
+from weft.model.value import Value, put_in
 
 _KEY_BYTES: Final = 32
 
@@ -47,6 +49,68 @@ class Device(Value):
     private: Secret | None
     port: int
     peers: tuple[Seen, ...]
+
+
+class Server(OnLink):
+    """The process that serves a device where the kernel has no WireGuard."""
+
+    rank = 1
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+    code_if_refused = "VTEP-004"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wgserver", self.dev))
+
+    def __str__(self) -> str:
+        return f"wireguard-go for {self.dev}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-004"
+
+
+class WireguardDevice(OnLink):
+    """A device's key and its port."""
+
+    private: Secret
+    port: int
+
+    rank = 2
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wireguard", self.dev))
+
+    def __str__(self) -> str:
+        return f"wireguard {self.dev} port {self.port}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-003"
+
+
+class WireguardPeer(OnLink):
+    """A peer of a device."""
+
+    peer: Peer
+
+    rank = 4
+    unwanted = "no lease that is served asks for it"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wgpeer", self.dev, self.peer.key))
+
+    def __str__(self) -> str:
+        nets = " ".join(sorted(map(str, self.peer.allowed)))
+        return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint} for {nets or 'nothing'}"
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
 
 
 def key_bytes(text: str) -> bytes:

@@ -2,24 +2,16 @@
 
 import json
 import re
-from base64 import b64encode
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 import pytest
 
 from tests.support import builders
+from tests.support.builders import key
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, wireguard
-from weft.desired.backends.wireguard import (
-    Keys,
-    Server,
-    WireguardDevice,
-    WireguardLink,
-    WireguardOptions,
-    WireguardPeer,
-    WireguardTun,
-)
+from weft.desired.backends.wireguard import Keys, WireguardLink, WireguardOptions, WireguardTun
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
 from weft.model.lease import Lease, LeaseAttrs
@@ -27,12 +19,7 @@ from weft.model.objects import Address, Route
 from weft.model.ownership import Ownership
 from weft.model.secret import Secret
 from weft.model.value import replace
-from weft.model.wireguard import Endpoint, Peer
-
-
-def key(number: int) -> str:
-    return b64encode(bytes([number] * 32)).decode()
-
+from weft.model.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 
 OWN = Keys(private=Secret(key(1)), public=key(101))
 PSK = Secret(key(9))

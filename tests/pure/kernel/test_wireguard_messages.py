@@ -1,6 +1,5 @@
 """WireGuard's messages: bytes as the kernel has them (linux/wireguard.h)."""
 
-from base64 import b64encode
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from struct import pack
@@ -9,14 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.builders import key
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
 from weft.kernel.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
 from weft.model.secret import Secret
 from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
-
-
-def key(number: int) -> str:
-    return b64encode(bytes([number] * 32)).decode()
 
 
 def told(*, private: int = 0, port: int = 0, peers: bytes = b"") -> bytes:

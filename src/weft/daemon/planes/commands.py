@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from weft.daemon.disk import ran
 from weft.daemon.planes.place import Place
+from weft.daemon.planes.serving import failed
 from weft.desired.backends.extension import Added, Begun
 from weft.kernel.commands import run
 from weft.model.command import Command
@@ -57,8 +58,7 @@ class CommandsPlane:
             try:
                 await self._do(step)
             except OSError as error:
-                words = error.strerror or str(error)
-                failures.append(Failure(step=step, errno=error.errno or errno.EIO, message=words))
+                failures.append(failed(step, error))
         self._added = tuple(thing for thing in self._done.values() if isinstance(thing, Added))
         await self._file.attempt()
         return failures

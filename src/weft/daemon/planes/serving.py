@@ -69,6 +69,10 @@ def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
     try:
         work()
     except OSError as error:
-        words = error.strerror or str(error)
-        return [Failure(step=step, errno=error.errno or errno.EIO, message=words) for step in steps]
+        return [failed(step, error) for step in steps]
     return []
+
+
+def failed(step: Step, error: OSError) -> Failure:
+    """Say of a step how it failed."""
+    return Failure(step=step, errno=error.errno or errno.EIO, message=error.strerror or str(error))

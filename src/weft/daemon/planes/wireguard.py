@@ -15,14 +15,14 @@ from typing import Final, Self
 
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
-from weft.desired.backends.wireguard import DEVICE, DEVICE_V6, Server, WireguardDevice, WireguardPeer
+from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
 from weft.kernel.wireguard.inprocess import InProcess
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Objects
 from weft.model.value import replace
-from weft.model.wireguard import Device, Peer, Seen
+from weft.model.wireguard import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Device, Inputs, check_type, unusable
+from weft.desired.inputs import Device, Inputs, check_type, options_of, unusable
 from weft.model.command import Command
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
@@ -42,8 +42,6 @@ class _Run(Object):
     """A command that has run, with `variables`."""
 
     variables: Variables
-
-    patience = 60.0
 
     code_if_refused = "CMD-001"
 
@@ -175,7 +173,4 @@ def _shown(value: Net | Ip | None, absent: str) -> str:
 
 
 def _options(inputs: Inputs) -> ExtensionOptions:
-    chosen = inputs.netconf.options
-    if not isinstance(chosen, ExtensionOptions):
-        raise TypeError(f"extension got {type(chosen).__name__}")
-    return chosen
+    return options_of(inputs, ExtensionOptions)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Device, DirectRouting, Inputs, check_room, check_type, refuse_ipv6
+from weft.desired.inputs import Device, DirectRouting, Inputs, check_room, check_type, options_of, refuse_ipv6
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.links import Attribute, Link
 from weft.model.net import Ip
@@ -94,10 +94,7 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     check_type(lease, "ipip")
     if inputs.v4 is None or lease.v4 is None or attrs.public_ip is None:
         return frozenset()
-    chosen = inputs.netconf.options
-    if not isinstance(chosen, IpipOptions):
-        raise TypeError(f"ipip got {type(chosen).__name__}")
     facts = inputs.facts
-    direct = chosen.direct_routing and facts.is_on_link(attrs.public_ip)
+    direct = options_of(inputs, IpipOptions).direct_routing and facts.is_on_link(attrs.public_ip)
     dev = facts.uplink.name if direct else DEVICE
     return frozenset({Route(dst=lease.v4, via=attrs.public_ip, dev=dev, onlink=True)})

@@ -9,10 +9,10 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Device, Inputs, check_room, refuse_ipv6, unusable
+from weft.desired.inputs import Device, Inputs, check_room, options_of, refuse_ipv6, unusable
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Attribute, Link
+from weft.model.links import Attribute, Link, Tun
 from weft.model.objects import Address, KernelState, OnLink, Route
 from weft.model.value import Value, put_in
 
@@ -26,29 +26,14 @@ class UdpOptions(Value):
     port: Annotated[int, Key("Port", "The UDP port of all nodes.", default="8285", least=1, most=65535)] = 8285
 
 
-class TunLink(Link):
-    """A device whose packets a process reads and writes. It stays while none does (linux/if_link.h, IFLA_TUN_*)."""
+class TunLink(Tun):
+    """The relay's, with a header before each packet that tells of offloads."""
 
-    layer: int = 1  # IFF_TUN: of IP packets, without Ethernet
+    queues: int = 1
     vnet_header: int = 1
-    persists: int = 1
-    queues: int = 1  # there may be several
 
-    kind = "tun"
-    advice = "See `modprobe tun` and whether /dev/net/tun is there; a pod needs to be privileged for it"
-    attributes = (
-        Attribute("layer", 3, "u8"),
-        Attribute("vnet_header", 5, "u8"),
-        Attribute("persists", 6, "u8"),
-        Attribute("queues", 7, "u8"),
-    )
+    attributes = (*Tun.attributes, Attribute("vnet_header", 5, "u8"))
     foreign = frozenset((4,))  # IFLA_TUN_PI
-
-    def __str__(self) -> str:
-        return f"link {self.name} tun mtu {self.mtu}"
-
-    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
-        return False
 
 
 LINKS = (TunLink,)
@@ -150,7 +135,4 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
 
 
 def _port(inputs: Inputs) -> int:
-    chosen = inputs.netconf.options
-    if not isinstance(chosen, UdpOptions):
-        raise TypeError(f"udp got {type(chosen).__name__}")
-    return chosen.port
+    return options_of(inputs, UdpOptions).port

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, unusable
+from weft.desired.inputs import LEAST_MTU, Device, DirectRouting, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
@@ -22,8 +22,6 @@ from weft.model.value import Value
 OVERHEAD_V4: Final = 50
 OVERHEAD_V6: Final = 70
 _PORT: Final = 8472  # Linux had VXLAN before IANA gave it 4789 (drivers/net/vxlan: vxlan_port)
-_LEAST_MTU_V4: Final = 68  # RFC 791
-_LEAST_MTU_V6: Final = 1280  # RFC 8200 §5: below it the kernel turns IPv6 off on the device
 _VNI_MAX: Final = 2**24 - 1
 _PORT_MAX: Final = 65535
 _MTU_MAX: Final = 65535
@@ -101,7 +99,7 @@ def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
         if len(device) > _DEVICE_NAME_MAX:
             most = "9" * (_DEVICE_NAME_MAX - len(device.rstrip("0123456789")))
             fields.problem("VNI", str(parsed.vni), expected=f"at most {most}", hint=f"The name {device} is too long.")
-    least = _LEAST_MTU_V6 + OVERHEAD_V6 if 6 in families else _LEAST_MTU_V4 + OVERHEAD_V4
+    least = LEAST_MTU[6] + OVERHEAD_V6 if 6 in families else LEAST_MTU[4] + OVERHEAD_V4
     if 0 < parsed.mtu < least:
         fields.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
     for key in ("MacPrefix", "Name"):
@@ -232,10 +230,7 @@ def _device(options: VxlanOptions, family: int) -> str:
 
 
 def _options(inputs: Inputs) -> VxlanOptions:
-    options = inputs.netconf.options
-    if not isinstance(options, VxlanOptions):
-        raise TypeError(f"vxlan got {type(options).__name__}")
-    return options
+    return options_of(inputs, VxlanOptions)
 
 
 def _base_mtu(inputs: Inputs) -> int:
@@ -247,7 +242,7 @@ def _device_mtus(inputs: Inputs) -> list[tuple[int, int, int]]:
     base = _base_mtu(inputs)
     families = []
     if inputs.netconf.v4 is not None:
-        families.append((4, _LEAST_MTU_V4, base - OVERHEAD_V4))
+        families.append((4, LEAST_MTU[4], base - OVERHEAD_V4))
     if inputs.netconf.v6 is not None:
-        families.append((6, _LEAST_MTU_V6, base - OVERHEAD_V6))
+        families.append((6, LEAST_MTU[6], base - OVERHEAD_V6))
     return families

@@ -10,22 +10,20 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal
 
 from weft.config.jsonfields import Fields, shown
-from weft.desired.inputs import Device, Inputs, check_type, unusable
-from weft.model import wireguard
+from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Attribute, Link
+from weft.model.links import Link, Tun
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, KernelState, OnLink, Route
+from weft.model.objects import Address, KernelState, Route
 from weft.model.secret import Secret
-from weft.model.value import Value, put_in
-from weft.model.wireguard import Endpoint, key_bytes
+from weft.model.value import Value
+from weft.model.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 
 DEVICE: Final = "flannel-wg"
 DEVICE_V6: Final = "flannel-wg-v6"
 OVERHEAD: Final = 80  # outer IPv6 40, UDP 8, WireGuard's header and tag 32
-_LEAST: Final = {4: 68, 6: 1280}  # RFC 791, RFC 8200
 _MODES: Final = ("separate", "auto", "ipv4", "ipv6")
 _PRIVATE: Final = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))  # RFC 1918
 _LOCAL_V6: Final = IPv6Network("fc00::/7")
@@ -69,93 +67,15 @@ class WireguardLink(Link):
     """The kernel's device, which has no settings of rtnetlink's."""
 
     kind = "wireguard"
+    several = True
     advice = "The kernel lacks WireGuard: see `modprobe wireguard`, or install wireguard-go and restart weftd"
 
-    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
-        return False
 
-
-class WireguardTun(Link):
-    """What wireguard-go serves (linux/if_link.h, IFLA_TUN_*). What stands before each packet it decides."""
-
-    layer: int = 1  # IFF_TUN
-    persists: int = 1
-    queues: int = 0  # one
-
-    kind = "tun"
-    advice = "See `modprobe tun` and whether /dev/net/tun is there; a pod needs to be privileged for it"
-    attributes = (Attribute("layer", 3, "u8"), Attribute("persists", 6, "u8"), Attribute("queues", 7, "u8"))
-
-    def __str__(self) -> str:
-        return f"link {self.name} tun mtu {self.mtu}"
-
-    def excludes(self, other: Link) -> bool:  # noqa: ARG002 - there may be many
-        return False
+class WireguardTun(Tun):
+    """What wireguard-go serves. What stands before each packet it decides."""
 
 
 LINKS = (WireguardLink, WireguardTun)
-
-
-class Server(OnLink):
-    """The process that serves a device where the kernel has no WireGuard."""
-
-    rank = 1
-    vital = True
-    patience = 4.0
-    unwanted = Link.unwanted
-    code_if_refused = "VTEP-004"
-
-    def __post_init__(self) -> None:
-        put_in(self, "key", ("wgserver", self.dev))
-
-    def __str__(self) -> str:
-        return f"wireguard-go for {self.dev}"
-
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
-
-
-class WireguardDevice(OnLink):
-    """A device's key and its port."""
-
-    private: Secret
-    port: int
-
-    rank = 2
-    vital = True
-    patience = 4.0
-    unwanted = Link.unwanted
-
-    def __post_init__(self) -> None:
-        put_in(self, "key", ("wireguard", self.dev))
-
-    def __str__(self) -> str:
-        return f"wireguard {self.dev} port {self.port}"
-
-    @property
-    def code(self) -> str:
-        return "VTEP-003"
-
-
-class WireguardPeer(OnLink):
-    """A peer of a device."""
-
-    peer: wireguard.Peer
-
-    rank = 4
-    unwanted = "no lease that is served asks for it"
-
-    def __post_init__(self) -> None:
-        put_in(self, "key", ("wgpeer", self.dev, self.peer.key))
-
-    def __str__(self) -> str:
-        nets = " ".join(sorted(map(str, self.peer.allowed)))
-        return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint} for {nets or 'nothing'}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 def options(fields: Fields, _families: Collection[int]) -> WireguardOptions:
@@ -182,11 +102,13 @@ def options(fields: Fields, _families: Collection[int]) -> WireguardOptions:
 def check(inputs: Inputs) -> None:
     """Raise `ConfigError` when there is too little room in the tunnel for a family that is on."""
     base, left = _base_mtu(inputs), mtu(inputs)
-    least = max(_LEAST[family] for family in inputs.netconf.families)
+    least = max(LEAST_MTU[family] for family in inputs.netconf.families)
     if left < least:
         where = "Backend.MTU" if _options(inputs).mtu else f"MTU of {inputs.facts.uplink.name}"
         seen = f"{base} leaves {left} bytes in the tunnel"
-        hint = "Raise the MTU of the uplink" if least == _LEAST[4] else "Raise the MTU of the uplink, or turn IPv6 off"
+        hint = (
+            "Raise the MTU of the uplink" if least == LEAST_MTU[4] else "Raise the MTU of the uplink, or turn IPv6 off"
+        )
         raise ConfigError(Problem(code="MTU-001", where=where, seen=seen, expected=f"at least {least}", hint=hint))
 
 
@@ -284,7 +206,7 @@ def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Ne
     family: Family = 6 if public.version == 6 else 4
     return WireguardPeer(
         dev=_device(inputs, nets[0].version),
-        peer=wireguard.Peer(
+        peer=Peer(
             key=key,
             endpoint=Endpoint(public, port or _port(inputs, family)),
             allowed=frozenset(nets),
@@ -334,7 +256,4 @@ def _keys(inputs: Inputs) -> Keys:
 
 
 def _options(inputs: Inputs) -> WireguardOptions:
-    chosen = inputs.netconf.options
-    if not isinstance(chosen, WireguardOptions):
-        raise TypeError(f"wireguard got {type(chosen).__name__}")
-    return chosen
+    return options_of(inputs, WireguardOptions)

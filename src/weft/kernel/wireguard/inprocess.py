@@ -25,9 +25,6 @@ _NO_KEY: Final = "0" * 64
 class InProcess:
     """The devices that processes of wireguard-go serve in this thread's namespace."""
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
     def process(self, name: str) -> int:
         """The process that serves a device; 0 if there is none, or one that serves another namespace's."""
         pid = _holder(name)
@@ -55,14 +52,14 @@ def look(name: str) -> Device | None:
         return None
 
 
-def is_installed() -> bool:
-    """Tell whether the program is there."""
-    return shutil.which(PROGRAM, path=SEARCH_PATH) is not None
+def installed() -> str | None:
+    """Where the program is; None if it is not there."""
+    return shutil.which(PROGRAM, path=SEARCH_PATH)
 
 
 def start(name: str) -> int:
     """Have a process serve the TUN device `name`, which is there; returns its number. `OSError` if it cannot be."""
-    program = shutil.which(PROGRAM, path=SEARCH_PATH)
+    program = installed()
     if program is None:
         raise OSError(errno.ENOENT, f"there is no {PROGRAM} in {SEARCH_PATH}")
     if (holder := _holder(name)) and not _is_here(holder):
