@@ -1,4 +1,7 @@
-"""The relay of back end udp, in C and in Python: TCP, small packets and pings, against upstream's own relay."""
+"""Back end udp, by the kernel and by the relay in C and in Python: TCP, small packets and pings.
+
+Against upstream's own relay, and against host-gw.
+"""
 
 import json
 import re
@@ -19,6 +22,7 @@ from tests.support.netns import Netns
 from weft.forward import start
 from weft.forward.build import PROGRAM
 from weft.forward.control import Call, Change
+from weft.forward.kernelpath import Forward, Job, Programs
 from weft.kernel import tun
 
 ROUNDS: Final = 5
@@ -33,12 +37,36 @@ def measure() -> list[Figure]:
         served(MTU, ours(PROGRAM.built())) as in_c,
         served(MTU, ours(None)) as in_python,
         served(MTU, _routed) as in_routed,
+        served(MTU, _in_kernel) as in_kernel,
+        served(MTU, _cut_at_the_bridge) as in_pieces,
+        served(MTU, _in_kernel, bridged=False) as plain_in_kernel,
+        served(MTU, _routed, bridged=False) as plain_routed,
     ):
-        c, python, peer = _in_turns(lambda pod: gbits(_stream(pod)), in_c, in_python, in_theirs)
+        kernel, pieces, c, python, peer = _in_turns(_gbits, in_kernel, in_pieces, in_c, in_python, in_theirs)
+        plain, plain_host_gw = _in_turns(_gbits, plain_in_kernel, plain_routed)
         packets, their_packets = _in_turns(_packets, in_c, in_theirs)
-        relayed, routed, their_relayed = _in_turns(_ping, in_c, in_routed, in_theirs)
+        carried, relayed, routed, their_relayed = _in_turns(_ping, in_kernel, in_c, in_routed, in_theirs)
     what, upstream = "pod to pod through udp", "upstream's relay"
     return [
+        Figure(
+            what=f"{what}, kernel",
+            unit="Gbit/s",
+            ours=kernel,
+            ratio=10,
+            more=True,
+            peer=upstream,
+            theirs=peer,
+            floor=pieces,
+        ),
+        Figure(
+            what=f"{what}, kernel, pods without a bridge",
+            unit="Gbit/s",
+            ours=plain,
+            ratio=0.9,
+            more=True,
+            peer="host-gw",
+            theirs=plain_host_gw,
+        ),
         Figure(what=f"{what}, C", unit="Gbit/s", ours=c, ratio=10, more=True, peer=upstream, theirs=peer),
         Figure(what=f"{what}, Python", unit="Gbit/s", ours=python, ratio=3, more=True, peer=upstream, theirs=peer),
         Figure(
@@ -51,7 +79,13 @@ def measure() -> list[Figure]:
             theirs=their_packets,
         ),
         Figure(
-            what="ping through udp, beyond host-gw's",
+            what="ping through udp, kernel, beyond host-gw's",
+            unit="ms",
+            ours=_beyond(carried, routed),
+            target=0.15,
+        ),
+        Figure(
+            what="ping through udp, C, beyond host-gw's",
             unit="ms",
             ours=_beyond(relayed, routed),
             target=0.15,
@@ -88,6 +122,20 @@ def ours(program: Path | None) -> Connect:
     return connect
 
 
+def _in_kernel(node: Netns, own: int, other: int) -> None:
+    """The relay in C, and the kernel's own path past it."""
+    ours(PROGRAM.built())(node, own, other)
+    job = Job(device=DEVICE, uplink="eth0", local=IPv4Address(f"172.31.0.{own}"), port=PORT)
+    forwards = {IPv4Network(f"10.9.{other}.0/24"): Forward(IPv4Address(f"172.31.0.{other}"), kernel=True)}
+    node.call(lambda: Programs.attach(job, forwards).close())
+
+
+def _cut_at_the_bridge(node: Netns, own: int, other: int) -> None:
+    """As host-gw, with a bridge that cuts streams into packets, as every bridge does with what was in a datagram."""
+    _routed(node, own, other)
+    node.run("ethtool -K cni0 tso off gso off")
+
+
 def _upstreams(program: Path) -> Connect:
     def connect(node: Netns, own: int, other: int) -> None:
         command = [str(program), "tun0", f"172.31.0.{own}", str(PORT), f"10.9.{other}.0", f"172.31.0.{other}"]
@@ -102,8 +150,8 @@ def _routed(node: Netns, own: int, other: int) -> None:  # noqa: ARG001 - as the
     node.run(f"ip route add 10.9.{other}.0/24 via 172.31.0.{other}")
 
 
-def _stream(pod: Netns) -> Callable[[], str]:
-    return lambda: pod.run([*CLIENT, ADDRESS])
+def _gbits(pod: Netns) -> float:
+    return gbits(lambda: pod.run([*CLIENT, ADDRESS]))
 
 
 def _packets(pod: Netns) -> float:

@@ -74,18 +74,19 @@ def by_hand(backend: str) -> Iterator[Client]:
 
 
 @contextmanager
-def served(mtu: int, connect: Connect) -> Iterator[Netns]:
+def served(mtu: int, connect: Connect, *, bridged: bool = True) -> Iterator[Netns]:
     """A pod of a `network` whose other pod, ADDRESS, is a server."""
-    with network(mtu, connect) as (client, server):
+    with network(mtu, connect, bridged=bridged) as (client, server):
         server.popen(["iperf3", "-s"], stdout=subprocess.DEVNULL)
         until(lambda: ":5201" in server.run("ss -ltn"), "iperf3")
         yield client
 
 
 @contextmanager
-def network(mtu: int, connect: Connect) -> Iterator[tuple[Netns, Netns]]:
+def network(mtu: int, connect: Connect, *, bridged: bool) -> Iterator[tuple[Netns, Netns]]:
     """Two nodes on a bridge, 172.31.0.1 and .2, each with a pod on `cni0`, 10.9.1.2 and 10.9.2.2: yields the pods.
 
+    Unless they are `bridged`, the pods have no `cni0`, but the node's end of a veth pair, as the ptp plugin makes it.
     `connect` makes the way from one node to the other, whose numbers it is given.
     """
     with ExitStack() as stack:
@@ -95,8 +96,11 @@ def network(mtu: int, connect: Connect) -> Iterator[tuple[Netns, Netns]]:
             wire(underlay, node, names=(f"n{number}", "eth0"))
             underlay.run(f"ip link set n{number} master br0")
             wire(node, pod, names=("veth0", "eth0"))
-            node.run(f"ip link add cni0 type bridge && ip link set veth0 master cni0 && ip link set cni0 mtu {mtu} up")
-            node.run(f"ip addr add 10.9.{number}.1/24 dev cni0 && ip addr add 172.31.0.{number}/16 dev eth0")
+            if bridged:
+                node.run("ip link add cni0 type bridge && ip link set veth0 master cni0")
+            gateway = "cni0" if bridged else "veth0"
+            node.run(f"ip link set {gateway} mtu {mtu} up && ip addr add 10.9.{number}.1/24 dev {gateway}")
+            node.run(f"ip addr add 172.31.0.{number}/16 dev eth0")
             node.run(f"ip link set veth0 mtu {mtu} && echo 1 > /proc/sys/net/ipv4/ip_forward")
             pod.run(f"ip link set eth0 mtu {mtu} && ip addr add 10.9.{number}.2/24 dev eth0")
             pod.run(f"ip route add default via 10.9.{number}.1")

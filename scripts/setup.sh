@@ -97,10 +97,11 @@ install_environment() {
 
 build_programs() {
     local want
-    want=$(stamp src/weft/cni/client/* src/weft/forward/relay/*)
+    want=$(stamp src/weft/cni/client/* src/weft/forward/relay/* src/weft/forward/bpf/*)
     [ -x src/weft/cni/bin/weft-cni ] && [ -x src/weft/forward/bin/weft-relay ] &&
+        [ -f src/weft/forward/bin/path.o ] &&
         done_before .venv/stamp-programs "$want" && return
-    say "building the CNI client and the relay"
+    say "building the CNI client, the relay and the programs for the kernel"
     .venv/bin/python -m weft.cni.build
     .venv/bin/python -m weft.forward.build
     echo "$want" >.venv/stamp-programs

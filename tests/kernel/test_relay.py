@@ -30,12 +30,13 @@ from tests.support.relaysite import (
     packet,
     program,
     relay,
+    way,
 )
 from tests.support.weftd import eventually
 from weft.forward import build
 from weft.forward.control import Call, Change
 
-__all__ = ["program", "relay"]
+__all__ = ["program", "relay", "way"]
 
 UDP_HEADERS = 28
 IP_RECVERR = 11
@@ -47,9 +48,9 @@ class TestOnTheWire:
     """flannel.md §6.5: the payload is the complete inner packet, nothing else; the source port is the bound one."""
 
     @pytest.mark.parametrize("size", SIZES)
-    def test_a_packet_of_a_pod(self, relay: Site, size: int):
-        peer = relay.peer
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+    def test_a_packet_of_a_pod(self, way: Site, size: int):
+        peer = way.peer
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
         content = os.urandom(size)
         pod.sendto(content, (THERE, 9))
         got, source = peer.recvfrom(1 << 16)
@@ -59,9 +60,9 @@ class TestOnTheWire:
         assert got[12:20] == socket.inet_aton(POD) + socket.inet_aton(THERE)
         assert got[UDP_HEADERS:] == content
 
-    def test_what_the_kernel_leaves_whole_is_cut(self, relay: Site):
-        peer = relay.peer
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+    def test_what_the_kernel_leaves_whole_is_cut(self, way: Site):
+        peer = way.peer
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
         pod.setsockopt(socket.SOL_UDP, 103, 500)  # UDP_SEGMENT
         content = os.urandom(20 * 500 + 123)
         pod.sendto(content, (THERE, 9))
@@ -71,32 +72,32 @@ class TestOnTheWire:
         assert b"".join(got[UDP_HEADERS:] for got in datagrams) == content
 
     @pytest.mark.parametrize("size", SIZES)
-    def test_a_packet_of_a_peer(self, relay: Site, size: int):
-        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+    def test_a_packet_of_a_peer(self, way: Site, size: int):
+        peer, pod = way.peer, way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
         content = os.urandom(size)
         peer.sendto(packet(content), (LOCAL, PORT))
         assert pod.recvfrom(1 << 16) == (content, (THERE, 7))
 
-    def test_packets_that_come_together_stay_apart(self, relay: Site):
+    def test_packets_that_come_together_stay_apart(self, way: Site):
         """Some are joined on their way to the kernel, whatever comes between."""
-        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+        peer, pod = way.peer, way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
         contents = [os.urandom(size) for size in (300, 300, 300, 7, 0, 300, 1400, 1400, 1, 1444) * 10]
         for content in contents:
             peer.sendto(packet(content), (LOCAL, PORT))
         assert [pod.recv(1 << 16) for _ in contents] == contents
-        assert relay.dropped() == {}
+        assert way.dropped() == {}
 
-    def test_a_datagram_may_have_bytes_behind_the_packet(self, relay: Site):
-        peer, pod = relay.peer, relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+    def test_a_datagram_may_have_bytes_behind_the_packet(self, way: Site):
+        peer, pod = way.peer, way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
         peer.sendto(packet(b"content") + b"behind", (LOCAL, PORT))
         assert pod.recv(100) == b"content"
 
 
 class TestErrors:
     @pytest.fixture
-    def pod(self, relay: Site) -> socket.socket:
+    def pod(self, way: Site) -> socket.socket:
         """A socket that hears of errors."""
-        made = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
+        made = way.bound(way.here, socket.SOCK_DGRAM, POD)
         made.setsockopt(socket.SOL_IP, IP_RECVERR, 1)
         return made
 
@@ -115,49 +116,49 @@ class TestErrors:
         return number, kind, code, info
 
     @pytest.mark.spec("flannel.md §6.5/unreachable")
-    def test_a_destination_that_no_peer_has(self, relay: Site, pod: socket.socket):
+    def test_a_destination_that_no_peer_has(self, way: Site, pod: socket.socket):
         pod.sendto(b"x", ("10.5.3.3", 9))
         assert self.told(pod)[:3] == (errno.ENETUNREACH, 3, 0)
-        assert relay.dropped() == {"no route": 1}
+        assert way.dropped() == {"no route": 1}
 
     @pytest.mark.spec("flannel.md §6.5/ttl")
-    def test_a_life_that_ends_here(self, relay: Site, pod: socket.socket):
+    def test_a_life_that_ends_here(self, way: Site, pod: socket.socket):
         pod.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
         pod.sendto(b"x", (THERE, 9))
         assert self.told(pod)[:3] == (errno.EHOSTUNREACH, 11, 0)
-        assert relay.dropped() == {"expired": 1}
+        assert way.dropped() == {"expired": 1}
 
-    def test_a_life_that_ends_with_a_packet_of_a_peer(self, relay: Site):
-        peer = relay.peer
+    def test_a_life_that_ends_with_a_packet_of_a_peer(self, way: Site):
+        peer = way.peer
         peer.sendto(packet(b"x", ttl=1), (LOCAL, PORT))
         got = peer.recv(1 << 16)  # what we send of our own goes through us again
         assert got[9] == 1
         assert got[20:22] == b"\x0b\0"
         assert got[16:20] == socket.inet_aton(THERE)
         assert got[28:48] == packet(b"x", ttl=1)[:20]
-        assert relay.dropped() == {"expired": 1}
+        assert way.dropped() == {"expired": 1}
 
-    def test_a_way_that_is_narrower_than_the_device(self, relay: Site, pod: socket.socket):
-        relay.here.run(f"ip route add {PEER}/32 dev eth0 mtu 1000")
+    def test_a_way_that_is_narrower_than_the_device(self, way: Site, pod: socket.socket):
+        way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
         pod.setsockopt(socket.SOL_IP, 10, 2)  # IP_MTU_DISCOVER: IP_PMTUDISC_DO
         pod.sendto(bytes(1200), (THERE, 9))
         assert self.told(pod) == (errno.EMSGSIZE, 3, 4, 1000 - UDP_HEADERS)
-        assert relay.dropped() == {"too large": 1}
+        assert way.dropped() == {"too large": 1}
 
-    def test_a_packet_that_may_be_cut_passes_the_narrow_way(self, relay: Site, pod: socket.socket):
-        relay.here.run(f"ip route add {PEER}/32 dev eth0 mtu 1000")
+    def test_a_packet_that_may_be_cut_passes_the_narrow_way(self, way: Site, pod: socket.socket):
+        way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
         pod.setsockopt(socket.SOL_IP, 10, 0)  # IP_PMTUDISC_DONT
         content = os.urandom(1200)
         pod.sendto(content, (THERE, 9))
-        assert relay.peer.recv(1 << 16)[UDP_HEADERS:] == content
+        assert way.peer.recv(1 << 16)[UDP_HEADERS:] == content
 
-    def test_no_more_than_some_in_a_second(self, relay: Site):
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD)
-        before = relay.here.run("nstat -asz IcmpInDestUnreachs")
+    def test_no_more_than_some_in_a_second(self, way: Site):
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
+        before = way.here.run("nstat -asz IcmpInDestUnreachs")
         for _ in range(400):
             pod.sendto(b"x", ("10.5.3.3", 9))
-        wait_for(lambda: relay.dropped() == {"no route": 400})
-        told = int(relay.here.run("nstat -asz IcmpInDestUnreachs").split()[-2])
+        wait_for(lambda: way.dropped() == {"no route": 400})
+        told = int(way.here.run("nstat -asz IcmpInDestUnreachs").split()[-2])
         assert "IcmpInDestUnreachs" in before
         assert 0 < told <= 200  # a second may end meanwhile
 
@@ -175,29 +176,29 @@ BROKEN = {
 
 class TestDropped:
     @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
-    def test_what_is_no_packet(self, relay: Site, data: bytes):
-        relay.peer.sendto(data, (LOCAL, PORT))
-        relay.peer.sendto(packet(b"last"), (LOCAL, PORT))
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
-        relay.peer.sendto(packet(b"last"), (LOCAL, PORT))
+    def test_what_is_no_packet(self, way: Site, data: bytes):
+        way.peer.sendto(data, (LOCAL, PORT))
+        way.peer.sendto(packet(b"last"), (LOCAL, PORT))
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
+        way.peer.sendto(packet(b"last"), (LOCAL, PORT))
         assert pod.recv(100) == b"last"
-        assert relay.dropped() == ({"malformed": 1} if data else {})
+        assert way.dropped() == ({"malformed": 1} if data else {})
 
-    def test_what_an_unknown_address_sends(self, relay: Site):
+    def test_what_an_unknown_address_sends(self, way: Site):
         """Q 12.3.20: with upstream anybody can inject packets."""
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
-        stranger = relay.bound(relay.there, socket.SOCK_DGRAM, STRANGER, PORT)
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
+        stranger = way.bound(way.there, socket.SOCK_DGRAM, STRANGER, PORT)
         stranger.sendto(packet(b"strange"), (LOCAL, PORT))
-        relay.peer.sendto(packet(b"known"), (LOCAL, PORT))
+        way.peer.sendto(packet(b"known"), (LOCAL, PORT))
         assert pod.recv(100) == b"known"
-        wait_for(lambda: relay.dropped() == {"unknown peer": 1})
+        wait_for(lambda: way.dropped() == {"unknown peer": 1})
 
-    def test_a_wrong_checksum_of_the_content_is_left_to_the_kernel(self, relay: Site):
-        pod = relay.bound(relay.here, socket.SOCK_DGRAM, POD, 9)
+    def test_a_wrong_checksum_of_the_content_is_left_to_the_kernel(self, way: Site):
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
         broken = bytearray(packet(b"content"))
         broken[-1] ^= 1
-        relay.peer.sendto(broken, (LOCAL, PORT))
-        relay.peer.sendto(packet(b"right"), (LOCAL, PORT))
+        way.peer.sendto(broken, (LOCAL, PORT))
+        way.peer.sendto(packet(b"right"), (LOCAL, PORT))
         assert pod.recv(100) == b"right"
 
 
@@ -286,9 +287,9 @@ def _answers(relay: Site) -> bool:
 
 
 @pytest.fixture(params=["the specification's", "upstream's"])
-def naive(relay: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def naive(way: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     """The peer has a relay that was written from the specification, or upstream's own."""
-    relay.peer.close()
+    way.peer.close()
     if request.param == "upstream's":
         program = upstreamrelay.built()
         if program is None:
@@ -296,14 +297,14 @@ def naive(relay: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
         command = [str(program), "tun0", PEER, str(PORT), "10.5.1.0", LOCAL]
     else:
         command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
-    child = relay.there.popen(command, stdout=-1)
+    child = way.there.popen(command, stdout=-1)
     assert child.stdout
     assert child.stdout.readline() == b"ready\n"
-    relay.there.run(
+    way.there.run(
         f"ip link set tun0 mtu {MTU} up; ip addr add {THERE}/32 dev lo; "
         f"ip route replace 10.5.1.0/24 dev tun0 src {THERE}"
     )
-    yield relay
+    yield way
     child.kill()
     child.wait()
     child.stdout.close()

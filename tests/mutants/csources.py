@@ -166,9 +166,31 @@ _RELAY: Final = (
     ("queue.c", "queue->errors >= ERRORS_A_SECOND", "0"),
 )
 
+_PATH: Final = (
+    ("path.c", "inner.ttl <= 1 || ntohs", "ntohs"),
+    ("path.c", "ntohs(inner.tot_len) != size || ", ""),
+    ("path.c", "!to->kernel || ", ""),
+    ("path.c", "sizeof outer + piece", "piece"),
+    ("path.c", "if (!skb->gso_size)", "if (1)"),
+    ("path.c", "(words >> 4) * 4u", "0"),
+    ("path.c", "    outer.ip.frag_off = htons(DONT_FRAGMENT);\n", ""),
+    ("path.c", "outer.ip.check = checksum(&outer.ip);", ";"),
+    ("path.c", "spend_ttl(skb, sizeof outer, &inner) < 0 || ", ""),
+    ("path.c", " || ip->frag_off & htons(FRAGMENT)", ""),
+    ("path.c", "ip->daddr != ours->local || ", ""),
+    ("path.c", " || whole.outer.udp.dest != ours->port", ""),
+    ("path.c", " || inner->ttl <= 1", ""),
+    ("path.c", " || checksum(inner)", ""),
+    ("path.c", " || from->via != ip->saddr", ""),
+    ("path.c", "spend_ttl(skb, ours->link_header, inner) < 0", "0"),
+    ("path.c", "return (int)redirect(ours->device, BPF_F_INGRESS);", "return PASS;"),
+    ("path.c", "ip->check = (__u16)(sum + (sum >> 16));", "ip->check = (__u16)sum;"),
+)
+
 CHANGES: Final = (
     *(("src/weft/cni/client", *change) for change in _CLIENT),
     *(("src/weft/forward/relay", *change) for change in _RELAY),
+    *(("src/weft/forward/bpf", *change) for change in _PATH),
 )
 
 

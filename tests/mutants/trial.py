@@ -81,6 +81,7 @@ class Outcome:
 _PROGRAMS: Final = {
     "src/weft/cni/client": ("weft.cni.build", "src/weft/cni/bin/weft-cni"),
     "src/weft/forward/relay": ("weft.forward.build", "src/weft/forward/bin/weft-relay"),
+    "src/weft/forward/bpf": ("weft.forward.build", "src/weft/forward/bin/path.o"),
 }
 
 

@@ -16,6 +16,7 @@ from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
 from weft.forward import build, start
 from weft.forward.control import Call, Change
+from weft.forward.kernelpath import Forward, Job, Programs
 from weft.kernel import tun
 
 DEVICE: Final = "flannel0"
@@ -28,8 +29,9 @@ POD, THERE = "10.5.1.2", "10.5.2.2"  # behind our relay, and behind the peer
 class Site:
     """A node with a relay, `here`, and its peer's namespace, `there`, joined by a wire."""
 
-    def __init__(self, here: Netns, there: Netns) -> None:
+    def __init__(self, here: Netns, there: Netns, *, in_kernel: bool = False) -> None:
         self.here, self.there = here, there
+        self.path: Programs | None = None
         wire(here, there)
         for netns, *addresses in ((here, LOCAL), (there, PEER, STRANGER)):
             netns.run("ip link set eth0 up")
@@ -40,13 +42,22 @@ class Site:
             f"ip link set {DEVICE} mtu {MTU} up; ip addr add 10.5.1.0/32 dev {DEVICE}; "
             f"ip addr add {POD}/32 dev lo; ip route add 10.5.0.0/16 dev {DEVICE} src {POD}"
         )
-        job = start.Job(device=DEVICE, local=IPv4Address(LOCAL), port=PORT)
+        job = start.Job(device=DEVICE, local=IPv4Address(LOCAL), port=PORT, joined=not in_kernel)
         self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built()))
         here.closing.callback(self.end)
         self.call = self.connect()
         here.closing.callback(self.call.close)
         self.call.change([Change(IPv4Network("10.5.2.0/24"), IPv4Address(PEER))])
+        if in_kernel:
+            self.path = here.call(self.attach)
+            here.closing.callback(self.path.close)
         self.peer = self.bound(there, socket.SOCK_DGRAM, PEER, PORT)  # what its relay would send and receive by
+
+    def attach(self) -> Programs:
+        """Have the kernel carry packets, and complete them at the uplink as for a wire: the peer here is a program."""
+        self.here.run(f"ethtool -K eth0 tx off; ping -c 1 {PEER}; echo 1 > /proc/sys/net/ipv4/ip_forward")
+        job = Job(device=DEVICE, uplink="eth0", local=IPv4Address(LOCAL), port=PORT)
+        return Programs.attach(job, {IPv4Network("10.5.2.0/24"): Forward(IPv4Address(PEER), kernel=True)})
 
     def connect(self) -> Call:
         while (call := self.here.call(lambda: Call.to(DEVICE))) is None:
@@ -120,6 +131,14 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     else:
         monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
     return str(request.param)
+
+
+@pytest.fixture(params=["C", "Python", "the kernel"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, make_netns: Callable[[], Netns]) -> Site:
+    """A node with a relay, or the kernel's own path with a relay behind it, and its peer."""
+    if request.param == "Python":
+        monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
+    return Site(make_netns(), make_netns(), in_kernel=request.param == "the kernel")
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ class Node:
         devices = devices_of(inputs)
         for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
             held.callback(claimed.close)
+        self._world.remove_remains()
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
         while not await self._acquire(leasing, inputs, last):

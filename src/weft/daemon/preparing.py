@@ -9,7 +9,9 @@ from weft.config.options import Options
 from weft.daemon.disk import wgkey
 from weft.daemon.disk.beside import beside
 from weft.desired.backends.extension import ExtensionOptions, Told
+from weft.desired.backends.udp import UdpOptions, Ways
 from weft.desired.backends.wireguard import Keys
+from weft.forward import kernelpath
 from weft.kernel.commands import run
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
@@ -73,4 +75,14 @@ def _in_process() -> bool:
     return False
 
 
-PREPARATIONS: Final[Mapping[str, Preparation]] = {"extension": told, "wireguard": keys}
+async def ways(chosen: Value, _options: Options, _directory: Path, *, look_only: bool = False) -> Ways:
+    """Whether the kernel carries packets of `udp` itself: it has taken the programs, as a trial."""
+    if not isinstance(chosen, UdpOptions) or not chosen.kernel_path:
+        return Ways(in_kernel=False)
+    why = await beside(lambda: kernelpath.missing(attach=not look_only))
+    if not look_only:
+        log.info("the kernel carries packets itself" if not why else f"a relay carries all packets: {why}")
+    return Ways(in_kernel=not why)
+
+
+PREPARATIONS: Final[Mapping[str, Preparation]] = {"extension": told, "wireguard": keys, "udp": ways}

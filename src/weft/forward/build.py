@@ -1,4 +1,7 @@
-"""Builds the relay from its source beside this file: `python -m weft.forward.build`. Without it Python relays."""
+"""Builds what carries packets from its source beside this file: `python -m weft.forward.build`.
+
+Without the relay in C Python relays; without the programs for the kernel all packets go by a relay.
+"""
 
 import sys
 from pathlib import Path
@@ -13,6 +16,14 @@ PROGRAM: Final = Program(
     what="relay in C: back end udp relays in Python, which is slower",
     module=f"{__package__}.build",
 )
+PATH: Final = Program(
+    source=_HERE / "bpf",
+    path=_HERE / "bin" / "path.o",
+    what="program for the kernel: back end udp relays in a process",
+    module=f"{__package__}.build",
+    compiler="clang",
+    package="clang linux-libc-dev",
+)
 
 if __name__ == "__main__":
-    sys.exit(PROGRAM.main())
+    sys.exit(PROGRAM.main() or PATH.main())

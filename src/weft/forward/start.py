@@ -26,11 +26,15 @@ _ASIDE: Final = 64  # higher than all of them
 
 
 class Job(Value):
-    """What a relay does: packets of `device` go to peers from `local` and to `port`, and come back so."""
+    """What a relay does: packets of `device` go to peers from `local` and to `port`, and come back so.
+
+    Datagrams may be `joined` by the kernel before it gets them, unless something before it looks at each.
+    """
 
     device: str
     local: IPv4Address
     port: int
+    joined: bool = True
 
 
 def start(job: Job, about: str, program: Path | None) -> int:
@@ -68,7 +72,7 @@ def _udp(held: ExitStack, job: Job) -> int:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-    opened.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
+    opened.setsockopt(socket.SOL_UDP, UDP_GRO, job.joined)
     opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
     opened.bind((str(job.local), job.port))
     return opened.fileno()

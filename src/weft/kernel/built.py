@@ -1,7 +1,7 @@
 """Programs in C that weft brings along: built from the source beside them, by `make`, into `bin/`.
 
 Wheels carry what was built, git does not. musl's compiler (Debian's `musl-tools`) makes small static programs that run
-on any distribution.
+on any distribution; clang makes those that run in the kernel.
 """
 
 import shutil
@@ -18,11 +18,13 @@ class Program(Value):
     path: Path
     what: str
     module: str  # that builds it
+    compiler: str = "musl-gcc"
+    package: str = "musl-tools"  # Debian's, of the compiler
 
     @property
     def hint(self) -> str:
         """How to get it."""
-        return f"apt-get install musl-tools make; python -m {self.module}"
+        return f"apt-get install {self.package} make; python -m {self.module}"
 
     def built(self) -> Path | None:
         """Return the program, None if there is none."""
@@ -30,7 +32,7 @@ class Program(Value):
 
     def build(self) -> Path | None:
         """Build it if its source is newer; None without a compiler. `CalledProcessError` if it fails."""
-        if shutil.which("musl-gcc") is None or shutil.which("make") is None:
+        if shutil.which(self.compiler) is None or shutil.which("make") is None:
             return None
         self.path.parent.mkdir(exist_ok=True)
         subprocess.run(["make", "--silent", "-C", str(self.source), f"OUT={self.path}"], check=True)
@@ -40,7 +42,7 @@ class Program(Value):
         """Build it, and say what came of it."""
         built = self.build()
         if built is None:
-            print(f"No musl-gcc or no make here, so there is no {self.what}. On Debian: {self.hint}")  # noqa: T201
+            print(f"No {self.compiler} or no make here, so there is no {self.what}. On Debian: {self.hint}")  # noqa: T201
             return 0
         print(f"{built}: {built.stat().st_size} bytes")  # noqa: T201
         return 0

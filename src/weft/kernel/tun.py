@@ -5,7 +5,9 @@ queues.
 """
 
 import os
-from contextlib import suppress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from fcntl import ioctl
 from struct import Struct
 from typing import Final
@@ -49,6 +51,17 @@ def open_queue(name: str) -> int:
             ioctl(queue, _TUNSETOFFLOAD, offloads)
             break
     return queue
+
+
+@contextmanager
+def trial() -> Iterator[int]:
+    """Have a device for a moment, down, with a name that the kernel chooses: its index. `OSError` if there is none."""
+    queue = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        name, _ = _IFREQ.unpack(ioctl(queue, _TUNSETIFF, _IFREQ.pack(b"", _PLAIN)))
+        yield socket.if_nametoindex(name.rstrip(b"\0").decode())
+    finally:
+        os.close(queue)
 
 
 def _open(name: str, flags: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 from tests.support import builders
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, udp, vxlan
-from weft.desired.backends.udp import Forward, Relay, TunLink, UdpOptions
+from weft.desired.backends.udp import Forward, KernelForward, KernelPath, Relay, TunLink, UdpOptions, Ways
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
 from weft.model.lease import LeaseAttrs
@@ -18,6 +18,7 @@ from weft.model.value import Value, replace
 
 LINK = TunLink(name="flannel0", mtu=1472)
 RELAY = Relay(dev="flannel0", local=IPv4Address("192.168.0.1"), port=8285)
+PATH = KernelPath(dev="flannel0", uplink="eth0", local=IPv4Address("192.168.0.1"), port=8285)
 FORWARD = Forward(dev="flannel0", dst=IPv4Network("10.5.2.0/24"), via=IPv4Address("192.168.0.2"))
 
 
@@ -89,6 +90,43 @@ def test_a_peer_is_a_route_of_the_relay():
     assert lease.attrs.backend == ""
     assert udp.peer(own(), lease) == {FORWARD}
     assert udp.peer(own(), replace(lease, attrs=replace(lease.attrs, backend="udp"))) == {FORWARD}
+
+
+class TestInTheKernel:
+    """Where the kernel takes our programs, which `Ways` says."""
+
+    @pytest.fixture
+    def ours(self) -> Inputs:
+        return replace(own(), prepared=Ways(in_kernel=True))
+
+    def test_the_programs_stand_beside_a_relay_that_gets_each_datagram_alone(self, ours: Inputs):
+        state = udp.shared(ours)
+        assert state - udp.shared(own()) == {PATH, replace(RELAY, joined=False)}
+        assert udp.shared(replace(own(), prepared=Ways(in_kernel=False))) == udp.shared(own())
+
+    @pytest.mark.parametrize(
+        "data, sends", [({"Kernel": True}, True), ({"Kernel": 1}, False), ({}, False), ([], False), (None, False)]
+    )
+    def test_the_relay_sends_to_peers_whose_kernel_takes_no_datagrams(self, ours: Inputs, data: object, sends: bool):
+        lease = builders.lease(2, udp)
+        lease = replace(lease, attrs=replace(lease.attrs, data=data))
+        forward = KernelForward(dev="flannel0", dst=FORWARD.dst, via=FORWARD.via, sends=sends)
+        assert udp.peer(ours, lease) == {FORWARD, forward}
+
+    def test_the_lease_says_so(self, ours: Inputs):
+        assert udp.advertise(ours).data == {"Kernel": True}
+        assert udp.advertise(own()).data is None
+
+    def test_it_can_be_turned_off(self):
+        text = '{"Network": "10.5.0.0/16", "Backend": {"Type": "udp", "KernelPath": false}}'
+        assert parse_netconf(text, backends=BACKENDS).options == UdpOptions(kernel_path=False)
+
+    def test_how_its_objects_read_and_whose_they_are(self):
+        forward = KernelForward(dev="flannel0", dst=FORWARD.dst, via=FORWARD.via, sends=True)
+        assert str(PATH) == "kernel path of flannel0 by eth0 from 192.168.0.1 port 8285"
+        assert str(forward) == "forward 10.5.2.0/24 by the kernel path of flannel0 to and from 192.168.0.2"
+        assert str(replace(forward, sends=False)).endswith("flannel0 from 192.168.0.2")
+        assert (PATH.code, forward.code) == ("VTEP-004", "FDB-001")
 
 
 def test_a_peer_that_cannot_be_served():

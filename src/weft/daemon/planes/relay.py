@@ -36,6 +36,7 @@ class _About(msgspec.Struct, frozen=True):
 
     local: str
     port: int
+    joined: bool
     program: str
 
 
@@ -137,7 +138,7 @@ class RelayPlane:
         """Start a relay and wait until it answers; it knows again what the one before knew."""
         known = self._running.forwards if self._running else {}
         wait_for_device(wanted.dev)
-        job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port)
+        job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port, joined=wanted.joined)
         about = msgspec.json.encode(_about(wanted)).decode()
         program = PROGRAM.built()
         pid = start.start(job, about, program)
@@ -191,7 +192,7 @@ def _relay(state: State) -> Relay | None:
         return None
     try:
         about = msgspec.json.decode(state.about, type=_About)
-        relay = Relay(dev=DEVICE, local=IPv4Address(about.local), port=about.port)
+        relay = Relay(dev=DEVICE, local=IPv4Address(about.local), port=about.port, joined=about.joined)
     except (msgspec.MsgspecError, ValueError):
         return None
     return relay if about == _about(relay) else None
@@ -204,7 +205,7 @@ def _counts(state: State) -> dict[str, int]:
 
 
 def _about(relay: Relay) -> _About:
-    return _About(local=str(relay.local), port=relay.port, program=_fingerprint())
+    return _About(local=str(relay.local), port=relay.port, joined=relay.joined, program=_fingerprint())
 
 
 def _fingerprint() -> str:

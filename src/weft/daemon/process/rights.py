@@ -17,6 +17,7 @@ KEPT: Final = {
     10: "NET_BIND_SERVICE: --healthz-port below 1024",
     12: "NET_ADMIN: devices, routes, rules, settings, in containers as well",
     13: "NET_RAW: asking by ARP whether an address is alive, and iptables",
+    39: "BPF: back end udp in the kernel",
 }
 _SYS_MODULE: Final = 16
 _BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge")
@@ -51,6 +52,7 @@ def give_away() -> None:
     held = ctypes.create_string_buffer(_DATA.size)
     if libc.capget(header, held):
         return
-    effective, permitted, *_ = _DATA.unpack(held.raw)  # of those above 31 none is kept
-    left = _DATA.pack(effective & bits, permitted & bits, 0, 0, 0, 0)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    effective, permitted, _, high_effective, high_permitted, _ = _DATA.unpack(held.raw)
+    left = _DATA.pack(effective & low, permitted & low, 0, high_effective & high, high_permitted & high, 0)
     libc.capset(header, left)

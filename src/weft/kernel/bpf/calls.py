@@ -1,0 +1,151 @@
+"""bpf(2): makes and reads maps, loads programs, and finds those that are there (linux/bpf.h).
+
+Descriptors are numbers that the caller closes. Each function raises `OSError` with the kernel's number.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct, pack
+from typing import Final
+
+MAP_HASH, MAP_ARRAY, MAP_PERCPU_ARRAY, MAP_LPM_TRIE = 1, 2, 6, 11
+F_NO_PREALLOC: Final = 1  # an LPM trie asks for it
+PROG_TYPE_SCHED_CLS: Final = 3
+
+_NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # asm/unistd.h
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT, _PROG_LOAD = range(6)
+_PROG_BY_ID, _MAP_BY_ID, _INFO = 13, 14, 15
+_NAME_BYTES: Final = 15
+_LOG_BYTES: Final = 1 << 16
+_MOST_MAPS: Final = 16
+
+# struct bpf_prog_info up to map_ids: type, id, tag, lengths and addresses of code, time, user, number of maps, ids
+_PROG_INFO: Final = Struct("=II8sIIQQQIIQ")
+_MAP_INFO: Final = Struct("=IIIIII16s")  # struct bpf_map_info: type, id, key, value, entries, flags, name
+_POSSIBLE: Final = Path("/sys/devices/system/cpu/possible")  # as 0-3
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def create_map(kind: int, name: str, *, key: int, value: int, entries: int, flags: int = 0) -> int:
+    """Make a map with keys and values of so many bytes; returns its descriptor."""
+    return _call(_MAP_CREATE, pack("=7I16s", kind, key, value, entries, flags, 0, 0, name.encode()[:_NAME_BYTES]))
+
+
+def load_program(name: str, code: bytes, license_text: str) -> int:
+    """Give the kernel a program for tc; returns its descriptor. What the verifier objects to is in the error."""
+    instructions = ctypes.create_string_buffer(code, len(code))
+    terms = ctypes.create_string_buffer(license_text.encode())
+    said = ctypes.create_string_buffer(_LOG_BYTES)
+
+    def load(level: int) -> int:
+        attributes = pack(
+            "=IIQQIIQII16s",
+            *(PROG_TYPE_SCHED_CLS, len(code) // 8, ctypes.addressof(instructions), ctypes.addressof(terms)),
+            *(level, len(said) * bool(level), ctypes.addressof(said) * bool(level), 0, 0, name.encode()[:_NAME_BYTES]),
+        )
+        return _call(_PROG_LOAD, attributes)
+
+    try:
+        return load(0)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise  # no right to it at all
+        try:
+            return load(1)
+        except OSError:
+            lines = said.value.decode(errors="replace").strip().splitlines()
+            raise OSError(error.errno, f"{error.strerror}: {' '.join(lines[-3:])}") from None
+
+
+def update(descriptor: int, key: bytes, value: bytes) -> None:
+    """Set an entry of a map."""
+    held = _Held(key, value)
+    _call(_MAP_UPDATE, held.attributes(descriptor))
+
+
+def delete(descriptor: int, key: bytes) -> None:
+    """Delete an entry; `FileNotFoundError` if there is none."""
+    held = _Held(key)
+    _call(_MAP_DELETE, held.attributes(descriptor))
+
+
+def lookup(descriptor: int, key: bytes, size: int) -> bytes:
+    """Return a value, of `size` bytes (of a map per processor: for all of them); `FileNotFoundError`."""
+    held = _Held(key, bytes(size))
+    _call(_MAP_LOOKUP, held.attributes(descriptor))
+    return held.value.raw
+
+
+def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[bytes, bytes]]:
+    """All entries of a map that nothing else changes meanwhile."""
+    key = None
+    while True:
+        held = _Held(key or b"", bytes(key_size))
+        try:
+            _call(_MAP_NEXT, held.attributes(descriptor))
+        except FileNotFoundError:
+            return
+        key = held.value.raw
+        yield key, lookup(descriptor, key, value_size)
+
+
+def maps_of(program_id: int) -> dict[str, int]:
+    """Open the maps of a program that is loaded: descriptors by name."""
+    program = _call(_PROG_BY_ID, pack("=III", program_id, 0, 0))
+    try:
+        ids = (ctypes.c_uint32 * _MOST_MAPS)()
+        asked = _PROG_INFO.pack(0, 0, b"", 0, 0, 0, 0, 0, 0, _MOST_MAPS, ctypes.addressof(ids))
+        number = _PROG_INFO.unpack(_info(program, asked))[-2]
+    finally:
+        os.close(program)
+    found: dict[str, int] = {}
+    for each in ids[: min(number, _MOST_MAPS)]:
+        descriptor = _call(_MAP_BY_ID, pack("=III", each, 0, 0))
+        name = _MAP_INFO.unpack(_info(descriptor, bytes(_MAP_INFO.size)))[-1]
+        found[name.rstrip(b"\0").decode(errors="replace")] = descriptor
+    return found
+
+
+def map_id(descriptor: int) -> int:
+    """The number of a map, which no other has while it is there."""
+    number: int = _MAP_INFO.unpack(_info(descriptor, bytes(_MAP_INFO.size)))[1]
+    return number
+
+
+def processors() -> int:
+    """How many values a map per processor holds for a key: as many as may ever be there."""
+    return int(_POSSIBLE.read_text().strip().rpartition("-")[2]) + 1
+
+
+class _Held:
+    """A key and a value, which must live while the kernel reads or writes them."""
+
+    def __init__(self, key: bytes, value: bytes = b"") -> None:
+        self.key = ctypes.create_string_buffer(key, len(key))
+        self.value = ctypes.create_string_buffer(value, len(value))
+
+    def attributes(self, descriptor: int) -> bytes:
+        """Those of a call about an entry; what is empty has no address."""
+        key, value = (ctypes.addressof(each) if len(each) else 0 for each in (self.key, self.value))
+        return pack("=IxxxxQQQ", descriptor, key, value, 0)
+
+
+def _info(descriptor: int, asked: bytes) -> bytes:
+    answer = ctypes.create_string_buffer(asked, len(asked))
+    _call(_INFO, pack("=IIQ", descriptor, len(asked), ctypes.addressof(answer)))
+    return answer.raw
+
+
+def _call(command: int, attributes: bytes) -> int:
+    number = _NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {platform.machine()}")
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    result: int = _libc.syscall(ctypes.c_long(number), ctypes.c_int(command), buffer, ctypes.c_uint(len(attributes)))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result

@@ -1,0 +1,89 @@
+"""Messages about eBPF programs that see a device's packets (linux/pkt_sched.h, pkt_cls.h). Pure.
+
+Ours have a priority of their own. A program decides by itself what becomes of a packet (direct action), or leaves it
+to those behind it.
+"""
+
+from struct import Struct
+from typing import Final
+
+from weft.kernel.rtnetlink.attributes import fixed, nest, parse, text, u32
+from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
+from weft.kernel.rtnetlink.tc import RTM_DELQDISC, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER
+from weft.model.value import Value
+
+RTM_DELTFILTER: Final = 45
+INGRESS: Final = 0xFFFFFFF2  # TC_H_CLSACT with TC_H_MIN_INGRESS
+EGRESS: Final = 0xFFFFFFF3
+
+_CLSACT: Final = "clsact"
+_BPF: Final = "bpf"
+_TCA_KIND, _TCA_OPTIONS = 1, 2
+_TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
+_DIRECT_ACTION: Final = 1
+_TC_H_CLSACT: Final = 0xFFFFFFF1
+_CLSACT_HANDLE: Final = 0xFFFF0000  # ffff:
+_ETH_P_ALL: Final = 3
+_HANDLE: Final = 1
+_PRIORITY: Final = 165
+_INFO: Final = _PRIORITY << 16 | _ETH_P_ALL << 8  # the protocol is in network order
+_TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, info
+
+
+class Filter(Value):
+    """A program at a device: its name, and the number by which bpf(2) finds it."""
+
+    name: str
+    program: int
+
+
+def add_clsact(index: int) -> Message:
+    """Give a device the qdisc at which programs are attached. EEXIST if it has one."""
+    body = _TCMSG.pack(0, index, _CLSACT_HANDLE, _TC_H_CLSACT, 0) + text(_TCA_KIND, _CLSACT)
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def delete_clsact(index: int) -> Message:
+    """Take it away, with whatever is attached there."""
+    return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _CLSACT_HANDLE, _TC_H_CLSACT, 0))
+
+
+def list_qdiscs() -> tuple[int, bytes]:
+    """The dump request for the qdiscs of all devices: type and body."""
+    return RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)
+
+
+def clsact_in(body: bytes) -> int:
+    """Read RTM_NEWQDISC: the index of the device if it is such a qdisc, else 0. Raises `Malformed`."""
+    attrs = parse(body, _TCMSG.size)
+    index: int = fixed(_TCMSG, body[: _TCMSG.size])[1]
+    return index if attrs.text(_TCA_KIND) == _CLSACT else 0
+
+
+def set_program(index: int, hook: int, name: str, descriptor: int) -> Message:
+    """Attach a program at `INGRESS` or `EGRESS`, in place of ours that is there; no packet is missed between."""
+    options = nest(
+        _TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
+    )
+    body = _TCMSG.pack(0, index, _HANDLE, hook, _INFO) + text(_TCA_KIND, _BPF) + options
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE, body)
+
+
+def delete_program(index: int, hook: int) -> Message:
+    """Take ours away; ENOENT if there is none."""
+    return Message(RTM_DELTFILTER, 0, _TCMSG.pack(0, index, _HANDLE, hook, _INFO) + text(_TCA_KIND, _BPF))
+
+
+def list_filters(index: int, hook: int) -> tuple[int, bytes]:
+    """The dump request for what is attached: type and body."""
+    return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
+
+
+def filter_in(body: bytes) -> Filter | None:
+    """Read RTM_NEWTFILTER; None for what is no program, or the head of a list. Raises `Malformed`."""
+    attrs = parse(body, _TCMSG.size)
+    options = attrs.nest(_TCA_OPTIONS)
+    program = options.number(_TCA_BPF_ID)
+    if attrs.text(_TCA_KIND) != _BPF or not program:
+        return None
+    return Filter(name=options.text(_TCA_BPF_NAME), program=program)

@@ -1,0 +1,224 @@
+"""The kernel's own path of back end udp: what it carries past the relay, what it leaves, and what is attached.
+
+That both do the same to a packet, test_relay.py shows.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from tests.support.cnidaemon import wait_for
+from tests.support.netns import Netns, wire
+from tests.support.relaysite import DEVICE, LOCAL, PEER, POD, PORT, THERE, Site, packet
+from tests.support.weftd import eventually
+from weft.forward import kernelpath
+from weft.forward.build import PATH
+from weft.forward.control import Change
+from weft.forward.kernelpath import Forward, Job, Programs
+
+NET = IPv4Network("10.5.2.0/24")
+CLSACT = "clsact"
+
+
+@pytest.fixture
+def site(make_netns: Callable[[], Netns]) -> Site:
+    return Site(make_netns(), make_netns(), in_kernel=True)
+
+
+def path(site: Site) -> Programs:
+    assert site.path
+    return site.path
+
+
+def carried(site: Site) -> tuple[int, int, int, int]:
+    """Packets that the kernel has sent and received, and the same of the relay."""
+    here, state = path(site).packets(), site.call.state()
+    return here["sent"], here["received"], state.sent[0], state.received[0]
+
+
+def test_packets_of_known_peers_pass_the_relay_by(site: Site):
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    pod.sendto(b"there", (THERE, 7))
+    assert site.peer.recv(100)[28:] == b"there"
+    assert carried(site) == (1, 0, 0, 0)
+    site.peer.sendto(packet(b"back"), (LOCAL, PORT))
+    assert pod.recv(100) == b"back"
+    assert carried(site) == (1, 1, 0, 0)
+
+
+def test_a_peer_that_is_a_program_gets_all_from_the_relay(site: Site):
+    path(site).change({NET: Forward(IPv4Address(PEER), kernel=False)})
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    pod.sendto(b"there", (THERE, 7))
+    assert site.peer.recv(100)[28:] == b"there"
+    site.peer.sendto(packet(b"back"), (LOCAL, PORT))
+    assert pod.recv(100) == b"back"
+    assert carried(site) == (0, 1, 1, 0)
+
+
+def test_a_peer_that_is_gone_gets_nothing_more_by_the_kernel(site: Site):
+    path(site).change({NET: None, IPv4Network("10.5.7.0/24"): None})
+    assert path(site).forwards() == {}
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    site.peer.sendto(packet(b"by the relay"), (LOCAL, PORT))
+    assert pod.recv(100) == b"by the relay"
+    assert carried(site) == (0, 0, 0, 1)
+
+
+def test_a_packet_from_another_subnet_than_the_peers_is_the_relays(site: Site):
+    """The relay takes it: its sender is a node, which has other addresses than its pods'."""
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    site.peer.sendto(packet(b"from a node", source=PEER), (LOCAL, PORT))
+    site.here.run("sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.flannel0.rp_filter=0", check=False)
+    wait_for(lambda: carried(site) == (0, 0, 0, 1))
+    del pod
+
+
+def test_a_datagram_in_pieces_is_the_relays(site: Site):
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    site.there.run(f"ip route replace {LOCAL}/32 dev eth0 mtu 600")
+    site.peer.setsockopt(socket.SOL_IP, 10, 0)  # IP_MTU_DISCOVER: IP_PMTUDISC_DONT
+    content = os.urandom(1200)
+    site.peer.sendto(packet(content), (LOCAL, PORT))
+    assert pod.recv(2000) == content
+    assert carried(site) == (0, 0, 0, 1)
+
+
+def test_a_peer_whose_link_layer_address_is_unknown_is_found_out_by_the_relay(site: Site):
+    site.here.run("ip neigh flush dev eth0")
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD)
+    pod.sendto(b"first", (THERE, 9))
+    assert site.peer.recv(100)[28:] == b"first"
+    assert carried(site) == (0, 0, 1, 0)
+    pod.sendto(b"second", (THERE, 9))
+    assert site.peer.recv(100)[28:] == b"second"
+    assert carried(site) == (1, 0, 1, 0)
+
+
+def test_a_peer_behind_a_gateway(site: Site):
+    """The peer's own address stands for the gateway's."""
+    far = "198.51.100.2"
+    site.there.run(f"ip addr add {far}/32 dev lo")
+    site.here.run(f"ip route add {far}/32 via {PEER}")
+    path(site).change({NET: Forward(IPv4Address(far), kernel=True)})
+    receiver = site.bound(site.there, socket.SOCK_DGRAM, far, PORT)
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD)
+    pod.sendto(b"far", (THERE, 9))
+    assert receiver.recv(100)[28:] == b"far"
+    assert carried(site) == (1, 0, 0, 0)
+
+
+def test_a_narrow_way_behind_a_router_is_learnt_and_told(site: Site, make_netns: Callable[[], Netns]):
+    """The router's answer is for the relay's socket; what it says the kernel's path minds as well."""
+    far, beyond = "198.51.100.2", make_netns()
+    wire(site.there, beyond, names=("eth1", "eth0"))
+    site.there.run("ip addr add 198.51.100.1/24 dev eth1; ip link set eth1 mtu 1000 up")
+    site.there.run("echo 1 > /proc/sys/net/ipv4/ip_forward")
+    beyond.run(f"ip addr add {far}/24 dev eth0; ip link set eth0 mtu 1000 up; ip route add default via 198.51.100.1")
+    site.here.run(f"ip route add {far}/32 via {PEER}")
+    site.call.change([Change(NET, IPv4Address(far))])
+    path(site).change({NET: Forward(IPv4Address(far), kernel=True)})
+    receiver = site.bound(beyond, socket.SOCK_DGRAM, far, PORT)
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD)
+    pod.setsockopt(socket.SOL_IP, 10, 2)  # IP_MTU_DISCOVER: IP_PMTUDISC_DO
+    content = bytes(1200)
+
+    def refused() -> bool:
+        try:
+            pod.sendto(content, (THERE, 9))
+        except OSError as error:
+            return error.errno == errno.EMSGSIZE
+        return False
+
+    eventually(refused)
+    pod.connect((THERE, 9))
+    assert pod.getsockopt(socket.SOL_IP, 14) == 1000 - 28  # IP_MTU
+    pod.send(bytes(1000 - 28 - 28))
+    assert len(receiver.recv(2000)) == 1000 - 28
+
+
+def test_an_uplink_without_link_layer_headers(site: Site):
+    """A tunnel as uplink, WireGuard for instance: what it has received begins with the packet."""
+    site.here.run("ip tuntap add tun9 mode tun; ip link set tun9 up; ip addr add 172.30.0.1/24 dev tun9")
+    job = Job(device=DEVICE, uplink="tun9", local=IPv4Address("172.30.0.1"), port=PORT)
+
+    def attach() -> None:
+        with_tun = Programs.attach(job, {})
+        try:
+            found = Programs.find(DEVICE)
+            assert found
+            assert found.job == job
+            found.close()
+        finally:
+            with_tun.close()
+
+    site.here.call(attach)
+    assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress")
+    assert "weft-udp" in site.here.run("tc filter show dev tun9 ingress")
+
+
+def test_what_is_attached_is_found_again_with_all_that_it_knows(site: Site):
+    more = IPv4Network("10.5.3.0/25")
+    path(site).change({more: Forward(IPv4Address("172.31.0.9"), kernel=False)})
+    found = site.here.call(lambda: Programs.find(DEVICE))
+    assert found
+    assert found.job == path(site).job
+    assert found.forwards() == {
+        NET: Forward(IPv4Address(PEER), kernel=True),
+        more: Forward(IPv4Address("172.31.0.9"), kernel=False),
+    }
+    assert site.here.call(found.is_attached)
+    assert site.here.call(lambda: Programs.find("flannel9")) is None
+    found.close()
+
+
+@pytest.mark.parametrize("taken", ["eth0 ingress", f"{DEVICE} egress"])
+def test_one_program_alone_is_none(site: Site, taken: str):
+    site.here.run(f"tc filter del dev {taken}")
+    assert not site.here.call(path(site).is_attached)
+    assert site.here.call(lambda: Programs.find(DEVICE)) is None
+    assert site.here.call(kernelpath.present) == ["eth0" if taken.startswith(DEVICE) else DEVICE]
+
+
+def test_another_build_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernelpath, "_build", lambda: "0123456789ab")
+    assert site.here.call(lambda: Programs.find(DEVICE)) is None
+    assert not site.here.call(lambda: site.attach().close())
+    assert site.here.run("tc filter show dev eth0 ingress").count("weft-udp-0123456789ab") == 1
+    assert site.here.run("tc filter show dev eth0 ingress").count("weft-udp") == 1
+
+
+def test_what_is_attached_goes_and_what_others_have_attached_stays(site: Site):
+    site.here.run("tc filter add dev eth0 ingress prio 7 protocol ip u32 match u32 0 0 flowid 1:1")
+    assert sorted(site.here.call(lambda: kernelpath.detach(wholly=True))) == ["eth0", DEVICE]
+    assert CLSACT in site.here.run("tc qdisc show dev eth0")
+    assert "u32" in site.here.run("tc filter show dev eth0 ingress")
+    assert CLSACT not in site.here.run(f"tc qdisc show dev {DEVICE}")
+    assert site.here.call(kernelpath.detach) == []
+
+
+def test_a_trial_leaves_nothing(make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch):
+    netns = make_netns()
+    before = netns.run("ip -br link")
+    assert netns.call(lambda: kernelpath.missing(attach=True)) == ""
+    assert netns.run("ip -br link") == before
+    monkeypatch.setattr(type(PATH), "built", lambda _: None)
+    assert kernelpath.missing(attach=False) == "this weft was built without clang"
+
+
+def test_a_machine_that_refuses_says_why(make_netns: Callable[[], Netns]):
+    def ask() -> None:
+        os.setuid(65534)
+        assert "not permitted" in kernelpath.missing(attach=True)
+
+    assert make_netns().fork(ask) == 0
+
+
+def test_a_file_that_is_no_program(make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch, tmp_path):
+    (tmp_path / "path.o").write_bytes(b"\x7fELF")
+    monkeypatch.setattr(type(PATH), "built", lambda _: tmp_path / "path.o")
+    assert "path.o: it is no 64-bit ELF file" in kernelpath.missing(attach=False)

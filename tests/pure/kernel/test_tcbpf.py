@@ -1,0 +1,46 @@
+"""Messages about eBPF programs at devices, without a kernel. What it takes, tests/kernel/test_kernelpath.py shows."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.bent import bent_bytes
+from tests.support.reach import reached, reaches
+from weft.kernel.rtnetlink import tcbpf
+from weft.kernel.rtnetlink.attributes import Malformed, nest, text, u32
+
+HEAD = bytes(20)
+
+
+def listed(name: str, program: int, kind: str = "bpf") -> bytes:
+    """What the kernel lists of a program: TCA_BPF_NAME and TCA_BPF_ID among its options."""
+    return HEAD + text(1, kind) + nest(2, text(7, name), u32(11, program))
+
+
+def test_a_program_is_found_by_its_name_and_number():
+    assert tcbpf.filter_in(listed("a", 5)) == tcbpf.Filter(name="a", program=5)
+    assert tcbpf.filter_in(listed("a", 5, kind="u32")) is None
+    assert tcbpf.filter_in(HEAD + text(1, "bpf")) is None  # the head of a list
+
+
+def test_a_device_that_programs_can_be_attached_to():
+    assert tcbpf.clsact_in(tcbpf.add_clsact(7).body) == 7
+    assert tcbpf.clsact_in(HEAD + text(1, "ingress")) == 0
+
+
+BODIES = st.one_of(
+    st.builds(listed, st.text(max_size=9).filter(lambda name: "\0" not in name), st.integers(1, 99)),
+    st.integers(1, 9).map(lambda index: tcbpf.add_clsact(index).body),
+    st.binary(max_size=60).map(lambda data: HEAD + data),
+    st.binary(max_size=20),
+)
+
+
+@reaches(program=0.03, device=0.03, malformed=0.05)
+@given(bent_bytes(BODIES))
+def test_any_bytes_are_read_or_malformed(data):
+    for point, read in (("program", tcbpf.filter_in), ("device", tcbpf.clsact_in)):
+        try:
+            if read(data):
+                reached(point)
+        except Malformed:
+            reached("malformed")
