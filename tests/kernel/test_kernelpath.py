@@ -10,6 +10,8 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.packet import Raw
 
 from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns, wire
@@ -86,6 +88,35 @@ def test_a_datagram_in_pieces_is_the_relays(site: Site):
     site.peer.sendto(packet(content), (LOCAL, PORT))
     assert pod.recv(2000) == content
     assert carried(site) == (0, 0, 0, 1)
+
+
+def test_what_only_looks_like_a_datagram_for_the_relay_is_none(site: Site):
+    """Another address of the node, another port, and the later piece of a datagram with the content of a whole one."""
+    site.here.run("ip addr add 172.31.0.9/24 dev eth0")
+    site.peer.sendto(packet(b"another address"), ("172.31.0.9", PORT))
+    site.peer.sendto(packet(b"another port"), (LOCAL, PORT + 1))
+    whole = bytes(UDP(sport=PORT, dport=PORT) / Raw(packet(b"piece")))
+    piece = bytes(IP(src=PEER, dst=LOCAL, frag=100, proto=17) / Raw(whole))
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+            raw.sendto(piece, (LOCAL, 0))
+
+    site.there.call(send)
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    site.peer.sendto(packet(b"right"), (LOCAL, PORT))
+    assert pod.recv(100) == b"right"
+    assert carried(site) == (0, 1, 0, 0)
+
+
+def test_bytes_behind_a_packet_are_not_sent(site: Site):
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as below:
+            below.sendto(packet(b"x", source=POD, destination=THERE) + b"behind", (DEVICE, 0x0800))
+
+    site.here.call(send)
+    assert site.peer.recv(100)[28:] == b"x"
+    assert carried(site) == (0, 0, 1, 0)
 
 
 def test_a_peer_whose_link_layer_address_is_unknown_is_found_out_by_the_relay(site: Site):

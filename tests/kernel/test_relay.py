@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import upstreamrelay
 from tests.support.cnidaemon import wait_for
+from tests.support.netns import Netns
 from tests.support.relaysite import (
     DEVICE,
     LOCAL,
@@ -77,6 +78,13 @@ class TestOnTheWire:
         content = os.urandom(size)
         peer.sendto(packet(content), (LOCAL, PORT))
         assert pod.recvfrom(1 << 16) == (content, (THERE, 7))
+
+    def test_a_packet_of_a_peer_has_one_hop_less(self, way: Site):
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
+        pod.setsockopt(socket.SOL_IP, socket.IP_RECVTTL, 1)
+        way.peer.sendto(packet(b"x", ttl=20), (LOCAL, PORT))
+        [(_, _, told)] = pod.recvmsg(10, 100)[1]
+        assert struct.unpack("=i", told) == (19,)
 
     def test_packets_that_come_together_stay_apart(self, way: Site):
         """Some are joined on their way to the kernel, whatever comes between."""
@@ -141,7 +149,7 @@ class TestErrors:
     def test_a_way_that_is_narrower_than_the_device(self, way: Site, pod: socket.socket):
         way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
         pod.setsockopt(socket.SOL_IP, 10, 2)  # IP_MTU_DISCOVER: IP_PMTUDISC_DO
-        pod.sendto(bytes(1200), (THERE, 9))
+        pod.sendto(bytes(1000 - 2 * UDP_HEADERS + 1), (THERE, 9))
         assert self.told(pod) == (errno.EMSGSIZE, 3, 4, 1000 - UDP_HEADERS)
         assert way.dropped() == {"too large": 1}
 
@@ -314,7 +322,18 @@ def naive(way: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
 def test_streams_through_a_naive_relay(naive: Site, direction: str):
     """What the kernel hands over whole is cut right, and what is joined comes out as it was."""
     ends = [(naive.here, POD), (naive.there, THERE)]
-    (here, source), (there, destination) = ends if direction == "from it" else reversed(ends)
+    stream(naive, *(ends if direction == "from it" else reversed(ends)))
+
+
+def test_a_stream_whose_segments_are_a_little_too_long_for_the_way(naive: Site):
+    naive.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock {MTU + UDP_HEADERS - 10}")
+    stream(naive, (naive.here, POD), (naive.there, THERE))
+    assert naive.dropped()["too large"] > 0
+
+
+def stream(naive: Site, one: tuple[Netns, str], other: tuple[Netns, str]) -> None:
+    """Send random data over TCP from one end to the other, and compare digests."""
+    (here, source), (there, destination) = one, other
     listener = naive.bound(there, socket.SOCK_STREAM, destination, 7777)
     listener.listen()
     sent, received = hashlib.sha256(), hashlib.sha256()

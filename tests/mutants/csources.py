@@ -183,7 +183,6 @@ _PATH: Final = (
     ("path.c", " || checksum(inner)", ""),
     ("path.c", " || from->via != ip->saddr", ""),
     ("path.c", "spend_ttl(skb, ours->link_header, inner) < 0", "0"),
-    ("path.c", "return (int)redirect(ours->device, BPF_F_INGRESS);", "return PASS;"),
     ("path.c", "ip->check = (__u16)(sum + (sum >> 16));", "ip->check = (__u16)sum;"),
 )
 
