@@ -81,7 +81,7 @@ class TestOnTheWire:
 
     def test_a_packet_of_a_peer_has_one_hop_less(self, way: Site):
         pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
-        pod.setsockopt(socket.SOL_IP, socket.IP_RECVTTL, 1)
+        pod.setsockopt(socket.SOL_IP, 12, 1)  # IP_RECVTTL
         way.peer.sendto(packet(b"x", ttl=20), (LOCAL, PORT))
         [(_, _, told)] = pod.recvmsg(10, 100)[1]
         assert struct.unpack("=i", told) == (19,)

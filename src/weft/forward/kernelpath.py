@@ -138,6 +138,8 @@ class Programs:
             maps = calls.maps_of(there[0].program)
             for descriptor in maps.values():
                 held.callback(os.close, descriptor)
+            if not maps.keys() >= _MAPS.keys():
+                return None
             local, port, _, *indexes = _SETTINGS.unpack(calls.lookup(maps["settings"], _FIRST, _SETTINGS.size))
             if {each.direction: each.device for each in there} != dict(zip(HOOKS, indexes, strict=True)):
                 return None
