@@ -85,9 +85,9 @@ class Watched:
 def watched(netns: Netns) -> Iterator[Watched]:
     made = Watched(netns)
     # A busy kernel finishes an IPv6 address some time after it was added, and says so once more.
-    time.sleep(0.03)
+    time.sleep(0.1)
     while made.monitor.read():
-        time.sleep(0.03)
+        time.sleep(0.1)
     yield made
     made.monitor.close()
 
