@@ -76,7 +76,8 @@ _MODULES: Final = (
         "xt_mark",
         "xt_multiport",
     ),
-    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred", "tun"),
+    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "cls_bpf"),
+    *("act_mirred", "tun"),
     "wireguard",
 )
 _EXTENSIONS: Final = ("/usr/lib/x86_64-linux-gnu/xtables", "/etc/ethertypes", "/etc/protocols", "/etc/services")

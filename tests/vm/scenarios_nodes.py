@@ -1,4 +1,4 @@
-"""Real daemons in the virtual machine, whose kernel has what this one lacks: wireguard and ipip between two nodes."""
+"""Real daemons in the virtual machine, whose kernel has what this one lacks: wireguard, ipip and udp between nodes."""
 
 import subprocess
 import tempfile
@@ -11,8 +11,10 @@ from tests.support import etcd
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
+from weft.forward.kernelpath import Programs
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
+UDP = {**VXLAN, "Backend": {"Type": "udp"}}
 IPIP = {**VXLAN, "Backend": {"Type": "ipip"}}
 SECONDS = 60.0  # all is emulated
 
@@ -86,6 +88,22 @@ def check_ipip_between_daemons() -> None:
         with nothing_lost(pod, other, other.ips[0]):
             one.stop()
             one.start()
+
+
+def check_udp_by_another_kernel() -> None:
+    """Debian's takes the programs as well, and carries the packets of both directions by them."""
+    with cluster(UDP) as here:
+        one, two = here.nodes(1, 2)
+        one.says("the kernel carries packets itself")
+        cross(one, two)
+        pod, other = one.pods[0], two.pods[0]
+        with nothing_lost(pod, other, other.ips[0]):
+            one.stop()
+            one.start()
+        programs = two.netns.call(lambda: Programs.find("flannel0"))
+        assert programs
+        assert min(programs.packets().values()) > 50, programs.packets()
+        programs.close()
 
 
 def _without(module: str, conf: dict[str, Any], says: str) -> None:

@@ -17,6 +17,7 @@ KEPT: Final = {
     10: "NET_BIND_SERVICE: --healthz-port below 1024",
     12: "NET_ADMIN: devices, routes, rules, settings, in containers as well",
     13: "NET_RAW: asking by ARP whether an address is alive, and iptables",
+    38: "PERFMON: without it older kernels refuse programs that a compiler has made",
     39: "BPF: back end udp in the kernel",
 }
 _SYS_MODULE: Final = 16

@@ -130,7 +130,7 @@ static ALWAYS int find_path(struct __sk_buff *skb, const struct settings *ours, 
 {
     struct bpf_fib_lookup path;
 
-    __builtin_memset(&path, 0, sizeof path); /* gaps too, or the verifier refuses it without PERFMON */
+    __builtin_memset(&path, 0, sizeof path); /* gaps too: the verifier may insist */
     path.family = INET;
     path.l4_protocol = IPPROTO_UDP;
     path.sport = path.dport = ours->port;
