@@ -5,6 +5,7 @@ a fault of ours ended the daemon; 2 for a command line or environment that canno
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -103,7 +104,7 @@ def _explain(fault: BaseException) -> None:
     elif isinstance(fault, ConfigError):
         for problem in fault.problems:
             log.error("%s", problem)
-    elif isinstance(fault, PermissionError):
+    elif isinstance(fault, OSError) and fault.errno in (errno.EPERM, errno.EACCES):  # NetlinkError has no kinds
         expected = "root, or CAP_NET_ADMIN and CAP_NET_RAW"
         log.error(
             "%s", Problem(code="HOST-002", where="weftd", seen=str(fault), expected=expected, hint="Run weftd as root")
