@@ -1,0 +1,153 @@
+"""What back end ipsec keeps, as objects: charon, the keys and connections it is told, and the kernel's policies."""
+
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final, Literal
+
+from weft.model.links import Link
+from weft.model.objects import Neighbour, Object
+from weft.model.ownership import Ownership
+from weft.model.secret import Secret
+from weft.model.value import Value, put_in
+
+DEVICE: Final = "ipsec0"  # charon's, where it carries packets itself; in the kernel's mode its name alone is claimed
+REQID: Final = 11  # which policies and states belong together, as upstream's
+
+Direction = Literal["out", "in", "fwd"]
+
+
+class CharonLink(Link):
+    """Stands for the name of charon's device, which weft claims: charon makes the device, and it ends with charon."""
+
+    kind = "charon"
+
+
+class End(Value, kw_only=False):
+    """One end of a tunnel: the node's address, and the subnet of its pods."""
+
+    public: IPv4Address
+    subnet: IPv4Network
+
+
+class _Kept(Object):
+    """What charon or the kernel keeps for the daemon that has claimed charon's device."""
+
+    unwanted = Neighbour.unwanted
+
+    def is_within(self, ownership: Ownership) -> bool:
+        return DEVICE in ownership.devices
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+class Charon(_Kept):
+    """The process that agrees on keys.
+
+    With `in_process` it also carries packets, through `DEVICE`, whose address and MTU are given.
+    """
+
+    in_process: bool = False
+    address: IPv4Address | None = None
+    mtu: int = 0
+
+    rank = 1
+    vital = True
+    patience = 4.0
+    unwanted = Link.unwanted
+    code_if_refused = "VTEP-004"
+    advice = "See charon.log in the instance's directory below --state-dir"
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("charon",))
+
+    def __str__(self) -> str:
+        if not self.in_process:
+            return "charon, with ESP in the kernel"
+        return f"charon, with ESP in itself, through {DEVICE} address {self.address} mtu {self.mtu}"
+
+    @property
+    def code(self) -> str:
+        return "VTEP-004"
+
+
+class SharedKey(_Kept):
+    """The key that proves that a node is one of ours, as charon has it for one node's address."""
+
+    owner: IPv4Address
+    secret: Secret
+
+    rank = 2
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("ipseckey", self.owner.packed))
+
+    def __str__(self) -> str:
+        return f"shared key for {self.owner}"
+
+
+class Connection(_Kept):
+    """What charon is told of a peer. An unknown `proposal`, of what an earlier daemon has told, is empty."""
+
+    local: End
+    remote: End
+    proposal: str
+    udp_encap: bool = False
+    in_process: bool = False
+
+    rank = 4
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("ipsecconn", self.name))
+
+    def __str__(self) -> str:
+        return f"IPsec connection {self.name}"
+
+    @property
+    def name(self) -> str:
+        """Its name, as upstream's: both addresses outside, both subnets inside."""
+        return f"{self.local.public}-{self.child}-{self.remote.public}"
+
+    @property
+    def child(self) -> str:
+        """The name of what carries packets between the two subnets."""
+        return f"{self.local.subnet}-{self.remote.subnet}"
+
+
+class Policy(Object):
+    """One of the kernel's policies: packets from `src` to `dst` go by ESP between `tunnel_src` and `tunnel_dst`."""
+
+    direction: Direction
+    src: IPv4Network
+    dst: IPv4Network
+    tunnel_src: IPv4Address
+    tunnel_dst: IPv4Address
+
+    rank = 3
+    unwanted = Neighbour.unwanted
+
+    def __post_init__(self) -> None:
+        ends = (each for net in (self.src, self.dst) for each in (net.network_address.packed, net.prefixlen))
+        put_in(self, "key", ("policy", self.direction, *ends))
+
+    def __str__(self) -> str:
+        return f"IPsec policy {self.direction} {self.src} to {self.dst} by {self.tunnel_src} to {self.tunnel_dst}"
+
+    def is_within(self, ownership: Ownership) -> bool:
+        """Those of the daemon's networks are its own: upstream marks them by their number alone, as we do."""
+        return DEVICE in ownership.devices and ownership.leads_to(self.src) and ownership.leads_to(self.dst)
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+def connection_of(name: str) -> Connection | None:
+    """What a connection's name tells; None for a name that is none of ours."""
+    try:
+        public, subnet, far_subnet, far_public = name.split("-")
+        local = End(IPv4Address(public), IPv4Network(subnet))
+        remote = End(IPv4Address(far_public), IPv4Network(far_subnet))
+    except ValueError:
+        return None
+    return Connection(local=local, remote=remote, proposal="")
