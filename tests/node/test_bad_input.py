@@ -104,7 +104,10 @@ CONFIGURATIONS = {
         conf(Backend={"Type": "vxlam"}),
         [r'CONF-002 .*Backend.Type: unknown backend "vxlam"; expected vxlan, .* or extension. Did you mean'],
     ),
-    "back end of a later part": (conf(Backend={"Type": "ipsec"}), [r"CONF-002 .*ipsec is not in this build"]),
+    "ipsec without a key": (
+        conf(Backend={"Type": "ipsec"}),
+        [r"CONF-002 .*Backend.PSK: no value; expected at least 96 characters. `openssl rand -hex 48` makes one"],
+    ),
     "VNI too large": (vxlan(VNI=1 << 24), [r"CONF-002 .*Backend.VNI: 16777216; expected .* to 16777215"]),
     "MTU above the uplink's": (
         vxlan(MTU=9000),

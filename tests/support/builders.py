@@ -8,6 +8,7 @@ from weft.config.netconf import NetConf, Pool
 from weft.desired.backends import BACKENDS
 from weft.desired.backends.extension import ExtensionOptions
 from weft.desired.backends.ipip import IpipOptions
+from weft.desired.backends.ipsec import IpsecOptions
 from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
@@ -24,6 +25,7 @@ OPTIONS = {
     "udp": UdpOptions,
     "extension": ExtensionOptions,
     "wireguard": WireguardOptions,
+    "ipsec": IpsecOptions,
 }
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")

@@ -78,9 +78,10 @@ _MODULES: Final = (
     ),
     *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "cls_bpf"),
     *("act_mirred", "tun"),
-    "wireguard",
+    *("wireguard", "xfrm_user", "esp4", "authenc", "echainiv", "seqiv", "gcm", "ctr", "cbc", "ghash_generic", "drbg"),
 )
 _EXTENSIONS: Final = ("/usr/lib/x86_64-linux-gnu/xtables", "/etc/ethertypes", "/etc/protocols", "/etc/services")
+_CHARON: Final = Path("/usr/lib/ipsec/charon")  # its plugins are in a folder beside it
 # Of the standard library, what no test needs and is large.
 _UNWANTED: Final = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "pydoc_data", "config-3*")
 # tests.support.netns has fixtures.
@@ -95,6 +96,10 @@ ip link set lo up
 cd /weft
 python3.11 -B -m tests.vm.inside @checks@ >/dev/console 2>&1
 busybox poweroff -f
+"""
+_WEFT: Final = """#!/usr/bin/python3.11 -B
+from weft.console import weft
+weft()
 """
 
 
@@ -197,6 +202,7 @@ def _base_tree(tree: Path, kernel: Path) -> None:
         (tree / name).mkdir(parents=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         (tree / name).symlink_to(f"usr/{name}")
+    (tree / "var/run").symlink_to("/run")
     for program in _PROGRAMS:
         _copy(tree, _found(program))
     python = Path(sysconfig.get_path("stdlib"))
@@ -209,6 +215,9 @@ def _base_tree(tree: Path, kernel: Path) -> None:
     for name in _EXTENSIONS:
         if Path(name).exists():
             _copy(tree, Path(name))
+    _copy(tree, _CHARON)
+    for plugin in (_CHARON.parent / "plugins").iterdir():
+        _copy(tree, plugin)
     _copy_packages(tree)
     for program, name in (("dash", "sh"), ("kmod", "modprobe")):
         (tree / "usr" / ("bin" if name == "sh" else "sbin") / name).unlink(missing_ok=True)
@@ -294,9 +303,12 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     for name in ("src/weft", "tests"):
         ignore = shutil.ignore_patterns("*.cpio", "client")
         shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
-    init = tree / "init"
-    init.write_text(_INIT.replace("@modules@", " ".join(_MODULES)).replace("@checks@", " ".join(modules)))
-    init.chmod(0o755)
+    init = _INIT.replace("@modules@", " ".join(_MODULES)).replace("@checks@", " ".join(modules))
+    for name, text in (("init", init), ("usr/bin/weft", _WEFT)):
+        script = tree / name
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(text)
+        script.chmod(0o755)
     return tree
 
 

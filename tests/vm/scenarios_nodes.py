@@ -1,21 +1,25 @@
-"""Real daemons in the virtual machine, whose kernel has what this one lacks: wireguard, ipip and udp between nodes."""
+"""Real daemons in the virtual machine, whose kernel has what this one lacks: wireguard, ipip, udp and ipsec."""
 
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support import etcd
 from tests.support.crossing import cross
-from tests.support.traffic import nothing_lost, reaches
+from tests.support.ipsecnode import IPSEC, agreed, charon, counts, end_charons
+from tests.support.traffic import Capture, nothing_lost, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
 from weft.forward.kernelpath import Programs
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 UDP = {**VXLAN, "Backend": {"Type": "udp"}}
 IPIP = {**VXLAN, "Backend": {"Type": "ipip"}}
+_ESP = 50
 SECONDS = 60.0  # all is emulated
 
 
@@ -32,7 +36,7 @@ def cluster(*parts: dict[str, Any], **changes: Any) -> Iterator[Cluster]:
 
 
 def wg(node: Daemon, device: str = "flannel-wg") -> list[list[str]]:
-    return [line.split("\t") for line in node.netns.run(f"wg show {device} dump").splitlines()]
+    return [line.split("\t") for line in node.netns.run(f"wg show {device} dump || true").splitlines()]
 
 
 def know_each_other(one: Daemon, two: Daemon) -> None:
@@ -104,6 +108,43 @@ def check_udp_by_another_kernel() -> None:
         assert programs
         assert min(programs.packets().values()) > 50, programs.packets()
         programs.close()
+
+
+def check_ipsec_in_the_kernel() -> None:
+    """Packets go as ESP, also while the daemon starts again and while no charon runs."""
+    with cluster(IPSEC) as here:
+        one, two = here.nodes(1, 2)
+        try:
+            agreed([one, two], seconds=SECONDS)
+            assert counts(one) == {"connections": 1, "sessions": 1, "in user space": 0}
+            assert one.env["FLANNEL_MTU"] == "1423"
+            with closing(Capture(two.netns, "eth0")) as capture:
+                cross(one, two)
+                seen = capture.packets()
+            assert {packet.protocol for packet in seen if packet.source == one.public_v4} == {_ESP}
+            _outlives_its_daemon_and_charon(one, two)
+            _policies_come_back(one, two)
+        finally:
+            end_charons(here)
+
+
+def _outlives_its_daemon_and_charon(one: Daemon, two: Daemon) -> None:
+    pod, other, before = one.pods[0], two.pods[0], charon(one)
+    with nothing_lost(pod, other, other.ips[0]):
+        one.stop()
+        one.start()
+        assert charon(one) == before
+        os.kill(before, signal.SIGKILL)
+        eventually(lambda: charon(one) not in (0, before), seconds=SECONDS)
+    agreed([one, two], seconds=SECONDS)
+    eventually(lambda: reaches(pod, other.ips[0]), seconds=SECONDS)
+
+
+def _policies_come_back(one: Daemon, two: Daemon) -> None:
+    one.netns.run("ip xfrm policy flush")
+    eventually(lambda: one.netns.run("ip xfrm policy").count("reqid 11") == 3, seconds=SECONDS)
+    one.says("FDB-001.*IPsec policy out", seconds=SECONDS)
+    eventually(lambda: reaches(one.pods[0], two.pods[0].ips[0]), seconds=SECONDS)
 
 
 def _without(module: str, conf: dict[str, Any], says: str) -> None:

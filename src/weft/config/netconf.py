@@ -65,8 +65,6 @@ class NetConf(Value):
         return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 
 
-# The types that flannel has. Not each of them may be in this build.
-_FLANNELS: Final = ("vxlan", "host-gw", "udp", "wireguard", "ipip", "ipsec", "alloc", "extension")
 # Routes in a cloud's table. Some of them are gone from flannel, too.
 _CLOUDS: Final = ("ali-vpc", "aws-vpc", "gce", "tencent-vpc")
 _DEFAULT: Final = "udp"  # whatever flannel's documentation says
@@ -233,9 +231,7 @@ def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
         if name in _CLOUDS:
             hint = "Use extension with commands of your own, or alloc beside the cloud's own controller of routes"
             options.problem("Type", f"{name}: weft keeps no route tables of clouds", expected=here, hint=hint)
-        elif name in _FLANNELS:
-            options.problem("Type", f"{name} is not in this build", expected=here)
         else:
-            hint = did_you_mean(name, (*backends, *(other for other in _FLANNELS if other not in backends)))
+            hint = did_you_mean(name, backends)
             options.problem("Type", f"unknown backend {shown(name)}", expected=here, hint=hint)
     return name

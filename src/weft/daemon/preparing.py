@@ -9,13 +9,17 @@ from weft.config.options import Options
 from weft.daemon.disk import wgkey
 from weft.daemon.disk.beside import beside
 from weft.desired.backends.extension import ExtensionOptions, Told
+from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.udp import UdpOptions, Ways
 from weft.desired.backends.wireguard import Keys
 from weft.forward import kernelpath
+from weft.kernel.charon import process
+from weft.kernel.charon.session import LONGEST_PATH
 from weft.kernel.commands import run
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
-from weft.model.errors import Problem, Unavailable
+from weft.kernel.xfrm import policies
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import Value
 
 
@@ -85,4 +89,26 @@ async def ways(chosen: Value, _options: Options, _directory: Path, *, look_only:
     return Ways(in_kernel=not why)
 
 
-PREPARATIONS: Final[Mapping[str, Preparation]] = {"extension": told, "wireguard": keys, "udp": ways}
+async def esp(_chosen: Value, _options: Options, directory: Path, *, look_only: bool = False) -> Esp:
+    """Whether the kernel has ESP for `ipsec`: it has taken a state, as a trial.
+
+    Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
+    """
+    path = directory / process.SOCKET
+    if len(bytes(path)) > LONGEST_PATH:
+        seen, expected = f"{len(bytes(path))} bytes in {path}", f"{LONGEST_PATH} at most, for a socket of charon's"
+        raise ConfigError(Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected))
+    try:
+        why = await beside(policies.missing)
+    except OSError as error:
+        seen = error.strerror or str(error)
+        raise Unavailable(Problem(code="VTEP-002", where="IPsec in the kernel", seen=seen)) from None
+    if not look_only:
+        if why:
+            log.warning("the kernel has no ESP (%s): charon carries packets itself, at a fraction of the speed", why)
+        else:
+            log.info("the kernel encrypts; charon agrees on keys")
+    return Esp(in_kernel=not why)
+
+
+PREPARATIONS: Final[Mapping[str, Preparation]] = {"extension": told, "wireguard": keys, "udp": ways, "ipsec": esp}

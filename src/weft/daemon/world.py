@@ -12,10 +12,12 @@ from weft.cluster.store import StoreKind
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon.disk import instance
+from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.kernelpath import KernelPathPlane
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.plane import Plane
+from weft.daemon.planes.policies import PoliciesPlane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
 from weft.daemon.preparing import PREPARATIONS, Preparation
@@ -23,6 +25,8 @@ from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS, udp
 from weft.desired.inputs import Backend
 from weft.forward import kernelpath
+from weft.kernel.charon import remains as ipsecremains
+from weft.model import ipsec
 from weft.model.value import Value
 
 log = logging.getLogger(__name__)
@@ -97,9 +101,10 @@ def real(notify_socket: str = "") -> World:
         planes={
             "udp": {"relay": RelayPlane.opened, "kernelpath": KernelPathPlane.opened},
             "wireguard": {"wireguard": WireguardPlane.opened},
+            "ipsec": {"policies": PoliciesPlane.opened, "charon": CharonPlane.opened},
             "extension": {"commands": CommandsPlane.opened},
         },
-        remains={udp.DEVICE: kernelpath.detach},
+        remains={udp.DEVICE: kernelpath.detach, ipsec.DEVICE: ipsecremains.remove},
         store=BY_FLAGS,
         notify_socket=notify_socket,
     )

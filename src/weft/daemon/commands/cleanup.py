@@ -23,6 +23,7 @@ from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
 from weft.forward import kernelpath
 from weft.kernel import statefiles
+from weft.kernel.charon import remains
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
@@ -56,7 +57,7 @@ class Site(Value):
 class Found(Value):
     """What is ours: rule sets and routes as steps that remove them, links by index, tables, the subnet file.
 
-    `programs` are the devices at which back end udp has attached some.
+    `programs` are the devices at which back end udp has attached some, `ipsec` what that back end has left.
     `attachments` are those of which anything is kept. `unseen` is what may be ours, and cannot be looked at here;
     `foreign` says what only looks like ours, and why it is not.
     """
@@ -66,6 +67,7 @@ class Found(Value):
     tables: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     programs: tuple[str, ...] = ()
+    ipsec: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     unseen: tuple[Problem, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ class Found(Value):
             *map(_describe, self.links),
             *(f"table {table}" for table in self.tables),
             *(f"programs of back end udp at {device}" for device in self.programs),
+            *self.ipsec,
             *(f"what {each.container_id} {each.ifname} holds in {each.network}" for each in self.attachments),
             *(f"file {path}" for path in self.files),
         )
@@ -98,6 +101,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Ne
         tables=_tables(),
         files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
         programs=tuple(kernelpath.present()),
+        ipsec=tuple(remains.present()),
         attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
         unseen=(
             *await firewall.unseen(rules.keys()),
@@ -182,6 +186,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
             return Done(found=found)
         instance.refuse_beside_others()
         kernelpath.detach(wholly=True)
+        remains.remove()
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
         refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])
         refused += await _remove_tables(tools, found.tables)

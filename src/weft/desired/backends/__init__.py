@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import alloc, extension, hostgw, ipip, udp, vxlan, wireguard
+from weft.desired.backends import alloc, extension, hostgw, ipip, ipsec, udp, vxlan, wireguard
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -12,6 +12,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "ipip": ipip,
     "udp": udp,
     "wireguard": wireguard,
+    "ipsec": ipsec,
     "alloc": alloc,
     "extension": extension,
 }

@@ -1,0 +1,1 @@
+"""strongSwan's charon: its process, and what it is told."""

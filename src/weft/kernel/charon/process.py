@@ -1,0 +1,180 @@
+"""The process of charon: its configuration, its start, its end, and those that run in this network namespace.
+
+It outlives the daemon, and the next one finds it by its socket. Its first argument tells that weft has started it.
+All charons of a machine share one file, with the number of a process: it is removed as soon as charon runs, so that
+nodes in several network namespaces can have one each.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from weft.kernel.tools import SEARCH_PATH
+
+# Where distributions put it (flannel.md §6.7).
+PLACES: Final = tuple(
+    Path(folder) / "charon"
+    for folder in (
+        *SEARCH_PATH.split(":"),
+        "/usr/lib/strongswan",
+        "/usr/lib/ipsec",
+        "/usr/libexec/strongswan",
+        "/usr/libexec/ipsec",
+    )
+)
+SOCKET: Final = "charon.vici"  # in the instance's directory
+NUMBER_FILE: Final = Path("/var/run/charon.pid")
+PORTS: Final = (500, 4500)
+_NAME: Final = "weft-charon"
+_END_SECONDS: Final = 3.0
+_LOOK_AGAIN: Final = 0.01
+_PLUGINS: Final = (
+    "random nonce openssl aes sha1 sha2 sha3 hmac cmac xcbc kdf gmp curve25519 gcm ccm ctr chapoly"
+    " {packets}kernel-netlink socket-default vici"
+)
+# charon looks at each pod's link and route for a better way to its peers, unless it is told not to.
+_CONFIGURATION: Final = """charon {{
+  load = {plugins}
+  install_virtual_ip = no
+  install_routes = {routes}
+  filelog {{
+    stderr {{
+      default = 0
+      dmn = 1
+      lib = 1
+      flush_line = yes
+    }}
+  }}
+  plugins {{
+    kernel-netlink {{
+      roam_events = no
+    }}
+    vici {{
+      socket = unix://{socket}
+    }}
+  }}
+}}
+"""
+
+
+def configuration(socket_path: Path, *, in_process: bool) -> str:
+    """Give the text of strongswan.conf; with `in_process` charon carries packets itself."""
+    return _CONFIGURATION.format(
+        plugins=_PLUGINS.format(packets="kernel-libipsec " if in_process else ""),
+        routes="yes" if in_process else "no",
+        socket=socket_path,
+    )
+
+
+def installed() -> Path | None:
+    """Where the program is; None if it is not there."""
+    return next((path for path in PLACES if shutil.which(path)), None)
+
+
+def start(configured: Path, log: Path) -> int:
+    """Start charon with a configuration; returns its number. `OSError` if it cannot be.
+
+    What it says goes to `log`, anew. It shares no descriptor with this process, and no terminal.
+    """
+    program = installed()
+    if program is None:
+        raise OSError(errno.ENOENT, "there is no charon: install strongSwan (strongswan-charon, strongswan-swanctl)")
+    _refuse_beside_others()
+    files = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
+    files.append((os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600))
+    environ = {"STRONGSWAN_CONF": str(configured), "PATH": SEARCH_PATH}
+    return os.posix_spawn(program, [_NAME], environ, file_actions=files, setsid=True)
+
+
+def _refuse_beside_others() -> None:
+    """Raise `OSError` while another charon, or another program at its ports, keeps ours from starting."""
+    holder = _noted()
+    if holder and _is_ours(holder):
+        NUMBER_FILE.unlink(missing_ok=True)
+    elif holder and _comm(holder) == "charon":
+        taken = f"process {holder} is a charon that weft has not started ({NUMBER_FILE})"
+        raise OSError(errno.EADDRINUSE, f"{taken}: stop it (`systemctl disable --now strongswan-starter`)")
+    elif holder:
+        NUMBER_FILE.unlink(missing_ok=True)  # of a charon before the boot, or of another container
+    for port in PORTS:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+            try:
+                trial.bind(("", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                seen = f"UDP port {port} is taken: stop the program that has it (`ss -lunp sport = :{port}`)"
+                raise OSError(errno.EADDRINUSE, seen) from None
+
+
+def forget_number(pid: int) -> None:
+    """Remove the file with the number of a charon of ours, which would keep another node's from starting."""
+    if _noted() == pid:
+        NUMBER_FILE.unlink(missing_ok=True)
+
+
+def running() -> list[int]:
+    """The processes of charon that weft has started in this thread's network namespace."""
+    here = Path("/proc/thread-self/ns/net").stat().st_ino
+    return [pid for pid in _started() if _namespace(pid) == here]
+
+
+def end(pid: int) -> None:
+    """End a process of charon, which tells its peers and removes what it has installed. Waits for it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        until = time.monotonic() + _END_SECONDS
+        while _is_ours(pid) and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN)
+
+
+def end_all() -> bool:
+    """End all that weft has started in this namespace; tells whether there were any."""
+    found = running()
+    for pid in found:
+        end(pid)
+    return bool(found)
+
+
+def _started() -> Iterator[int]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and _is_ours(int(entry.name)):
+            yield int(entry.name)
+
+
+def _is_ours(pid: int) -> bool:
+    """Tell whether a process is a charon of ours that has not ended (then it has no arguments)."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() == f"{_NAME}\0".encode()
+    except OSError:
+        return False
+
+
+def _namespace(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _noted() -> int:
+    """The number that the file says; 0 without one."""
+    try:
+        return int(NUMBER_FILE.read_text())
+    except (OSError, ValueError):
+        return 0

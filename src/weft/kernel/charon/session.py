@@ -1,0 +1,105 @@
+"""A conversation with a charon by its vici socket. Not for an event loop: each call waits for its answer."""
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import Final, Self
+
+from weft.kernel.unixsockets import peer_of
+from weft.wire import vici
+from weft.wire.vici import Message, Told
+
+LONGEST_PATH: Final = 107  # bytes of a socket's path (struct sockaddr_un)
+_SECONDS: Final = 5.0  # for one answer, or one event of a list
+_LENGTH: Final = Struct("!I")
+_MOST: Final = 512 * 1024  # bytes of a packet (vici's README.md)
+
+
+class Session:
+    """A connection to a charon. A context manager; `close` it otherwise."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self.pid, _ = peer_of(connection)
+
+    @classmethod
+    def to(cls, path: Path) -> Self | None:
+        """Connect to the charon that has made this socket; None if none listens there. Raises `OSError`."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_SECONDS)
+        try:
+            connection.connect(str(path))
+            return cls(connection)
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        except BaseException:
+            connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def ask(self, command: str, message: Message | None = None) -> Told:
+        """Have charon do something. Raises `OSError`: EREMOTEIO with charon's words for what it refuses."""
+        self._send(vici.packet(vici.REQUEST, command, message))
+        return _checked(command, self._receive())
+
+    def list(self, command: str, event: str, take: Callable[[Told], None]) -> None:
+        """Have charon list something, an event for each; `take` gets what each says. Raises `OSError`."""
+        self._register(vici.REGISTER, event)
+        self._send(vici.packet(vici.REQUEST, command, {}))
+        while (answer := self._receive())[0] == vici.EVENT:
+            take(answer[1])
+        _checked(command, answer)
+        self._register(vici.UNREGISTER, event)
+
+    def _register(self, kind: int, event: str) -> None:
+        self._send(vici.packet(kind, event))
+        answer, _ = self._receive()
+        if answer != vici.CONFIRM:
+            raise OSError(errno.EPROTO, f"charon does not know the event {event}")
+
+    def _send(self, data: bytes) -> None:
+        self._socket.settimeout(_SECONDS)
+        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def _receive(self) -> tuple[int, Told]:
+        end = time.monotonic() + _SECONDS
+        (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size, end))
+        if length > _MOST:
+            raise OSError(errno.EPROTO, f"charon announces {length} bytes")
+        try:
+            return vici.unpack(self._bytes(length, end))
+        except vici.Unreadable as error:
+            raise OSError(errno.EPROTO, f"charon's answer: {error}") from None
+
+    def _bytes(self, count: int, end: float) -> bytes:
+        """Read so many bytes before a time, however slowly they come."""
+        data = bytearray()
+        while len(data) < count:
+            self._socket.settimeout(max(end - time.monotonic(), 0.001))
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise OSError(errno.EPIPE, "charon has closed the connection")
+            data += more
+        return bytes(data)
+
+
+def _checked(command: str, answer: tuple[int, Told]) -> Told:
+    kind, told = answer
+    if kind != vici.RESPONSE:
+        raise OSError(errno.EPROTO, f"charon does not know the command {command}")
+    if told.get("success", "yes") != "yes":
+        raise OSError(errno.EREMOTEIO, f"charon refuses {command}: {told.get('errmsg', 'it does not say why')}")
+    return told

@@ -1,0 +1,133 @@
+"""What weft says to a charon, and what it hears, in the terms of the model (vici's README.md, swanctl.conf(5))."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv4Address
+from typing import Final
+
+from weft.kernel.charon.session import Session
+from weft.model.ipsec import REQID, Connection, SharedKey
+from weft.wire.vici import Message, Told
+
+IKE_PROPOSAL: Final = "aes256-sha256-modp4096"
+_KEY_PREFIX: Final = "weft-"
+_DPD_SECONDS: Final = 10  # between two questions whether a peer that is silent is there
+# A child in one of these states carries packets, or is about to.
+_ALIVE: Final = frozenset({"CREATED", "ROUTED", "INSTALLING", "INSTALLED", "UPDATING", "REKEYING", "REKEYED"})
+
+
+def is_up(session: Session) -> bool:
+    """Wait until charon has begun: it listens before, and may end yet. False if it ends. Raises `OSError`."""
+    try:
+        session.ask("version")
+    except ConnectionError:
+        return False
+    return True
+
+
+def load_key(session: Session, key: SharedKey) -> None:
+    """Tell charon a node's key, in place of the one it had. Raises `OSError`."""
+    owner = str(key.owner)
+    session.ask("load-shared", {"id": _KEY_PREFIX + owner, "type": "IKE", "data": key.secret, "owners": [owner]})
+
+
+def unload_key(session: Session, owner: IPv4Address) -> None:
+    """Have charon forget a node's key. Raises `OSError`."""
+    with _absent():
+        session.ask("unload-shared", {"id": f"{_KEY_PREFIX}{owner}"})
+
+
+def load_connection(session: Session, connection: Connection) -> None:
+    """Tell charon a connection; what it carries by the same one stays. Raises `OSError`."""
+    session.ask("load-conn", {connection.name: _connection(connection)})
+
+
+def unload_connection(session: Session, name: str) -> None:
+    """Have charon forget a connection, and end what it carries by it. Raises `OSError`."""
+    with _absent():
+        session.ask("unload-conn", {"name": name})
+    with _absent():
+        session.ask("terminate", {"ike": name, "force": "yes", "timeout": "-1"})
+
+
+def initiate(session: Session, connection: Connection) -> None:
+    """Have charon begin to agree with a peer again; it goes on by itself. Raises `OSError`."""
+    session.ask("initiate", {"child": connection.child, "ike": connection.name, "timeout": "-1"})
+
+
+def owners(session: Session) -> Iterator[IPv4Address]:
+    """The nodes whose keys charon has from us. Raises `OSError`."""
+    keys = session.ask("get-shared").get("keys", [])
+    for name in keys:
+        with suppress(ValueError):
+            yield IPv4Address(name.removeprefix(_KEY_PREFIX))
+
+
+def connections(session: Session) -> list[str]:
+    """The names of the connections that charon has been told. Raises `OSError`."""
+    return list(session.ask("get-conns").get("conns", []))
+
+
+def sessions(session: Session) -> dict[str, bool]:
+    """The connections about which charon talks with peers, and whether packets go by them. Raises `OSError`."""
+    found: dict[str, bool] = {}
+
+    def take(told: Told) -> None:
+        for name, said in told.items():
+            if isinstance(said, dict) and said.get("state") != "DELETING":
+                children = said.get("child-sas")
+                alive = isinstance(children, dict) and any(map(_is_alive, children.values()))
+                begins = said.get("state") in ("CREATED", "CONNECTING")
+                if alive or begins:
+                    found[name] = found.get(name, False) or alive
+
+    session.list("list-sas", "list-sa", take)
+    return found
+
+
+def _is_alive(child: object) -> bool:
+    return isinstance(child, dict) and child.get("state") in _ALIVE
+
+
+def _connection(wanted: Connection) -> Message:
+    """What upstream tells of a connection, and questions whether the peer is there.
+
+    Where charon carries packets, numbers of its own tell its peers' states apart, and routes of its own lead to them;
+    nothing there asks for a state when a packet comes, so one that is closed begins again at once.
+    """
+    child: dict[str, str | list[str]] = {
+        "local_ts": [str(wanted.local.subnet)],
+        "remote_ts": [str(wanted.remote.subnet)],
+        "esp_proposals": [wanted.proposal],
+        "start_action": "start",
+        "close_action": "start" if wanted.in_process else "trap",
+        "dpd_action": "restart",
+        "mode": "tunnel",
+        "rekey_time": "1h",
+        "policies": "yes" if wanted.in_process else "no",
+    }
+    if not wanted.in_process:
+        child["reqid"] = str(REQID)
+    return {
+        "version": "2",
+        "local_addrs": [str(wanted.local.public)],
+        "remote_addrs": [str(wanted.remote.public)],
+        "proposals": [IKE_PROPOSAL],
+        "keyingtries": "0",
+        "encap": "yes" if wanted.udp_encap else "no",
+        "dpd_delay": f"{_DPD_SECONDS}s",
+        "local": {"auth": "psk"},
+        "remote": {"auth": "psk"},
+        "children": {wanted.child: child},
+    }
+
+
+@contextmanager
+def _absent() -> Iterator[None]:
+    """Take the refusal of what is not there for success."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EREMOTEIO:
+            raise
