@@ -3,6 +3,7 @@
 import json
 import signal
 from ipaddress import ip_interface
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,12 +134,22 @@ def test_the_machines_iptables_and_nft_see_nothing_of_the_lab(pair):
     assert "flannel" not in rules
 
 
-@pytest.mark.parametrize("backend", ["udp", "wireguard"])
-def test_everyone_reaches_everyone_through_processes(backend: str):
-    with lab("--nodes", "3", "--pods", "2", "--backend", backend) as running:
+@pytest.mark.parametrize("backend", ["udp", "wireguard", "ipsec"])
+def test_everyone_reaches_everyone_through_processes(backend: str, tmp_path: Path):
+    options = {"Type": "ipsec", "PSK": "0123456789abcdef" * 6} if backend == "ipsec" else {"Type": backend}
+    net = network(backend, "4") | {"Backend": options}
+    with lab(write_file(tmp_path, nodes=3, pods=2, network=net)) as running:
         # Two peers of WireGuard that begin a handshake at the same moment try again after five seconds.
         report = eventually(lambda: _all_reached(running.json("pingall", check=False)), seconds=20)
         assert report["tried"] == 6 * 5 + 3 * 6
+
+
+def test_a_lab_whose_nodes_need_no_routes_comes_up(tmp_path: Path):
+    net = network("alloc", "4")
+    with lab(write_file(tmp_path, nodes=2, pods=2, network=net)) as running:
+        address = {pod["name"]: str(ip_interface(pod["addresses"][0]).ip) for pod in running.ps()["pods"]}
+        assert running.run("pod1-1", "ping", "-c", "1", "-W", "5", address["pod1-2"])
+        assert not running.run("node1", "ip", "route", "show", "proto", "165")
 
 
 def _all_reached(report: dict[str, Any]) -> dict[str, Any] | None:

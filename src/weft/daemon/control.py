@@ -20,8 +20,6 @@ _CLIENTS: Final = 8
 _LONGEST: Final = 4096  # bytes of a question
 _REST_SECONDS: Final = 1.0
 
-STATE: Final = b'{"ask":"state"}\n'
-
 
 async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
     """Answer until cancelled; a question that is not understood is answered with nothing."""

@@ -39,6 +39,11 @@ class Reconciler:
         """Tell whether all that is wanted is known."""
         return self.complete and not self._more
 
+    @property
+    def is_deciding(self) -> bool:
+        """Tell whether anything is still to be decided."""
+        return self._more or self._changed.is_set()
+
     def everything(self) -> None:
         """Have everything decided anew: what decides about all has changed."""
         self._change.everything = True

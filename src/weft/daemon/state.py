@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from weft import __version__
-from weft.daemon import control
 from weft.daemon.calls import Calls
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.plane import Keeper
-from weft.desired.decide import Decider
+from weft.daemon.reconcile import Reconciler
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
+from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.nodestate import (
@@ -64,7 +64,7 @@ class Reporter:
 
     async def answer(self, question: bytes) -> bytes:
         """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
-        return msgspec.json.encode(await self.look()) if question == control.STATE else b""
+        return msgspec.json.encode(await self.look()) if question == daemons.ASK_STATE else b""
 
 
 def _looking(report: Reporter) -> Slices[NodeState]:
@@ -85,10 +85,10 @@ def _looking(report: Reporter) -> Slices[NodeState]:
     if network is None:
         return base
     believed = tuple(network.roster.believed.values())
-    failing = network.reconciler.failing
+    keepers = {kind: keeper for keeper in network.keepers.values() for kind in keeper.plane.kinds}
     peers: list[PeerState] = []
     for start in range(0, len(believed), _SLICE):
-        peers += [_peer(network.reconciler.decider, lease, failing) for lease in believed[start : start + _SLICE]]
+        peers += [peer_state(network.reconciler, keepers, lease) for lease in believed[start : start + _SLICE]]
         yield
     return replace(
         base,
@@ -133,16 +133,26 @@ def _lease(leasing: Leasing) -> LeaseState:
     return LeaseState(id=own.id, subnets=_texts(own.subnets), public=_public(own.attrs), confirmed=leasing.confirmed)
 
 
-def _peer(decider: Decider, lease: Lease, failing: Mapping[Key, str]) -> PeerState:
-    wanted = decider.part(lease.id) if failing else ()
+def peer_state(reconciler: Reconciler, keepers: Mapping[str, Keeper], lease: Lease) -> PeerState:
+    """What became of a believed lease. `keepers` are by the kinds of objects that are theirs."""
+    wanted = reconciler.decider.part(lease.id)
+    lacks = [f"{thing}: {words}" for thing in wanted if (words := _wrong(keepers[str(thing.key[0])], thing.key))]
+    if not wanted and reconciler.is_deciding:
+        lacks = ["what leads to it: not decided yet"]
     return PeerState(
         id=lease.id,
         subnets=_texts(lease.subnets),
         public=_public(lease.attrs),
         backend=lease.attrs.backend,
-        lacks=[f"{thing}: {failing[thing.key]}" for thing in wanted if thing.key in failing],
-        trouble=decider.unusable.get(lease.id),
+        lacks=lacks,
+        trouble=reconciler.decider.unusable.get(lease.id),
     )
+
+
+def _wrong(keeper: Keeper, key: Key) -> str:
+    """Why the object of `key` is not as it should be; empty if it is."""
+    refusal = keeper.tally.failing.get(key)
+    return refusal or ("" if keeper.is_as_wanted(key) else "not there yet")
 
 
 def _loop(keeper: Keeper) -> LoopState:

@@ -37,7 +37,7 @@ class LeaseState(Value):
 
 
 class PeerState(Value):
-    """Another node whose lease is believed. `lacks` are its objects that the kernel refuses, with its words.
+    """Another node whose lease is believed. `lacks` are its objects that are not as wanted, and why: a refusal's words.
 
     `trouble` is why nothing can be made of its lease.
     """

@@ -11,6 +11,7 @@ from tests.support.replay import remove, replay
 from weft.daemon.planes.marks import Tally
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
+from weft.daemon.state import peer_state
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider
 from weft.desired.leasecheck import Ours
@@ -184,6 +185,27 @@ async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
     await node.again(ROUTE.key)
     assert node.kernel.state == node.wanted
     assert not node.tally.failing
+
+
+async def test_a_peer_lacks_what_is_not_there_yet_or_refused():
+    node = Node(peers=1)
+    [lease] = node.roster.believed.values()
+
+    def lacks() -> list[str]:
+        return peer_state(node.reconciler, dict.fromkeys(node.kernel.kinds, node.keeper), lease).lacks
+
+    node.reconciler.everything()
+    assert lacks() == ["what leads to it: not decided yet"]
+    node.kernel.refused = {ROUTE.key}
+    await node.reconciler.decide()
+    there = [str(thing) for thing in node.decider.part(lease.id)]
+    assert sorted(lacks()) == sorted(f"{thing}: not there yet" for thing in there)
+    assert len(there) == 3
+    await node.settle()
+    assert lacks() == [f"{ROUTE}: refused"]
+    node.kernel.refused.clear()
+    await node.again(ROUTE.key)
+    assert lacks() == []
 
 
 async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):

@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from weft.cni.commands.install import need_root
-from weft.daemon import control
-from weft.daemon.disk import instance
+from weft.kernel import daemons
 from weft.kernel.unixsockets import is_root
 from weft.model.errors import Problem, Unavailable
 from weft.model.nodestate import LoopState, NodeState, PeerState
@@ -100,7 +99,7 @@ def _loop(loop: LoopState) -> str:
 
 def _chosen(wanted: str | None) -> str:
     """The name of the daemon to ask. `Unavailable` if there is none, or which one is not said."""
-    names = instance.living()
+    names = daemons.living(daemons.SOCKETS.read_text(errors="replace"))
     if wanted is not None and wanted not in names:
         raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
     if not names:
@@ -117,10 +116,10 @@ def _asked(name: str) -> bytes:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(_SECONDS)
-            asking.connect(instance.address(name))
+            asking.connect(daemons.address(name))
             if not is_root(asking):
                 raise Unavailable(_problem(where, "another user's process has its name"))
-            asking.sendall(control.STATE)
+            asking.sendall(daemons.ASK_STATE)
             answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
     except OSError as error:
         seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)

@@ -22,15 +22,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from weft.kernel import statefiles
+from weft.kernel import daemons, statefiles
 from weft.kernel.unixsockets import Holder, holders, peer_of
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
 
-_PREFIX: Final = "weft/"
-_INSTANCE: Final = "instance/"
-_SOCKETS: Final = Path("/proc/thread-self/net/unix")
 _ROOT: Final = "Run weftd as root, or give it another --state-dir"
 _ROOM: Final = "Without a lock there two daemons could serve one network. Make room, or give it another --state-dir"
 _HINTS: Final = {errno.EACCES: _ROOT, errno.EPERM: _ROOT, errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EROFS: _ROOM}
@@ -129,7 +126,7 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
             claimed = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             _seal(claimed)  # first: a name without it is no daemon's
             try:
-                claimed.bind(f"\0{_PREFIX}{name}")
+                claimed.bind(f"\0{daemons.PREFIX}{name}")
                 claimed.listen(1)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
@@ -153,30 +150,14 @@ def is_claimed(name: str) -> bool:
 
 def refuse_beside_others() -> None:
     """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace."""
-    for name in _names():
+    for name in daemons.names(daemons.SOCKETS.read_text(errors="replace")):
         _refuse(name, hint="Stop it first: it would put everything back")
-
-
-def living() -> list[str]:
-    """The names of the daemons' directories that are claimed in this network namespace, by whomever."""
-    return sorted({name.removeprefix(_INSTANCE) for name in _names() if name.startswith(_INSTANCE)})
-
-
-def address(name: str) -> str:
-    """Where the daemon of a directory of this name is asked: the abstract socket that claims it."""
-    return f"\0{_PREFIX}{_INSTANCE}{name}"
-
-
-def _names() -> list[str]:
-    """The names that are claimed, once for each socket there (proc(5): /proc/net/unix)."""
-    parts = (line.partition(f" @{_PREFIX}") for line in _SOCKETS.read_text(errors="replace").splitlines())
-    return [name for _, found, name in parts if found]
 
 
 def _refuse(name: str, *, hint: str = _BESIDE) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         least = _SEAL if _seal(probe) else 0
-        found, pid = _look(probe, f"{_PREFIX}{name}")
+        found, pid = _look(probe, f"{daemons.PREFIX}{name}")
     if not found:
         return  # the holder ended between our two calls
     process = f" (pid {pid})" if pid else ""

@@ -6,18 +6,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from weft.cni.install import conflist
-from weft.desired.backends import udp, wireguard
-from weft.forward.control import Call
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.wireguard import inprocess
-from weft.kernel.wireguard.inkernel import InKernel
 from weft.lab import system
-from weft.lab.inside import filesystem, health, underlay
+from weft.lab.inside import asking, filesystem, health, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.health import Health
 from weft.lab.inside.namespaces import Inside, Room
@@ -67,9 +62,12 @@ class RunningNode(Value, frozen=False):
             return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
 
     async def knows(self, subnets: AbstractSet[Net], inside: Inside) -> bool:
-        """Tell whether it has a way to each of `subnets` or owns it: a route, the relay's, or a peer of WireGuard's."""
-        unknown = subnets - {route.dst for route in self.rtnl.routes()} - set(self.subnet_env().subnets)
-        return not unknown or unknown <= await inside.run(self.room, _carried)
+        """Tell whether its daemon says that it serves each of `subnets`, or that it is its own."""
+        state = await asking.state(inside, self.room)
+        peers = [] if state is None else [peer for peer in state.peers if not (peer.lacks or peer.trouble)]
+        return {str(net) for net in subnets - set(self.subnet_env().subnets)} <= {
+            net for peer in peers for net in peer.subnets
+        }
 
     async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
         """Return what there is to see of it."""
@@ -87,20 +85,6 @@ class RunningNode(Value, frozen=False):
             problems=list(found.problems),
             pid=self.pid,
         )
-
-
-def _carried() -> AbstractSet[Net]:
-    """What the relay of this namespace knows, or what its WireGuard devices do."""
-    relay = Call.to(udp.DEVICE)
-    if relay is not None:
-        with closing(relay):
-            return relay.routes().keys()
-    names = (wireguard.DEVICE, wireguard.DEVICE_V6)
-    devices = [inprocess.look(name) for name in names]  # a node has the folder of its sockets to itself
-    if kernel := InKernel.open():
-        with closing(kernel):
-            devices += [kernel.device(name) for name in names]
-    return {net for device in devices if device is not None for seen in device.peers for net in seen.peer.allowed}
 
 
 async def make(

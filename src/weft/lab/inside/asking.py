@@ -1,0 +1,46 @@
+"""Asks a node's daemon for its state, at its control socket."""
+
+import asyncio
+import os
+import socket
+from typing import Final
+
+import msgspec
+
+from weft.kernel import daemons
+from weft.lab.inside.namespaces import Inside, Room
+from weft.model.nodestate import NodeState
+
+_PATIENCE: Final = 2.0  # seconds
+_CHUNK: Final = 1 << 16  # bytes
+
+
+async def state(inside: Inside, room: Room) -> NodeState | None:
+    """Ask the daemon of a node; None if there is none, more than one, or no answer in time."""
+
+    def inner() -> tuple[socket.socket, list[str]]:
+        sockets = os.open(str(daemons.SOCKETS.relative_to("/proc")), os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.proc)
+        with os.fdopen(sockets, errors="replace") as file:
+            names = daemons.living(file.read())
+        return socket.socket(socket.AF_UNIX), names
+
+    asking, names = await inside.run(room, inner)
+    with asking:
+        if len(names) != 1:
+            return None
+        asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return msgspec.json.decode(await _answer(asking, daemons.address(names[0])), type=NodeState)
+        except (OSError, TimeoutError, msgspec.MsgspecError):
+            return None
+
+
+async def _answer(asking: socket.socket, address: str) -> bytes:
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(asking, address)
+    await loop.sock_sendall(asking, daemons.ASK_STATE)
+    said = bytearray()
+    while more := await loop.sock_recv(asking, _CHUNK):
+        said += more
+    return bytes(said)
