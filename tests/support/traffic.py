@@ -23,6 +23,7 @@ _BLOCK: Final = 1024
 # Offsets in struct tcp_info (linux/tcp.h).
 _TOTAL_RETRANS: Final = 100
 _DSACK_DUPS: Final = 216
+_SAID_SECONDS: Final = 1.0  # until the other end has said what it had twice
 
 
 class Pings:
@@ -171,9 +172,16 @@ class Stream:
         while data := self._in.recv(65536):
             digest.update(data)
         self._digests["read"] = digest.digest()
+        end = time.monotonic() + _SAID_SECONDS
+        while (resent := self._resent()) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.resent = resent
+
+    def _resent(self) -> int:
+        """How many segments were sent again, but for those that the other end says it had: that it says a bit later."""
         info = self._out.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         resent, needless = (struct.unpack_from("=I", info, at)[0] for at in (_TOTAL_RETRANS, _DSACK_DUPS))
-        self.resent = resent - needless
+        return int(resent - needless)
 
 
 @contextmanager
