@@ -1,9 +1,11 @@
 """IPv4 packets of a relay in Python: segments out of one that the kernel left whole, and one out of segments. Pure.
 
 The rules are those of `relay/split.c` and `relay/join.c`. A sum of 16-bit words in ones' complement is the number that
-the bytes make, modulo 65535: for Python that is one division, three times as quick as adding words.
+the bytes make, modulo 65535: for Python that is one division, three times as quick as adding words. A long number is
+folded before: a multiple of 16 bits further up, a word means the same.
 """
 
+from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -21,9 +23,9 @@ _SILENT_ABOVE: Final = 224  # multicast
 _LOOPBACK: Final = 127
 _NO_ERRORS: Final = (0, 8, 13, 14)  # ICMP: echo, timestamp, and their replies
 _ICMP_HEAD: Final = Struct(">BBHHH")
-_WORD: Final = Struct(">H")
-_TWO_WORDS: Final = Struct(">HH")
 _SEQUENCE: Final = Struct(">I")
+_LONG: Final = 256  # bytes
+_LOW_5760, _LOW_2880, _LOW_1440 = ((1 << bits) - 1 for bits in (5760, 2880, 1440))
 
 
 class Offload(NamedTuple):
@@ -44,6 +46,10 @@ VALID: Final = Offload(DATA_VALID, 0, 0, 0, 0, 0)
 def word_sum(data: bytes | bytearray | memoryview) -> int:
     """Return the sum of the 16-bit words, an odd byte last; only its rest modulo 65535 means anything."""
     number = int.from_bytes(data, "big")
+    if len(data) > _LONG:
+        number = (number >> 5760) + (number & _LOW_5760)
+        number = (number >> 2880) + (number & _LOW_2880)
+        number = (number >> 1440) + (number & _LOW_1440)
     return (number << 8 if len(data) & 1 else number) % _ALL
 
 
@@ -105,41 +111,38 @@ def split(ip: memoryview, how: Offload) -> list[tuple[bytes, memoryview]]:
     return _cut(ip, how.gso_size, headers, is_tcp=is_tcp)
 
 
+@cache
+def _headers(below: int, tcp: int) -> Struct:
+    """Headers with so many bytes below the transport's, and in all if that is TCP: between what differs, what does not.
+
+    Length, id, checksum; of TCP sequence number, flags, checksum; of UDP length and checksum.
+    """
+    return Struct(f">2sHH4sH{below - 8}s" + (f"I5sB2sH{tcp - below - 18}s" if tcp else "HH"))
+
+
 def _cut(ip: memoryview, each: int, headers: int, *, is_tcp: bool) -> list[tuple[bytes, memoryview]]:
-    below, head = _header_size(ip), bytearray(ip[:headers])
-    place = below + (16 if is_tcp else 6)
-    identity = ip[4] << 8 | ip[5]
-    sequence = _SEQUENCE.unpack_from(ip, below + 4)[0] if is_tcp else 0
-    last = ip[below + 13] if is_tcp else 0
-    first = last & ~(_FIN | _PUSH)
+    below = _header_size(ip)
     # What is the same in all is summed once: each has another length, id, checksums, sequence number and flags.
-    head[2:6] = bytes(4)
-    head[10:12] = head[place : place + 2] = bytes(2)
-    if is_tcp:
-        head[below + 4 : below + 8] = bytes(4)
-        head[below + 13] = 0
-    else:
-        head[below + 4 : below + 6] = bytes(2)
-    outer_sum, inner_sum = word_sum(head[:below]), _pseudo(head, 0) + word_sum(head[below:])
+    head = _headers(below, headers if is_tcp else 0)
+    first, _, identity, third, _, addresses, *transport = head.unpack_from(ip)
+    sequence, offset, flags, window, _, options = transport if is_tcp else (0, b"", 0, b"", 0, b"")
+    outer_sum = word_sum(first + third + addresses[:-4])
+    ports = addresses[-4:]
+    inner_sum = _pseudo(ip, 0) + word_sum(ports + offset + b"\0" + window + options)
     found = []
     for number, start in enumerate(range(headers, len(ip), each)):
         content = ip[start : start + each]
         inner = headers - below + len(content)
         length, this = below + inner, identity + number & _ALL
-        _TWO_WORDS.pack_into(head, 2, length, this)
-        _WORD.pack_into(head, 10, -(outer_sum + length + this) % _ALL)
+        total = inner_sum + inner + word_sum(content)
+        rest: tuple[int | bytes, ...] = (inner, -(total + inner) % _ALL or _ALL)
         if is_tcp:
             here = sequence + number * each & 0xFFFFFFFF
-            flags = last if start + each >= len(ip) else first
-            flags = flags & ~_CWR if number else flags
-            _SEQUENCE.pack_into(head, below + 4, here)
-            head[below + 13] = flags
-            total = -(inner_sum + inner + here + flags + word_sum(content)) % _ALL
-        else:
-            _WORD.pack_into(head, below + 4, inner)
-            total = -(inner_sum + inner + inner + word_sum(content)) % _ALL or _ALL
-        _WORD.pack_into(head, place, total)
-        found.append((bytes(head), content))
+            now = flags if start + each >= len(ip) else flags & ~(_FIN | _PUSH)
+            now = now & ~_CWR if number else now
+            rest = (here, offset, now, window, -(total + here + now) % _ALL, options)
+        outer = -(outer_sum + length + this) % _ALL
+        found.append((head.pack(first, length, this, third, outer, addresses, *rest), content))
     return found
 
 
@@ -160,8 +163,13 @@ class Joined:
         self._total = len(ip)
         self._is_tcp = ip[9] == _TCP
         self._closed = not self._headers or (self._is_tcp and bool(ip[33] & _PUSH))
-        self._next = _SEQUENCE.unpack_from(ip, 24)[0] + self._each if self._is_tcp and self._headers else 0
-        self._head = bytes(ip[: self._headers])
+        if self._closed:
+            return
+        self._form = _headers(_IP_HEADER, self._headers if self._is_tcp else 0)
+        first, length, identity, third, checksum, addresses, *rest = self._form.unpack_from(ip)
+        self._ip_sum = -(length + identity + checksum)  # of all else in a header that is right
+        self._same = (first, third, addresses, *(rest[each] for each in (1, 3, 5) if self._is_tcp))
+        self._next = rest[0] + self._each
         self._pseudo = _pseudo(ip, 0)
 
     def __len__(self) -> int:
@@ -171,37 +179,35 @@ class Joined:
         """Take one more in, as it came; False if it does not follow."""
         if self._closed:
             return False
-        head, size = bytes(ip[: self._headers]), len(ip)
+        size = len(ip)
         content = size - self._headers
         full = len(self._parts) == _MOST_JOINED or self._total + content > MOST
-        if full or not 0 < content <= self._each or not self._follows(head, size):
+        if full or not 0 < content <= self._each or not self._follows(ip, size):
             return False
-        if word_sum(head[:_IP_HEADER]) or (self._pseudo + size - _IP_HEADER + word_sum(ip[_IP_HEADER:])) % _ALL:
+        if (self._pseudo + size - _IP_HEADER + word_sum(ip[_IP_HEADER:])) % _ALL:
             return False
         self._parts.append(ip[self._headers :])
         self._total += content
         self._next += content
         self._closed = content < self._each
-        if self._is_tcp and head[33] & _PUSH:
+        if self._is_tcp and ip[33] & _PUSH:
             self._ip[33] |= _PUSH
             self._closed = True
         return True
 
-    def _follows(self, head: bytes, size: int) -> bool:
+    def _follows(self, ip: memoryview, size: int) -> bool:
         """Tell whether only that differs which differs from packet to packet of a flow."""
-        mine = self._head
-        if mine[:2] != head[:2] or mine[6:10] != head[6:10] or mine[12:24] != head[12:24]:
-            return False
-        if head[2] << 8 | head[3] != size:
+        first, length, identity, third, checksum, addresses, *rest = self._form.unpack_from(ip)
+        if length != size or (self._ip_sum + length + identity + checksum) % _ALL:
             return False
         if not self._is_tcp:
-            return head[24] << 8 | head[25] == size - _IP_HEADER and head[26:28] != b"\0\0"
-        return (
-            _SEQUENCE.unpack_from(head, 24)[0] == self._next & 0xFFFFFFFF
-            and mine[28:33] == head[28:33]
-            and head[33] & ~_PUSH == _ACK
-            and mine[34:36] == head[34:36]
-            and mine[38:] == head[38:]
+            inner, checksum = rest
+            return bool(inner == size - _IP_HEADER and checksum and (first, third, addresses) == self._same)
+        sequence, offset, flags, window, _, options = rest
+        return bool(
+            sequence == self._next & 0xFFFFFFFF
+            and flags & ~_PUSH == _ACK
+            and (first, third, addresses, offset, window, options) == self._same
         )
 
     def parts(self) -> list[bytes | memoryview]:
