@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.node.test_plan_cleanup import plan, weft
-from tests.node.test_udp import transfer
 from tests.support.crossing import cross
 from tests.support.ipsecnode import IPSEC, PSK, agreed, charon, counts, end_charons, start
 from tests.support.traffic import Capture, nothing_lost, reaches
@@ -71,13 +70,6 @@ def test_pods_reach_each_other_and_nothing_goes_in_clear(cluster: Cluster):
     one.says("the kernel has no ESP .*charon carries packets itself")
     assert not policies(one), "they would swallow what charon is to carry"
     assert not one.lines("ERROR")
-
-
-def test_megabytes_arrive_as_they_were_sent(cluster: Cluster):
-    cluster.configure(IPSEC)
-    one, two = start(cluster, 1, 2)
-    here, there = one.pod(), two.pod()
-    assert transfer(here, there, str(there.ips[0]), megabytes=40)
 
 
 def test_three_nodes_each_reach_both_others(cluster: Cluster):

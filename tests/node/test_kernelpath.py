@@ -6,7 +6,8 @@ import signal
 
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
-from tests.node.test_udp import BOTH, UDP, relay, transfer
+from tests.node.test_udp import BOTH, UDP, relay
+from tests.support.sending import transfer
 from tests.support.traffic import Pings, nothing_lost, reaches
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
 
@@ -33,7 +34,7 @@ def test_pods_reach_each_other_past_the_relay(cluster: Cluster):
     }
     one.says("the kernel carries packets itself")
     assert reaches(here, there.ips[0])
-    assert transfer(here, there, str(there.ips[0]), megabytes=20)
+    assert transfer(here, there, there.ips[0], megabytes=20)
     # Of twenty megabytes at most a first packet goes by the relay.
     eventually(lambda: min(carried(one)["packets sent"], carried(two)["packets received"]) > 300)
     assert asked(one)["loops"]["relay"]["counts"]["packets sent"] < 20
@@ -47,8 +48,8 @@ def test_a_peer_whose_kernel_takes_no_datagrams_is_sent_what_a_program_reads(clu
     two = cluster.node(2).start()
     here, there = one.pod(), two.pod()
     eventually(lambda: reaches(here, there.ips[0]))
-    assert transfer(here, there, str(there.ips[0]), megabytes=30)
-    assert transfer(there, here, str(here.ips[0]), megabytes=30)
+    assert transfer(here, there, there.ips[0], megabytes=30)
+    assert transfer(there, here, here.ips[0], megabytes=30)
     eventually(lambda: carried(one)["packets received"])  # but for trains, which are whole between namespaces
     assert carried(one)["packets sent"] == 0
     assert "kernelpath" in asked(two)["loops"]

@@ -10,7 +10,6 @@ import pytest
 
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
-from tests.node.test_udp import transfer
 from tests.support import wgnode
 from tests.support.builders import key
 from tests.support.crossing import cross
@@ -67,13 +66,6 @@ def test_pods_reach_each_other(cluster: Cluster):
     assert allowed == str(one.v4)
     counted = {"peers": 1, "sessions": 1}
     eventually(lambda: asked(one)["loops"]["wireguard"]["counts"] == counted, seconds=15)
-
-
-def test_a_hundred_megabytes_arrive_as_they_were_sent(cluster: Cluster):
-    cluster.configure(WG)
-    one, two = nodes(cluster, 1, 2)
-    here, there = one.pod(), two.pod()
-    assert transfer(here, there, str(there.ips[0]), megabytes=100)
 
 
 @pytest.mark.spec("flannel.md §6.6/one-device")

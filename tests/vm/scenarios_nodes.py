@@ -12,6 +12,7 @@ from typing import Any
 from tests.support import etcd
 from tests.support.crossing import cross
 from tests.support.ipsecnode import IPSEC, agreed, charon, counts, end_charons
+from tests.support.sending import is_refused, send_every_size, transfer
 from tests.support.traffic import Capture, nothing_lost, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
 from weft.forward.kernelpath import Programs
@@ -52,6 +53,7 @@ def check_wireguard_in_the_kernel() -> None:
         cross(one, two)
         [link] = one.netns.json("ip -d -j link show flannel-wg")
         assert (link["linkinfo"]["info_kind"], link["mtu"], link["ifalias"]) == ("wireguard", 1420, "weft:vtep")
+        _sends(one, two)
         pod, other = one.pods[0], two.pods[0]
         index, own = link["ifindex"], wg(one)[0]
         with nothing_lost(pod, other, other.ips[0]):
@@ -83,11 +85,21 @@ def check_one_device_for_both_families_with_a_shared_key() -> None:
         assert one.env["FLANNEL_MTU"] == "1320"
 
 
+def _sends(one: Daemon, two: Daemon) -> None:
+    """Streams, datagrams of every size and errors; fewer megabytes than elsewhere, for all is emulated."""
+    here, there = one.pods[0], two.pods[0]
+    for far in there.ips:
+        assert transfer(here, there, far, megabytes=10)
+        send_every_size(here, there, far, mtu=int(one.env["FLANNEL_MTU"]))
+        assert is_refused(here, far)
+
+
 def check_ipip_between_daemons() -> None:
     with cluster(IPIP) as here:
         one, two = here.nodes(1, 2)
         cross(one, two)
         assert one.env["FLANNEL_MTU"] == "1480"
+        _sends(one, two)
         pod, other = one.pods[0], two.pods[0]
         with nothing_lost(pod, other, other.ips[0]):
             one.stop()
@@ -122,6 +134,7 @@ def check_ipsec_in_the_kernel() -> None:
                 cross(one, two)
                 seen = capture.packets()
             assert {packet.protocol for packet in seen if packet.source == one.public_v4} == {_ESP}
+            _sends(one, two)
             _outlives_its_daemon_and_charon(one, two)
             _policies_come_back(one, two)
         finally:
