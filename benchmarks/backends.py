@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
@@ -19,6 +19,7 @@ from benchmarks.throughput import ADDRESS, CLIENT, ROUNDS, gbits, in_lab, served
 from benchmarks.world import until
 from tests.support import builders
 from tests.support.netns import Netns
+from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.place import Place
@@ -26,12 +27,16 @@ from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
 from weft.desired.backends import BACKENDS
+from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.wireguard import Keys
 from weft.desired.inputs import Inputs
 from weft.desired.node import shared
+from weft.kernel.charon import process, talk
+from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.wireguard import inprocess
 from weft.model.command import Command
+from weft.model.ipsec import Connection, SharedKey
 from weft.model.lease import Lease
 from weft.model.objects import KernelState
 from weft.model.secret import Secret
@@ -39,14 +44,19 @@ from weft.model.value import replace
 from weft.plan.diff import Put
 
 FEW, MANY, MORE = 10, 1000, 50
-OPTIONS: Final[dict[str, dict[str, Any]]] = {"extension": {"add": Command(words=("true",))}}
-PLANES: Final = {"udp": RelayPlane, "wireguard": WireguardPlane, "extension": CommandsPlane}
+Work = Callable[[Path, KernelState], None]
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "extension": {"add": Command(words=("true",))},
+    "ipsec": {"psk": Secret("0123456789abcdef" * 6)},
+}
+PLANES: Final = {"udp": RelayPlane, "wireguard": WireguardPlane, "extension": CommandsPlane, "ipsec": CharonPlane}
 
 
 def measure() -> list[Figure]:
     figures = []
-    for name in ("vxlan", "host-gw", "udp", "wireguard", "extension"):
+    for name in ("vxlan", "host-gw", "udp", "wireguard", "ipsec", "extension"):
         few, many = adding(name, FEW), adding(name, MANY)
+        floor = adding(name, MANY, work=_tell) if name == "ipsec" else None  # charon takes longer, the more it knows
         figures.append(
             Figure(
                 what=f"{name}: peer number {MANY}",
@@ -55,6 +65,7 @@ def measure() -> list[Figure]:
                 ratio=2,  # for a route the kernel walks the gateways of its scope (docs/decisions/0017)
                 peer=f"number {FEW}",
                 theirs=few,
+                floor=floor,
             )
         )
     ours, theirs = [], []
@@ -71,17 +82,20 @@ def measure() -> list[Figure]:
     return figures
 
 
-def adding(name: str, peers: int) -> list[float]:
-    """Milliseconds that one peer more takes where there are so many: from the decision to its objects' being there."""
+def adding(name: str, peers: int, work: Work | None = None) -> list[float]:
+    """Milliseconds that one peer more takes where there are so many: from the decision to its objects' being there.
+
+    Or, of the last peers, those that `work` takes with what a peer needs.
+    """
     with Netns() as netns:
         netns.run(
             f"ip link add eth0 type veth peer name eth0p && ip link set eth0p up && ip link set eth0 up"
             f" && ip addr add {builders.public_v4(1)}/16 dev eth0"
         )
-        return netns.call(lambda: asyncio.run(_adding(name, peers)))
+        return netns.call(lambda: asyncio.run(_adding(name, peers, work)))
 
 
-async def _adding(name: str, peers: int) -> list[float]:
+async def _adding(name: str, peers: int, work: Work | None) -> list[float]:
     inputs = _inputs(name)
     taken = []
     with ExitStack() as held:
@@ -97,11 +111,15 @@ async def _adding(name: str, peers: int) -> list[float]:
             for number in range(peers + 1, peers + 1 + MORE):
                 lease = _lease(number, name)
                 start = time.perf_counter()
-                await _put(planes, inputs.backend.peer(inputs, lease))
+                if work is None:
+                    await _put(planes, inputs.backend.peer(inputs, lease))
+                else:
+                    work(folder, inputs.backend.peer(inputs, lease))
                 taken.append((time.perf_counter() - start) * 1e3)
         finally:
             if pid := inprocess.InProcess().process("flannel-wg") if name == "wireguard" else 0:
                 os.kill(pid, signal.SIGTERM)
+            process.end_all()
     return taken
 
 
@@ -114,19 +132,33 @@ async def _put(planes: list[Plane], state: KernelState) -> None:
             raise RuntimeError(f"{failures[0].step}: {failures[0].message}")
 
 
+def _tell(folder: Path, state: KernelState) -> None:
+    """Tell charon of a peer, and do nothing else."""
+    session = Session.to(folder / process.SOCKET)
+    assert session is not None
+    with session:
+        for thing in sorted(state, key=lambda thing: thing.rank):
+            if isinstance(thing, SharedKey):
+                talk.load_key(session, thing)
+            elif isinstance(thing, Connection):
+                talk.load_connection(session, thing)
+
+
 def _inputs(name: str) -> Inputs:
     inputs = builders.inputs(1, backend=name, **OPTIONS.get(name, {}))
     inputs = replace(inputs, facts=replace(inputs.facts, onlink=(IPv4Network("192.168.0.0/16"),)))
     if name == "wireguard":
         return replace(inputs, prepared=Keys(private=Secret(_key(1)), public=_key(0), in_process=True))
+    if name == "ipsec":
+        return replace(inputs, prepared=Esp(in_kernel=False))  # charon has its connections in both ways
     return inputs
 
 
 def _lease(number: int, name: str) -> Lease:
-    if name != "wireguard":
+    if name not in ("wireguard", "ipsec"):
         return builders.lease(number, BACKENDS[name])
     plain = builders.lease(number, BACKENDS["alloc"])
-    data = {"PublicKey": _key(number), "Port": 51820}
+    data = {"PublicKey": _key(number), "Port": 51820} if name == "wireguard" else None
     return replace(plain, attrs=replace(plain.attrs, backend=name, data=data))
 
 

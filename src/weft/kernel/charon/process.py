@@ -39,11 +39,14 @@ _PLUGINS: Final = (
     "random nonce openssl aes sha1 sha2 sha3 hmac cmac xcbc kdf gmp curve25519 gcm ccm ctr chapoly"
     " {packets}kernel-netlink socket-default vici"
 )
-# charon looks at each pod's link and route for a better way to its peers, unless it is told not to.
+# Unless it is told otherwise, charon looks through all peers for each message of theirs (a table of one row), and at
+# each pod's link and route for a better way to its peers (roam events).
 _CONFIGURATION: Final = """charon {{
   load = {plugins}
   install_virtual_ip = no
   install_routes = {routes}
+  ikesa_table_size = 1024
+  ikesa_table_segments = 16
   filelog {{
     stderr {{
       default = 0
