@@ -41,7 +41,7 @@ install_packages() {
     [ -z "$own_policy" ] || rm -f $policy
     [ $result = 0 ] || { tail -n 20 build/setup-apt.log >&2; fail "apt-get failed; all it said: build/setup-apt.log"; }
     command -v systemctl >/dev/null || return 0
-    for package in etcd-server containerd podman prometheus; do # nor at the next boot
+    for package in etcd-server containerd podman prometheus strongswan-starter; do # nor at the next boot
         printf '%s\n' "${missing[@]}" | grep -qx $package || continue
         dpkg -L $package | sed -n 's|^.*/systemd/system/||p' | xargs -r systemctl disable --quiet 2>/dev/null || true
     done
