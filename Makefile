@@ -1,9 +1,9 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help wheel setup demo test lint bench conformance soak mutants spec docs lock stubs clean
+.PHONY: help wheel setup demo test lint bench conformance debian13 soak mutants spec docs lock stubs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Debian packages, uv, the locked environment in .venv, the CNI client
 	@scripts/setup.sh
@@ -22,6 +22,9 @@ bench: setup ## measures against floors and peers of the same run, beside the fi
 
 conformance: setup ## Kubernetes' own tests of the network, on labs of Kubernetes nodes; builds what they need, once
 	@.venv/bin/python -m tests.conformance
+
+debian13: ## demo and tests on Debian 13, in a root file system of its own; as root, with mmdebstrap
+	@scripts/debian13.sh
 
 soak: setup ## the tests that break things, for long; the pure ones with newer Pythons
 	@scripts/other-pythons.sh

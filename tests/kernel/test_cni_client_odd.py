@@ -72,9 +72,8 @@ class TestOddInput:
     @pytest.mark.parametrize("name", ["", "/", "x" * 64, "x" * 200, 'a"b\\c\x01', "\udcff"])
     def test_names(self, sanitized: Path, tmp_path: Path, name: str):
         env = {"CNI_COMMAND": "ADD", "WEFT_CNI_SOCKET": str(tmp_path / "none"), **SANITIZED}
-        done = subprocess.run(
-            [name], executable=sanitized, env=env, input=b"", capture_output=True, timeout=20, check=False
-        )
+        command = ["bash", "-c", 'exec -a "$1" "$0"', str(sanitized), name]  # Python 3.13 gives no empty name
+        done = subprocess.run(command, env=env, input=b"", capture_output=True, timeout=20, check=False)
         check_sane(done)
         error(done)
 

@@ -1,5 +1,6 @@
 """portmap with an explicit backend: upstream's rules with the real tools, and exchanged with the reference."""
 
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -212,7 +213,7 @@ def test_nft_of_the_vectors(netns, ports):
     text = netns.run("nft list table ip cni_hostport")
     assert 'comment "CNI portmap plugin"' in text
     assert "type nat hook prerouting priority dstnat; policy accept;" in text
-    assert "type nat hook output priority -100; policy accept;" in text
+    assert re.search("type nat hook output priority (-100|dstnat); policy accept;", text)
     assert "type nat hook postrouting priority srcnat; policy accept;" in text
 
 

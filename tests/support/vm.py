@@ -51,6 +51,7 @@ _PROGRAMS: Final = (
     *("ip", "tc", "bridge", "nft", "conntrack", "iptables", "ip6tables", "iptables-save", "iptables-restore"),
     *("ip6tables-save", "ip6tables-restore", "busybox", "wg", "etcd", "etcdctl", "setpriv", "readlink"),
 )
+_PYTHON: Final = Path(sys.executable).resolve()
 _LIBRARIES: Final = ("libnftables.so.1", "libc.so.6")
 # With what they need themselves. What is not loaded by name is loaded by the kernel when it is asked for.
 _MODULES: Final = (
@@ -94,10 +95,10 @@ stty -F /dev/ttyS1 raw -echo
 modprobe -a @modules@
 ip link set lo up
 cd /weft
-python3.11 -B -m tests.vm.inside @checks@ >/dev/console 2>&1
+@python@ -B -m tests.vm.inside @checks@ >/dev/console 2>&1
 busybox poweroff -f
 """
-_WEFT: Final = """#!/usr/bin/python3.11 -B
+_WEFT: Final = f"""#!{_PYTHON} -B
 from weft.console import weft
 weft()
 """
@@ -206,7 +207,7 @@ def _base_tree(tree: Path, kernel: Path) -> None:
     for program in _PROGRAMS:
         _copy(tree, _found(program))
     python = Path(sysconfig.get_path("stdlib"))
-    _copy(tree, Path("/usr/bin/python3.11"))
+    _copy(tree, _PYTHON)
     shutil.copytree(python, tree / python.relative_to("/"), ignore=shutil.ignore_patterns(*_UNWANTED), symlinks=True)
     for extension in (*python.glob("lib-dynload/*.so"), *Path(_EXTENSIONS[0]).glob("*.so")):
         _copy_libraries(tree, extension)
@@ -303,7 +304,9 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     for name in ("src/weft", "tests"):
         ignore = shutil.ignore_patterns("*.cpio", "client")
         shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
-    init = _INIT.replace("@modules@", " ".join(_MODULES)).replace("@checks@", " ".join(modules))
+    init = _INIT
+    for word, value in (("modules", " ".join(_MODULES)), ("checks", " ".join(modules)), ("python", str(_PYTHON))):
+        init = init.replace(f"@{word}@", value)
     for name, text in (("init", init), ("usr/bin/weft", _WEFT)):
         script = tree / name
         script.parent.mkdir(parents=True, exist_ok=True)
