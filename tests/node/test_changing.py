@@ -45,6 +45,8 @@ def test_node_by_node(cluster: Cluster, before: dict[str, Any], after: dict[str,
     cluster.configure(before)
     one, two, three = [start(cluster.node(number)) for number in (1, 2, 3)]
     pods = {node: node.pod() for node in (one, two, three)}
+    for pod in pods.values():
+        pod.run("ip link set eth0 mtu 1400")  # what fits in each: pods keep the MTU of the back end they were made with
     eventually(lambda: reaches(pods[one], pods[two].ips[0]))
     eventually(lambda: reaches(pods[two], pods[three].ips[0]))
     cluster.configure(after)

@@ -32,7 +32,12 @@ STORE: Final = "172.31.0.254"
 _NETWORK: Final = {"Network": "10.5.0.0/16", "SubnetMin": "10.5.100.0", "SubnetMax": "10.5.139.0"}
 VXLAN: Final = {**_NETWORK, "Backend": {"Type": "vxlan"}}
 HOST_GW: Final = {**_NETWORK, "Backend": {"Type": "host-gw"}}
-DUAL: Final = {"EnableIPv6": True, "IPv6Network": "fd05::/48"}
+DUAL: Final = {
+    "EnableIPv6": True,
+    "IPv6Network": "fd05::/48",
+    "IPv6SubnetMin": "fd05:0:0:100::",
+    "IPv6SubnetMax": "fd05:0:0:1ff::",
+}
 ONLY_V6: Final = {"EnableIPv4": False, **DUAL}
 HEALTH_PORT: Final = 8090
 _UP: Final = 6  # IF_OPER_UP (linux/if.h)
