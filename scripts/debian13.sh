@@ -22,7 +22,7 @@ fi
 work=$(mktemp -d "$cache/debian13-run.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{upper,work,root} "$cache"/debian13-cache
-git clone -q . "$work/upper/weft"
+git clone -q . "$work/upper/checkout"
 # What leads this machine to its networks leads there, too.
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt /etc/apt/apt.conf.d/*proxy* \
     /etc/apt/apt.conf.d/99*; do
@@ -41,7 +41,7 @@ for place in sys dev; do mount --rbind "/$place" $place; done
 mount -t proc proc proc
 for place in tmp run; do mount -t tmpfs tmpfs $place; done
 pivot_root . old
-cd /weft
+cd /checkout # not /weft: tests mount that
 umount -l /old
 export HOME=/root
 unset XDG_CACHE_HOME

@@ -18,6 +18,7 @@ package() { apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "
 name=$(package)
 apt-get download -q -o APT::Sandbox::User=root "$name" >&2
 dpkg -x "$name"_*.deb "$name"
+[ -d "$name/lib" ] || ln -s usr/lib "$name/lib" # Debian 13
 depmod -b "$name" "$(ls "$name/lib/modules")"
 mv "$name" "$folder/$name"
 echo "$folder/$name"

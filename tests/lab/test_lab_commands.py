@@ -133,7 +133,7 @@ def test_a_node_sees_its_own_processes_and_can_end_no_others():
         running.run("node1", "sh", "-c", "sleep 0.1 &")
         running.run("node1", "sh", "-c", "while pgrep -f '^sleep 0.1'; do :; done; ! ps -eo stat | grep ^Z")
         # Everything but the first process.
-        running.weft("exec", "node1", "--", "kill", "-KILL", "-1", check=False)
+        running.weft("exec", "node1", "--", "kill", "-KILL", "--", "-1", check=False)
         assert {node["name"]: node["daemon"] for node in running.ps()["nodes"]} == {
             "node1": "exited -9",
             "node2": "ready",
