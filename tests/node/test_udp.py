@@ -16,8 +16,8 @@ from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
 from weft.forward.control import Call
 
 # Where the kernel has a path of its own, the relay has little to do: what is about the relay asks for it alone.
-UDP = {"Network": "10.5.0.0/16", "Backend": {"Type": "udp", "KernelPath": False}}
-BOTH = {"Network": "10.5.0.0/16", "Backend": {"Type": "udp"}}
+UDP = {**VXLAN, "Backend": {"Type": "udp", "KernelPath": False}}
+BOTH = {**VXLAN, "Backend": {"Type": "udp"}}
 
 
 @pytest.fixture(params=["the relay", "the kernel"])
