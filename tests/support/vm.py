@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 CHECKOUT: Final = Path(__file__).parents[2]
-SECONDS: Final = 400
+SECONDS: Final = 600
 
 _PROGRAMS: Final = (
     *(
