@@ -9,7 +9,8 @@ out=$(realpath -m "${1:-dist}")
 # Beside the checkout: setuptools leaves things where it builds.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -a pyproject.toml README.md LICENSE src deploy "$copy" # src has a link to the manifest in deploy
+cp -a pyproject.toml README.md LICENSE src deploy "$copy" # src has links to the manifest in deploy and to a page of the docs
+install -D -m 644 -t "$copy/docs/reference" docs/reference/problems.md
 rm -rf "$copy"/src/*.egg-info
 # The tag says what the client runs on; it needs no libc.
 .venv-tools/bin/uv build --wheel --quiet --offline --no-build-isolation --python .venv/bin/python \

@@ -61,6 +61,10 @@ def test_the_lab_has_the_manifest(environment):
     )
 
 
+def test_codes_are_explained(environment):
+    assert run(environment, "weft", "explain", "route-001").startswith("ROUTE-001\n\n")
+
+
 def test_install_puts_the_static_client_there_and_plugins_work(environment, tmp_path, make_netns, monkeypatch):
     monkeypatch.setenv("WEFT_STATE_DIR", str(tmp_path / "state"))
     where = ["--bin-dir", str(tmp_path / "bin"), "--conf-dir", str(tmp_path / "net.d")]
