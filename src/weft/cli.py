@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
     "status": Late(place="weft.daemon.commands.status:status", about="How this node's daemon is, on one screen."),
     "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
+    "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TUTORIAL = "docs/tutorial/first-lab.md"
-PAGES = ("README.md", TUTORIAL, "docs/howto/call-a-plugin.md")
+PAGES = ("README.md", TUTORIAL, "docs/howto/call-a-plugin.md", "docs/howto/find-what-is-wrong.md")
 OURS = ("make ",)  # `make demo` is CI's own job, and `make test` is what runs this
 
 

@@ -1,6 +1,7 @@
 """Where a user's labs are, who may have made that directory, and which labs are alive; without a supervisor."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,9 +123,10 @@ def test_what_a_dead_lab_has_left_is_cleared_and_its_lock_stays(tmp_path: Path):
 
 def test_daemons_and_plugins_get_a_few_variables_and_a_whole_path():
     given = {"PATH": "/a:/usr/sbin", "HOME": "/h", "FLANNELD_IFACE": "x", "ETCD_NAME": "y", "TMPDIR": "/t"}
-    path = "/a:/usr/sbin:/usr/local/sbin:/sbin"
+    ours = str(Path(sys.executable).parent)
+    path = f"/a:/usr/sbin:/usr/local/sbin:/sbin:{ours}"
     assert start._environment(given) == {"PATH": path, "HOME": "/h", "TMPDIR": "/t"}
-    usual = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+    usual = f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{ours}"
     assert start._environment({}) == {"PATH": usual}
 
 

@@ -1,6 +1,5 @@
 """`weft status`: what a node's daemon says of itself, on one screen."""
 
-import socket
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,13 +7,10 @@ import click
 import msgspec
 
 from weft.cni.commands.install import need_root
-from weft.kernel import daemons
-from weft.kernel.unixsockets import is_root
-from weft.model.errors import Problem, Unavailable
+from weft.kernel import asking, daemons
 from weft.model.nodestate import LoopState, NodeState, PeerState
 from weft.model.text import counted, one_line, shortly
 
-_SECONDS: Final = 5.0
 _NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one
 
 
@@ -32,8 +28,7 @@ def status(output: str, wanted: str | None) -> int:
     Exits 0 when the node is ready, 1 when it is not or no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft status")
-    name = _chosen(wanted)
-    answer = _asked(name)
+    answer = asking.ask(asking.choose(wanted), daemons.ASK_STATE)
     if output == "json":
         click.echo(msgspec.json.format(answer, indent=2).decode())
     state = msgspec.json.decode(answer, type=NodeState)
@@ -95,39 +90,3 @@ def _loop(loop: LoopState) -> str:
     failing = f", {len(loop.failing)} refused now" if loop.failing else ""
     counts = "".join(f"; {name} {number}" for name, number in loop.counts.items())
     return f"{counted(sum(loop.repairs.values()), 'repair')}{f' ({repairs})' if repairs else ''}{failing}{counts}"
-
-
-def _chosen(wanted: str | None) -> str:
-    """The name of the daemon to ask. `Unavailable` if there is none, or which one is not said."""
-    names = daemons.living(daemons.SOCKETS.read_text(errors="replace"))
-    if wanted is not None and wanted not in names:
-        raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
-    if not names:
-        hint = "Start weftd, or enter its network namespace; its log says why it ended"
-        raise Unavailable(_problem("this network namespace", "no weftd runs here", hint=hint))
-    if wanted is None and len(names) > 1:
-        raise Unavailable(_problem("--instance", f"{len(names)} daemons run here", expected=" or ".join(names)))
-    return wanted or names[0]
-
-
-def _asked(name: str) -> bytes:
-    """The answer of a daemon. Raises `Unavailable`."""
-    where = f"weftd of instance {name}"
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(_SECONDS)
-            asking.connect(daemons.address(name))
-            if not is_root(asking):
-                raise Unavailable(_problem(where, "another user's process has its name"))
-            asking.sendall(daemons.ASK_STATE)
-            answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
-    except OSError as error:
-        seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
-        raise Unavailable(_problem(where, seen, hint="It may be stopped or stuck: see its log")) from error
-    if not answer:
-        raise Unavailable(_problem(where, "gave no answer", hint="It may be of another version"))
-    return answer
-
-
-def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
-    return Problem(code="INST-003", where=where, seen=seen, expected=expected, hint=hint)

@@ -155,8 +155,9 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Choose what daemons and plugins get: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
     kept = {name: environ[name] for name in _KEPT if name in environ}
     path = programs.path(environ) + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+    ours = str(Path(sys.executable).parent)  # `weft` in a node is the one that made the lab
     # An ordinary user's PATH often lacks the directories where nft and iptables are.
-    return kept | {"PATH": ":".join([*path, *(other for other in _SYSTEM_PATH if other not in path)])}
+    return kept | {"PATH": ":".join([*path, *(other for other in (*_SYSTEM_PATH, ours) if other not in path)])}
 
 
 def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:

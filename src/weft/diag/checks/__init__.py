@@ -1,0 +1,16 @@
+"""The checks, in the order in which a node's parts rest on each other. Pure: a sight in, findings out."""
+
+from typing import Final
+
+from weft.diag.checks import addresses, daemon, links, node, packetfilter, peers, plugins
+from weft.diag.finding import Check
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *node.CHECKS,
+    *daemon.CHECKS,
+    *links.CHECKS,
+    *addresses.CHECKS,
+    *packetfilter.CHECKS,
+    *peers.CHECKS,
+    *plugins.CHECKS,
+)

@@ -1,0 +1,79 @@
+"""Ranges and routes that stand in the pod network's way, and addresses that run out."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Check, Finding
+from weft.diag.sight import Sight, overlap, within, within_any
+from weft.model.errors import Problem
+from weft.model.marks import PROTOCOL
+from weft.model.reported import RouteInfo
+
+_NEARLY: Final = 0.9  # of a subnet's addresses
+_SPARE: Final = 3  # the subnet's own address, the bridge's, and the last one
+_LOCAL: Final = 255  # RT_TABLE_LOCAL
+
+
+def _overlaps(sight: Sight) -> Iterator[Finding]:
+    """A route of another program into the pod network, by which packets of pods go astray."""
+    own = {link.index for link in (*sight.devices, *sight.bridges)} | _at_home(sight)
+    for route in sight.routes:
+        # A default route is wider than any network; a peer's is inside, and leads to another node.
+        if route.protocol == PROTOCOL or route.table == _LOCAL or route.index in own or not route.dst.prefixlen:
+            continue
+        for network in sight.networks_of_pods:
+            if overlap(route.dst, network) and not (_serves_a_peer(route, sight) or _serves_a_pod(route, sight)):
+                yield _overlap(sight, route, str(network))
+
+
+def _at_home(sight: Sight) -> set[int]:
+    """The links that have addresses of this node's subnet: pods' bridges, whatever names them."""
+    return {a.index for a in sight.addresses if any(a.ip in subnet for subnet in sight.subnets)}
+
+
+def _serves_a_peer(route: RouteInfo, sight: Sight) -> bool:
+    """Tell whether a route is as flanneld makes one for a peer: by a gateway to a subnet that is not this node's."""
+    inside = within_any(route.dst, sight.networks_of_pods)
+    return inside and route.via is not None and not within_any(route.dst, sight.subnets)
+
+
+def _serves_a_pod(route: RouteInfo, sight: Sight) -> bool:
+    """Tell whether a route leads to one address behind a veth link: a pod without a bridge."""
+    link = sight.link(route.index)
+    return route.dst.prefixlen == route.dst.max_prefixlen and link is not None and link.kind == "veth"
+
+
+def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
+    link = sight.link(route.index)
+    out = f" by {link.name}" if link is not None else ""
+    where = f"route {route.dst}{out}"
+    if any(within(route.dst, subnet) for subnet in sight.subnets):
+        command = f"ip route delete {route.dst}{f' dev {link.name}' if link is not None else ''}"
+        seen = "it leads away from this node what is for its own pods"
+        hint = f"Find what made it (protocol {route.protocol}); to remove it: {command}"
+        return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+    seen = f"it overlaps the pod network {network}"
+    hint = "Give that network another range, or choose another Network for the cluster"
+    return Finding(problem=Problem(code="ADDR-001", where=where, seen=seen, hint=hint))
+
+
+def _room(sight: Sight) -> Iterator[Finding]:
+    flannels = {network.name for network in sight.networks if "flannel" in network.plugins}
+    for reserved in sight.reserved:
+        for subnet in sight.subnets:
+            room = subnet.num_addresses - _SPARE
+            given = reserved.given_v4 if subnet.version == 4 else reserved.given_v6
+            if reserved.network in flannels and given >= room * _NEARLY:
+                seen = f"{given} of {room} addresses are given"
+                hint = (
+                    "'weft ipam list --leaked' shows those without a pod, 'weft ipam gc' frees them;"
+                    " else run fewer pods here, or give nodes larger subnets"
+                )
+                problem = Problem(code="IPAM-002", where=f"subnet {subnet}", seen=seen, hint=hint)
+                yield Finding(problem=problem, weight="fault" if given >= room else "warning")
+
+
+CHECKS: Final = (
+    Check(name="overlaps", about="no other route leads into the pod network", needs=("routes",), find=_overlaps),
+    Check(name="room", about="this node has addresses left", needs=("reserved", "networks"), find=_room),
+)

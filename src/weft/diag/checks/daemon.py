@@ -1,0 +1,69 @@
+"""What the node's daemon says of itself, or that there is none."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Check, Finding
+from weft.diag.sight import Sight
+from weft.model.errors import Problem
+from weft.model.text import counted
+
+_DAEMONS: Final = frozenset(("weftd", "flanneld"))
+_PEERS: Final = 10  # that are named one by one
+
+
+def _runs(sight: Sight) -> Iterator[Finding]:
+    if sight.daemon is not None or sight.programs & _DAEMONS:
+        return
+    if sight.subnet_env is not None or sight.devices:
+        seen = "neither weftd nor flanneld answers, and this node has what one of them made"
+        hint = (
+            "Pods keep their network; changes of the cluster are missed, and nothing is put back."
+            " Start it; its log says why it ended"
+        )
+        yield Finding(problem=Problem(code="INST-003", where="this node's daemon", seen=seen, hint=hint))
+
+
+def _has_told(sight: Sight) -> Iterator[Finding]:
+    wanting = [network for network in sight.networks if "flannel" in network.plugins]
+    if wanting and sight.subnet_env is None:
+        where = f"/run/flannel/subnet.env, which {wanting[0].file} rests on"
+        seen = "there is none: no pod gets a network"
+        parts = {} if sight.daemon is None else sight.daemon.parts
+        reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
+        hint = "; ".join(reasons) or "The daemon writes it once it has a lease: see its log"
+        yield Finding(problem=Problem(code="LEASE-001", where=where, seen=seen, hint=hint))
+
+
+def _is_well(sight: Sight) -> Iterator[Finding]:
+    state = sight.daemon
+    if state is None:
+        return
+    for problem in (*state.parts.values(), state.store, *state.losses.values()):
+        if problem is not None:
+            yield Finding(problem=problem)
+    if state.faults:
+        seen = f"{counted(state.faults, 'part')} of it ended by a fault of weft's and started again"
+        problem = Problem(code="INST-002", where="weftd", seen=seen, hint="The log has each; please report it")
+        yield Finding(problem=problem, weight="warning")
+    for refused in state.refused[:_PEERS]:
+        yield Finding(problem=refused.trouble, weight="warning")
+
+
+def _serves(sight: Sight) -> Iterator[Finding]:
+    state = sight.daemon
+    for peer in () if state is None else state.peers:
+        if peer.trouble is not None:
+            yield Finding(problem=peer.trouble)
+        elif peer.lacks:
+            seen = "; ".join(peer.lacks[:_PEERS])
+            hint = "weftd tries again by itself; the kernel's words say what stands in its way"
+            yield Finding(problem=Problem(code="FDB-001", where=f"peer {peer.id}", seen=seen, hint=hint))
+
+
+CHECKS: Final = (
+    Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
+    Check(name="subnet-file", about="plugins know this node's subnet", needs=("networks",), find=_has_told),
+    Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
+    Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),
+)

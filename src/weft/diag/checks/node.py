@@ -1,0 +1,97 @@
+"""The kernel's own settings and limits, and other programs that manage this node's network."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Check, Finding
+from weft.diag.sight import Sight
+from weft.model.errors import Problem
+from weft.model.marks import FORWARDING
+
+_FULL: Final = 0.9  # of a table
+_UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them
+_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
+_SERVICES: Final = "KUBE-SERVICES"  # kube-proxy's chain, in iptables mode
+
+
+def _forwarding(sight: Sight) -> Iterator[Finding]:
+    bridges = {bridge.index for bridge in sight.bridges}
+    routed = (a for a in sight.addresses if a.index in bridges and a.scope == 0)
+    for version in sorted({address.ip.version for address in routed}):
+        name = FORWARDING[version]
+        if sight.settings.get(name) == "0":
+            command = f"sysctl -w {name.replace('/', '.')}=1"
+            seen, expected = "it is 0: this machine forwards no packet of pods", "1"
+            hint = f"Find what sets it ('sysctl --system' names the files); for now: {command}"
+            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen=seen, expected=expected, hint=hint)
+            yield Finding(problem=problem, fix=(command,))
+
+
+def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
+    families = {"ip": 4, "ip6": 6}
+    kept = {families[place[0]] for place in sight.rules.chains if place[2] == _SERVICES and place[0] in families}
+    for version in sorted(kept if sight.bridges else ()):
+        name = _NETFILTER[version]
+        if sight.settings.get(name) != "1":
+            seen = "it is 0" if name in sight.settings else "there is none: the module br_netfilter is not loaded"
+            commands = ("modprobe br_netfilter", f"sysctl -w {name.replace('/', '.')}=1")
+            hint = f"kube-proxy's rules do not see packets between pods of this node. {'; '.join(commands)}"
+            problem = Problem(code="KERN-001", where=f"sysctl {name}", seen=seen, expected="1", hint=hint)
+            yield Finding(problem=problem, fix=commands)
+
+
+def _neighbours(sight: Sight) -> Iterator[Finding]:
+    for version in (4, 6):
+        name = f"net/ipv{version}/neigh/default/gc_thresh3"
+        limit = int(sight.settings.get(name, "0"))
+        used = sum(each.ip.version == version and not each.state & _UNMOVED for each in sight.neighbours)
+        if limit and used > limit * _FULL:
+            command = f"sysctl -w {name.replace('/', '.')}={limit * 4}"
+            hint = f"Beyond it packets to new neighbours are dropped. {command}"
+            seen = f"{used} of {limit} neighbours of IPv{version}, pods' own not counted"
+            problem = Problem(code="NEIGH-001", where=f"sysctl {name}", seen=seen, hint=hint)
+            yield Finding(problem=problem, weight="warning", fix=(command,))
+
+
+def _conntrack(sight: Sight) -> Iterator[Finding]:
+    count, limit = (int(sight.settings.get(f"net/netfilter/nf_conntrack_{word}", "0")) for word in ("count", "max"))
+    if limit and count > limit * _FULL:
+        command = f"sysctl -w net.netfilter.nf_conntrack_max={limit * 2}"
+        hint = f"Beyond it new connections are dropped. {command}"
+        problem = Problem(code="CT-001", where="connection tracking", seen=f"{count} of {limit} entries", hint=hint)
+        yield Finding(problem=problem, weight="fault" if count >= limit else "warning", fix=(command,))
+
+
+def _checksums(sight: Sight) -> Iterator[Finding]:
+    wrong = sight.counters.get("Udp.InCsumErrors", 0)
+    if wrong and any(link.kind == "vxlan" for link in sight.devices):
+        seen = f"{wrong} datagrams came with a wrong checksum since the boot"
+        hint = (
+            "If 'nstat -az UdpInCsumErrors' rises while pods talk, then on the peers:"
+            " ethtool -K DEVICE tx-checksum-ip-generic off"
+        )
+        problem = Problem(code="CSUM-001", where="UDP on this node", seen=seen, hint=hint)
+        yield Finding(problem=problem, weight="warning")
+
+
+def _two_firewalls(sight: Sight) -> Iterator[Finding]:
+    by_nft = any(name in ("FORWARD", "POSTROUTING") for _, _, name in sight.rules.chains)
+    if sight.legacy_tables and by_nft:
+        seen = f"iptables-legacy has rules in {', '.join(sight.legacy_tables)}, and iptables-nft has rules as well"
+        hint = "Each lists its own alone, and the kernel asks both. Keep one: update-alternatives --config iptables"
+        yield Finding(problem=Problem(code="NFT-001", where="iptables", seen=seen, hint=hint), weight="warning")
+
+
+CHECKS: Final = (
+    Check(name="forwarding", about="the kernel forwards pods' packets", needs=("settings",), find=_forwarding),
+    Check(
+        name="bridge-netfilter",
+        about="packets between pods of this node pass kube-proxy's rules, if it has any",
+        needs=("settings", "rules"),
+        find=_bridge_netfilter,
+    ),
+    Check(name="neighbours", about="the neighbour tables have room", needs=("neighbours",), find=_neighbours),
+    Check(name="connections", about="connection tracking has room", needs=("settings",), find=_conntrack),
+    Check(name="checksums", about="datagrams come with right checksums", needs=("counters",), find=_checksums),
+    Check(name="one-iptables", about="one kind of iptables has rules", needs=("rules",), find=_two_firewalls),
+)

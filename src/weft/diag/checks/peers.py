@@ -1,0 +1,134 @@
+"""The other nodes: what leads to them, and whether they answer."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Check, Finding
+from weft.diag.matching import Packet
+from weft.diag.sight import Peer, Probed, Sight, peers
+from weft.diag.verdict import judge
+from weft.model.errors import Problem
+from weft.model.text import counted
+
+_NAMED: Final = 10
+_PERMANENT: Final = 0x80
+_ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: start it again, or see its log"
+
+
+def _whole(sight: Sight) -> Iterator[Finding]:
+    """Each route into a VXLAN device has its neighbour and FDB entry, and each neighbour its route.
+
+    weftd says so itself of its peers.
+    """
+    if sight.daemon is not None:
+        return
+    indexes = {link.index for link in sight.devices if link.kind == "vxlan"}
+    macs = {(each.index, each.ip): each.mac for each in sight.neighbours if each.state & _PERMANENT}
+    known = {(entry.index, entry.mac) for entry in sight.fdb}
+    for route in sight.routes:
+        if route.index not in indexes or route.via is None:
+            continue
+        link, mac = sight.link(route.index), macs.get((route.index, route.via))
+        where = f"route {route.dst} via {route.via} dev {link.name if link else route.index}"
+        if mac is None:
+            seen = "its gateway has no neighbour entry"
+        elif (route.index, mac) not in known:
+            seen = f"no FDB entry says behind which node {mac} is"
+        else:
+            continue
+        yield Finding(problem=Problem(code="FDB-001", where=where, seen=seen, hint=_ITS_TASK))
+    gateways = {(route.index, route.via) for route in sight.routes}
+    for index, ip in macs:
+        if index in indexes and (index, ip) not in gateways:
+            seen, where = "no route leads there, and its neighbour entry is still here", f"the peer behind {ip}"
+            yield Finding(problem=Problem(code="ROUTE-001", where=where, seen=seen, hint=_ITS_TASK))
+
+
+def _answer(sight: Sight) -> Iterator[Finding]:
+    """Of peers that answer by the underlay and not inside, the way inside is broken; of others they are away."""
+    probes = {(each.peer, each.way): each for each in sight.probes}
+    inside = [each for each in sight.probes if each.way == "overlay" and _may_answer(sight, each)]
+    dead = [each for each in inside if not each.answered]
+    away = [each for each in dead if _is_away(probes, each)]
+    cut = [each for each in dead if each not in away]
+    narrow = [each for each in inside if each.answered and _fails(probes.get((each.peer, "large")))]
+    if away:
+        seen = f"{_names(away)}: no answer, neither from inside the overlay nor from the public IP"
+        hint = (
+            "The nodes are gone or cut off. A node that is gone leaves its lease until that expires,"
+            " or until its Node object is deleted"
+        )
+        yield Finding(problem=Problem(code="LEASE-005", where=counted(len(away), "peer"), seen=seen, hint=hint))
+    if cut:
+        seen = f"{_names(cut)}: the public IP answers, and what is sent through the overlay is not answered"
+        hint = (
+            f"Something between drops {_carried(sight)}: a firewall there (run 'weft doctor' on that node),"
+            " a cloud's security group, or the underlay itself; or the peer drops echo requests alone"
+        )
+        yield Finding(problem=Problem(code="REACH-001", where=counted(len(cut), "peer"), seen=seen, hint=hint))
+    if narrow:
+        size = probes[narrow[0].peer, "large"].size
+        seen = f"{_names(narrow)}: packets of {size} bytes, pods' MTU, are lost, small ones are not"
+        hint = (
+            "A link on the way is narrower than the uplink says: set its MTU right,"
+            " or a smaller MTU in the network configuration's Backend"
+        )
+        yield Finding(problem=Problem(code="MTU-001", where=counted(len(narrow), "peer"), seen=seen, hint=hint))
+
+
+def _may_answer(sight: Sight, probe: Probed) -> bool:
+    """Tell whether this node's own firewall lets an answer in; else its absence proves nothing."""
+    for link in sight.devices:
+        own = next((a.ip for a in sight.addresses_of(link.index) if a.ip.version == probe.address.version), None)
+        protocol = "icmp" if probe.address.version == 4 else "ipv6-icmp"
+        if own is not None:
+            answer = Packet(source=probe.address, target=own, protocol=protocol, iif=link.name, state="established")
+            return judge(sight.rules, "input", answer).passes is not False
+    return True
+
+
+def _is_away(probes: dict[tuple[str, str], Probed], one: Probed) -> bool:
+    outside = probes.get((one.peer, "underlay"))
+    return outside is not None and not outside.answered
+
+
+def _fails(probe: Probed | None) -> bool:
+    return probe is not None and not probe.answered
+
+
+def _names(probes: list[Probed]) -> str:
+    names = ", ".join(each.peer for each in probes[:_NAMED])
+    return f"{names} and {len(probes) - _NAMED} more" if len(probes) > _NAMED else names
+
+
+def _carried(sight: Sight) -> str:
+    ports = sorted({device.port for device in sight.vxlans if sight.link(device.name) in sight.devices})
+    return f"UDP port {', '.join(map(str, ports))}" if ports else "the packets between the nodes"
+
+
+def _one_uplink(sight: Sight) -> Iterator[Finding]:
+    """Peers are reached by the uplink that their packets come back to."""
+    state = sight.daemon
+    if state is None or state.uplink is None:
+        return
+    astray: list[tuple[Peer, str]] = []
+    for peer in peers(sight):
+        link = sight.link(sight.ways.get(str(peer.public), 0))
+        if link is not None and link.name != state.uplink.name:
+            astray.append((peer, link.name))
+    if astray:
+        by = sorted({name for _, name in astray})
+        seen = f"{counted(len(astray), 'peer')} of {len(state.peers)} are reached by {', '.join(by)}"
+        hint = (
+            f"If those links are the nodes' network, start weftd with --iface={by[0]};"
+            f" else mend the route to {astray[0][0].public}"
+        )
+        problem = Problem(code="IFACE-001", where=f"uplink {state.uplink.name}", seen=seen, hint=hint)
+        yield Finding(problem=problem, weight="warning")
+
+
+CHECKS: Final = (
+    Check(name="entries", about="routes to peers have their neighbour and FDB entries", needs=("routes",), find=_whole),
+    Check(name="answers", about="peers answer, also to packets of pods' MTU", needs=("probes",), find=_answer),
+    Check(name="uplink", about="peers are reached by the uplink", needs=("daemon", "links"), find=_one_uplink),
+)

@@ -1,0 +1,1 @@
+"""The commands of diagnosis: what people see of it."""

@@ -1,0 +1,64 @@
+"""What a check finds: a problem, how much it matters, and what mends it."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from weft.diag.sight import Sight
+from weft.model.errors import Problem
+from weft.model.value import Value
+
+Weight = Literal["fault", "warning"]  # packets are lost, or may be
+
+
+class Finding(Value):
+    """A problem as found. `fix` are commands for this node, in order; none where only its owner can know."""
+
+    problem: Problem
+    weight: Weight = "fault"
+    fix: tuple[str, ...] = ()
+
+
+class Check(Value):
+    """A question to a sight: `about` is the answer if nothing is found. `needs` are parts of a sight it judges by."""
+
+    name: str
+    about: str
+    needs: tuple[str, ...]
+    find: Callable[[Sight], Iterable[Finding]]
+
+
+class Answer(Value):
+    """What became of a check. `unseen` is why it could not be asked."""
+
+    check: str
+    about: str
+    findings: tuple[Finding, ...] = ()
+    unseen: str = ""
+
+
+class Diagnosis(Value):
+    """What became of all checks of one node."""
+
+    answers: tuple[Answer, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found, faults first."""
+        found = [finding for answer in self.answers for finding in answer.findings]
+        return sorted(found, key=lambda finding: finding.weight != "fault")
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether no fault was found."""
+        return all(finding.weight != "fault" for finding in self.findings)
+
+
+def ask(checks: Iterable[Check], sight: Sight) -> Diagnosis:
+    """Ask each check whose parts were seen."""
+    return Diagnosis(answers=tuple(_answer(check, sight) for check in checks))
+
+
+def _answer(check: Check, sight: Sight) -> Answer:
+    unseen = "; ".join(f"{name}: {sight.unseen[name]}" for name in check.needs if name in sight.unseen)
+    findings = () if unseen else tuple(check.find(sight))
+    return Answer(check=check.name, about=check.about, findings=findings, unseen=unseen)

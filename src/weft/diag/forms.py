@@ -1,0 +1,91 @@
+"""A diagnosis in words: for people, as JSON, as JUnit's report and as SARIF 2.1.0 (OASIS). Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from weft import __version__
+from weft.diag.finding import Answer, Diagnosis, Finding
+from weft.model.text import counted
+from weft.model.value import fields_of
+
+
+def lines(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[str]:
+    """What was found, each with what mends it; what could not be seen; the sum."""
+    if verbose:
+        yield from (f"ok       {each.check}: {each.about}" for each in diagnosis.answers if _is_ok(each))
+    for finding in diagnosis.findings:
+        yield f"{finding.weight:8} {finding.problem}"
+        yield from (f"           {command}" for command in finding.fix)
+    unseen = [each for each in diagnosis.answers if each.unseen]
+    yield from (f"not seen {each.check}: {each.unseen}" for each in unseen)
+    yield _sum(diagnosis, len(unseen))
+
+
+def _is_ok(answer: Answer) -> bool:
+    return not answer.findings and not answer.unseen
+
+
+def _sum(diagnosis: Diagnosis, unseen: int) -> str:
+    faults = sum(finding.weight == "fault" for finding in diagnosis.findings)
+    warnings = len(diagnosis.findings) - faults
+    rest = f", {counted(unseen, 'check')} could not see what they need" if unseen else ""
+    return (
+        f"{counted(len(diagnosis.answers), 'check')}: {counted(faults, 'fault')}, {counted(warnings, 'warning')}{rest}"
+    )
+
+
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """All of it: findings with code, weight, words and commands, and each check with what became of it."""
+    return {
+        "version": __version__,
+        "findings": [
+            {"check": answer.check, "weight": each.weight, **fields_of(each.problem), "fix": each.fix}
+            for answer in diagnosis.answers
+            for each in answer.findings
+        ],
+        "checks": [
+            {"check": each.check, "about": each.about, "found": len(each.findings), "unseen": each.unseen}
+            for each in diagnosis.answers
+        ],
+    }
+
+
+def junit(diagnosis: Diagnosis) -> str:
+    """A test case for each check: a fault fails it, what could not be seen skips it."""
+    answers = diagnosis.answers
+    failed = sum(any(each.weight == "fault" for each in answer.findings) for answer in answers)
+    skipped = sum(bool(answer.unseen) for answer in answers)
+    cases = "".join(f"  {case}\n" for answer in answers for case in _case(answer))
+    head = f'<testsuite name="weft doctor" tests="{len(answers)}" failures="{failed}" skipped="{skipped}" errors="0">'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}\n{cases}</testsuite>'
+
+
+def _case(answer: Answer) -> Iterator[str]:
+    yield f'<testcase classname="weft.doctor" name={quoteattr(answer.check)}>'
+    if answer.unseen:
+        yield f"  <skipped message={quoteattr(answer.unseen)}/>"
+    for finding in answer.findings:
+        if finding.weight == "fault":
+            kind, words = quoteattr(finding.problem.code), quoteattr(str(finding.problem))
+            yield f"  <failure type={kind} message={words}/>"
+    yield "</testcase>"
+
+
+def sarif(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A run with a result for each finding; its rule is the code."""
+    codes = sorted({finding.problem.code for finding in diagnosis.findings})
+    driver = {"name": "weft doctor", "version": __version__, "rules": [{"id": code} for code in codes]}
+    results = [_result(finding) for finding in diagnosis.findings]
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def _result(finding: Finding) -> dict[str, Any]:
+    where = {"logicalLocations": [{"fullyQualifiedName": finding.problem.where}]}
+    level = "error" if finding.weight == "fault" else "warning"
+    message = {"text": str(finding.problem)}
+    return {"ruleId": finding.problem.code, "level": level, "message": message, "locations": [where]}

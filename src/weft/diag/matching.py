@@ -1,0 +1,146 @@
+"""Does a packet match what a rule asks? Yes, no, or None where that can't be told from here. Pure.
+
+The words are those of libnftables-json(5).
+"""
+
+from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+
+from weft.diag.ruleset import Name
+from weft.model.net import Ip
+from weft.model.value import Value
+
+_PORTS: Final = ("tcp", "udp", "th", "sctp", "dccp", "udplite")
+_NUMBERS: Final = {"icmp": 1, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132}
+_COMMENT: Final = "comment"  # the one match of xtables that every packet passes
+
+
+class Packet(Value):
+    """A packet at a hook. `state` is connection tracking's word; `iif` and `oif` are empty where a hook has none."""
+
+    source: Ip
+    target: Ip
+    protocol: str
+    iif: str = ""
+    oif: str = ""
+    source_port: int = 0
+    target_port: int = 0
+    state: str = "new"
+
+    def __str__(self) -> str:
+        port = f":{self.target_port}" if self.target_port else ""
+        return f"{self.protocol} {self.source} to {self.target}{port}"
+
+
+def matches(statement: Mapping[str, Any], packet: Packet, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
+    """Tell whether `packet` passes one statement of a rule at `place`; what only acts, every packet passes."""
+    [(kind, said)] = statement.items()
+    if kind == "match":
+        return _compared(said, packet, sets, place)
+    if kind == "xt":
+        return True if said.get("type") != "match" or said.get("name") == _COMMENT else None
+    if kind == "vmap":
+        return None if value_of(said["key"], packet) is None else True
+    return None if kind in ("limit", "quota", "connlimit", "ct count") else True
+
+
+def value_of(left: Any, packet: Packet) -> Any:
+    """What a packet has of what a rule looks at; None if it can't be told, False if it has no such thing."""
+    match left:
+        case {"payload": {"protocol": str(protocol), "field": str(name)}}:
+            return _field(protocol, name, packet)
+        case {"ct": {"key": "state"}}:
+            return packet.state
+        case {"meta": {"key": str(key)}}:
+            return _about(packet).get(key)
+    return None
+
+
+def _about(packet: Packet) -> dict[str, Any]:
+    """What `meta` knows of a packet that no rule has marked."""
+    return {
+        "iif": packet.iif,
+        "iifname": packet.iif,
+        "oif": packet.oif,
+        "oifname": packet.oif,
+        "l4proto": packet.protocol,
+        "nfproto": f"ipv{packet.source.version}",
+        "mark": 0,
+    }
+
+
+def _field(protocol: str, name: str, packet: Packet) -> Any:
+    if protocol in ("ip", "ip6"):
+        if packet.source.version != (4 if protocol == "ip" else 6):
+            return False
+        named = {"saddr": packet.source, "daddr": packet.target, "protocol": packet.protocol}
+        return named.get(name, packet.protocol if name == "nexthdr" else None)
+    if protocol in _PORTS:
+        if protocol not in ("th", packet.protocol):
+            return False
+        return {"sport": packet.source_port or None, "dport": packet.target_port or None}.get(name)
+    return None if protocol == packet.protocol else False
+
+
+def _compared(said: Mapping[str, Any], packet: Packet, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
+    have = value_of(said["left"], packet)
+    if have is None or have is False:
+        return have
+    operator, right = said.get("op", "=="), said["right"]
+    if operator in ("==", "in", "!="):
+        found = is_one_of(have, right, sets, place)
+        return found if found is None or operator != "!=" else not found
+    if isinstance(have, int) and isinstance(right, int):
+        return {"<": have < right, ">": have > right, "<=": have <= right, ">=": have >= right}.get(operator)
+    return None
+
+
+def is_one_of(have: Any, right: Any, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
+    """Tell whether a value is what a rule of `place` says on the right: one value, a range, a set or a set's name."""
+    if isinstance(right, str) and right.startswith("@"):
+        right = sets.get((place[0], place[1], right[1:]))
+    elif isinstance(right, dict) and "set" in right:
+        right = right["set"]
+    if isinstance(right, list):
+        found = [_equals(have, each) for each in right]
+        return True if True in found else None if None in found else False
+    return _equals(have, right)
+
+
+def _equals(have: Any, right: Any) -> bool | None:
+    """Compare with one value of a rule's right side: an element, a range, a text or a number."""
+    match right:
+        case {"elem": {"val": inner}}:
+            return _equals(have, inner)
+        case {"prefix": {"addr": str(address), "len": int(length)}}:
+            network = ip_network(f"{address}/{length}", strict=False)
+            return bool(have in network)
+        case {"range": [low, high]}:
+            return _within(have, low, high)
+        case str(text):
+            return _is_text(have, text)
+        case int(number):
+            return number == (_NUMBERS.get(have, -1) if isinstance(have, str) else have)
+    return None
+
+
+def _is_text(have: Any, text: str) -> bool | None:
+    """Compare with a name, which may end in `*`, or with an address."""
+    if isinstance(have, str):
+        found = have.startswith(text[:-1]) if text.endswith("*") else have == text
+        return found or _NUMBERS.get(have) == _NUMBERS.get(text, -1)
+    try:
+        return bool(have == ip_address(text))
+    except ValueError:
+        return None
+
+
+def _within(have: Any, low: Any, high: Any) -> bool | None:
+    if isinstance(have, int) and isinstance(low, int):
+        return bool(low <= have <= high)
+    try:
+        ends = ip_address(low), ip_address(high)
+    except ValueError:
+        return None
+    return have.version == ends[0].version and int(ends[0]) <= int(have) <= int(ends[1])

@@ -1,0 +1,140 @@
+"""Echo requests to peers, all at once: into the overlay, as large as a pod's packet may be, and to public IPs.
+
+Raw sockets (icmp(7)); a probe is known by its number in the sequence field, and its process by the identifier. An error
+from the address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from typing import Final
+
+from weft.diag.sight import Peer, Probed
+from weft.model.net import Ip
+from weft.model.value import Value
+
+_HEADER: Final = struct.Struct("!BBHHH")  # type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4)
+_REQUEST: Final = {4: 8, 6: 128}
+_REPLY: Final = {4: 0, 6: 129}
+_UNREACHABLE: Final = {4: 3, 6: 1}  # "destination unreachable"; behind its header stands the packet that it is about
+_IP_HEADER: Final = {4: 20, 6: 40}
+_SMALL: Final = 64
+_TRIES: Final = 3
+_SECONDS: Final = 0.35  # for the answers to one try
+_MOST: Final = 1000  # probes in one look; a cluster's other nodes are asked by their own doctors
+_MTU_DISCOVER: Final = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
+_PROBE: Final = 3  # IP_PMTUDISC_PROBE: don't fragment, and believe no path MTU of before
+_SOL_RAW: Final = 255  # linux/socket.h
+_ICMP_FILTER: Final = 1  # linux/icmp.h: a bit for each type that is not wanted
+_ICMP6_FILTER: Final = 1  # linux/icmpv6.h: the same, 256 bits
+
+
+class _Question(Value):
+    """A probe that is to be sent. `size` is that of the IP packet."""
+
+    peer: str
+    address: Ip
+    way: str
+    size: int
+
+
+def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
+    """Ask each peer, and wait for the answers: about a second if one is missing. `OSError` without the right to."""
+    questions = list(_questions(peers, mtu))[:_MOST]
+    if not questions:
+        return ()
+    with ExitStack() as held:
+        versions = {question.address.version for question in questions}
+        sockets: dict[int, socket.socket] = {version: held.enter_context(_open(version)) for version in versions}
+        answered = _exchange(sockets, questions)
+    return tuple(
+        Probed(peer=q.peer, address=q.address, way=q.way, size=q.size, answered=number in answered)
+        for number, q in enumerate(questions)
+    )
+
+
+def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
+    for peer in peers:
+        if peer.inner is not None:
+            yield _Question(peer=str(peer.subnet), address=peer.inner, way="overlay", size=_SMALL)
+            yield _Question(peer=str(peer.subnet), address=peer.inner, way="large", size=mtu)
+        if peer.public is not None:
+            yield _Question(peer=str(peer.subnet), address=peer.public, way="underlay", size=_SMALL)
+
+
+def _open(version: int) -> socket.socket:
+    if version == 4:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        wanted = 1 << _REPLY[4] | 1 << _UNREACHABLE[4]
+        sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("=I", ~wanted & 0xFFFFFFFF))
+    else:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        unwanted = ((1 << 256) - 1) ^ (1 << _REPLY[6] | 1 << _UNREACHABLE[6])
+        sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, unwanted.to_bytes(32, "little"))
+    sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
+    sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+    return sock
+
+
+def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question]) -> set[int]:
+    """Send until all is answered, three times at most; the numbers of what was."""
+    answered = set[int]()
+    identifier = os.getpid() & 0xFFFF
+    for _ in range(_TRIES):
+        for number, question in enumerate(questions):
+            if number not in answered:
+                _send(sockets[question.address.version], question, identifier, number)
+        end = time.monotonic() + _SECONDS
+        while len(answered) < len(questions) and (rest := end - time.monotonic()) > 0:
+            ready, _, _ = select.select(list(sockets.values()), [], [], rest)
+            for sock in ready:
+                answered |= _received(sock, identifier, questions)
+        if len(answered) == len(questions):
+            break
+    return answered
+
+
+def _send(sock: socket.socket, question: _Question, identifier: int, number: int) -> None:
+    version = question.address.version
+    data = bytes(question.size - _IP_HEADER[version] - _HEADER.size)
+    head = _HEADER.pack(_REQUEST[version], 0, 0, identifier, number)
+    if version == 4:
+        head = _HEADER.pack(_REQUEST[4], 0, _checksum(head), identifier, number)
+    with suppress(OSError):  # no route, too long for the link: it is not answered
+        sock.sendto(head + data, (str(question.address), 0))
+
+
+def _checksum(head: bytes) -> int:
+    """The checksum of RFC 1071; all that follows the header is zero."""
+    total: int = sum(struct.unpack("!4H", head))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def _received(sock: socket.socket, identifier: int, questions: Sequence[_Question]) -> set[int]:
+    version = 4 if sock.family == socket.AF_INET else 6
+    found = set[int]()
+    with suppress(BlockingIOError):
+        while True:
+            data, (sender, *_) = sock.recvfrom(65536)
+            answer = data[(data[0] & 0xF) * 4 :] if version == 4 else data
+            number = _about(answer, version, identifier)
+            if number is not None and number < len(questions) and questions[number].address == ip_address(sender):
+                found.add(number)
+    return found
+
+
+def _about(answer: bytes, version: int, identifier: int) -> int | None:
+    """Which of our probes a message is about; None if it is about another program's."""
+    if answer[:1] == bytes([_UNREACHABLE[version]]):
+        packet = answer[_HEADER.size :]
+        answer = packet[(packet[0] & 0xF) * 4 if version == 4 and packet else _IP_HEADER[6] :]
+    if len(answer) < _HEADER.size:
+        return None
+    _, _, _, seen, number = _HEADER.unpack_from(answer)
+    return number if seen == identifier else None

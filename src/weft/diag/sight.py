@@ -1,0 +1,185 @@
+"""One sight of a node: all that the checks judge it by, as it was at one moment.
+
+Of each part that could not be seen `unseen` says why, by the part's name; it is empty then, and no check judges by it.
+"""
+
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from weft.diag.ruleset import Ruleset
+from weft.model.net import Ip, Mac, Net
+from weft.model.nodestate import NodeState
+from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
+from weft.model.value import Value, field
+from weft.wire.subnetenv import PluginEnv
+
+_CARRIERS: Final = ("vxlan", "wireguard", "tun", "ipip")  # kinds of links that carry pods' packets between nodes
+
+
+class Vxlan(Value):
+    """A VXLAN device's own settings (linux/if_link.h, IFLA_VXLAN_*)."""
+
+    name: str
+    vni: int
+    port: int
+    local: Ip | None
+    mac: Mac | None
+
+
+class Configured(Value):
+    """A network that the runtime may use: its file, name, the plugins that it names, and its bridges' names.
+
+    `hairpin` says whether it has pods reach themselves by way of the bridge.
+    """
+
+    file: str
+    name: str
+    plugins: tuple[str, ...]
+    bridges: tuple[str, ...] = ()
+    hairpin: bool = False
+
+
+class Reserved(Value):
+    """How many addresses of each family host-local has given of one network."""
+
+    network: str
+    given_v4: int
+    given_v6: int
+
+
+class Peer(Value):
+    """Another node: its part of the network, the address of its own device there, and its public IP, where known."""
+
+    subnet: Net
+    inner: Ip | None
+    public: Ip | None
+
+
+class Probed(Value):
+    """What became of echo requests to a peer.
+
+    `way` is `overlay`, `large` (as that, of the pods' MTU and unfragmented) or `underlay`.
+    """
+
+    peer: str
+    address: Ip
+    way: str
+    size: int
+    answered: bool
+
+
+class Sight(Value):
+    """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
+
+    `programs` are what manages networks on this node: daemons of pod networks, firewalls, network managers. `ways` are
+    the links by which peers' public IPs are reached, by their index.
+    """
+
+    kernel: str = ""
+    links: tuple[LinkInfo, ...] = ()
+    addresses: tuple[AddressInfo, ...] = ()
+    routes: tuple[RouteInfo, ...] = ()
+    neighbours: tuple[NeighbourInfo, ...] = ()
+    fdb: tuple[FdbInfo, ...] = ()
+    vxlans: tuple[Vxlan, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    rules: Ruleset = field(default_factory=Ruleset)
+    legacy_tables: tuple[str, ...] = ()
+    subnet_env: PluginEnv | None = None
+    networks: tuple[Configured, ...] = ()
+    plugins: frozenset[str] = frozenset()
+    reserved: tuple[Reserved, ...] = ()
+    programs: frozenset[str] = frozenset()
+    daemon: NodeState | None = None
+    ways: dict[str, int] = field(default_factory=dict)
+    probes: tuple[Probed, ...] = ()
+    unseen: dict[str, str] = field(default_factory=dict)
+
+    def link(self, which: str | int) -> LinkInfo | None:
+        """Find a link by name or index."""
+        return next((link for link in self.links if which in (link.name, link.index)), None)
+
+    def addresses_of(self, index: int) -> list[AddressInfo]:
+        """The addresses of a link."""
+        return [address for address in self.addresses if address.index == index]
+
+    @property
+    def devices(self) -> list[LinkInfo]:
+        """The links that carry pods' packets to other nodes, by this node's daemon or as flannel names them."""
+        named = set() if self.daemon is None or self.daemon.network is None else set(self.daemon.network.devices)
+        return [link for link in self.links if link.name in named or _is_flannels(link)]
+
+    @property
+    def networks_of_pods(self) -> tuple[Net, ...]:
+        """The pod network, one range for each family; none where neither a daemon nor its file says it."""
+        return () if self.subnet_env is None else self.subnet_env.networks
+
+    @property
+    def subnets(self) -> tuple[Net, ...]:
+        """This node's part of it."""
+        return () if self.subnet_env is None else self.subnet_env.subnets
+
+    @property
+    def bridges(self) -> list[LinkInfo]:
+        """The bridges that networks of this node name."""
+        named = {name for network in self.networks for name in network.bridges}
+        return [link for link in self.links if link.kind == "bridge" and link.name in named]
+
+
+def _is_flannels(link: LinkInfo) -> bool:
+    return link.kind in _CARRIERS and link.name.startswith("flannel")
+
+
+def peers(sight: Sight) -> list[Peer]:
+    """The other nodes: those that weftd serves, else by the routes into the pod network, whatever program made them."""
+    return _by_routes(sight) if sight.daemon is None else _by_daemon(sight, sight.daemon)
+
+
+def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
+    inside = bool(sight.devices)
+    found = []
+    for peer in state.peers:
+        publics = {address.version: address for address in map(ip_address, peer.public)}
+        for subnet in map(ip_network, peer.subnets):
+            inner = subnet.network_address if inside else None
+            public = publics.get(subnet.version) or next(iter(publics.values()), None)
+            found.append(Peer(subnet=subnet, inner=inner, public=public))
+    return found
+
+
+def _by_routes(sight: Sight) -> list[Peer]:
+    """A route's gateway is the peer's device in the overlay (flannel.md §6.2), or where it has none, its public IP."""
+    devices = {link.index for link in sight.devices}
+    remotes = {entry.mac: entry.remote for entry in sight.fdb if entry.index in devices}
+    macs = {(each.index, each.ip): each.mac for each in sight.neighbours}
+    found = []
+    for route in sight.routes:
+        if route.via is None or not _is_peers(route.dst, sight):
+            continue
+        inside = route.index in devices
+        mac = macs.get((route.index, route.via))
+        public = route.via if not inside else None if mac is None else remotes.get(mac)
+        found.append(Peer(subnet=route.dst, inner=route.via if inside else None, public=public))
+    return found
+
+
+def _is_peers(net: Net, sight: Sight) -> bool:
+    return within_any(net, sight.networks_of_pods) and net not in (*sight.subnets, *sight.networks_of_pods)
+
+
+def within_any(net: Net, networks: tuple[Net, ...]) -> bool:
+    """Tell whether a range lies in one of others."""
+    return any(within(net, each) for each in networks)
+
+
+def within(net: Net, other: Net) -> bool:
+    """Tell whether a range lies in another one of its family."""
+    if isinstance(net, IPv4Network):
+        return isinstance(other, IPv4Network) and net.subnet_of(other)
+    return isinstance(other, IPv6Network) and net.subnet_of(other)
+
+
+def overlap(net: Net, other: Net) -> bool:
+    """Tell whether two ranges share addresses."""
+    return within(net, other) or within(other, net)

@@ -1,0 +1,109 @@
+"""What the packet filter does with a packet at a hook, and which rule or policy decides it. Pure.
+
+The kernel asks the chains of a hook in their order; "accept" ends a chain alone, "drop" ends the packet
+(nf_tables(8), "Verdict statements"). Where a rule asks what can't be told from here, both ends are kept in mind: the
+verdict is then undecided, unless both come to the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from weft.diag.matching import Packet, is_one_of, matches, value_of
+from weft.diag.ruleset import Chain, Name, Rule, Ruleset
+from weft.model.value import Value
+
+_DROPS: Final = frozenset(("drop", "reject"))
+_VERDICTS: Final = frozenset(("accept", "drop", "reject", "return", "jump", "goto"))
+_LEAVES: Final = frozenset(("return", "goto"))  # no later rule of this chain is asked
+_REJECTION: Final[Mapping[str, Any]] = {"reject": None}
+_DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
+
+
+class Verdict(Value):
+    """`passes` is None where it can't be told. `by` is what decides, or may decide: a rule or a chain's policy."""
+
+    passes: bool | None
+    by: str = ""
+
+
+class _End(Value):
+    """How a chain ended for a packet, and what might have ended it otherwise."""
+
+    kind: Literal["accept", "drop", "on"]
+    by: str = ""
+    may_accept: str = ""
+    may_drop: str = ""
+
+
+def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
+    """Ask all filtering chains of a hook (`input`, `forward`, `output`)."""
+    doubt = ""
+    for chain in rules.at(hook, packet.source.version):
+        end = _walk(rules, chain, packet, depth=0)
+        policy = "drop" if end.kind == "on" and chain.policy == "drop" else end.kind
+        by = end.by or f"the policy of {chain}"
+        if policy == "drop" and end.may_accept:
+            doubt = doubt or f"{by}, unless {end.may_accept} accepts it first"
+        elif policy == "drop":
+            return Verdict(passes=False, by=by)
+        else:
+            doubt = doubt or end.may_drop
+    return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True)
+
+
+def _walk(rules: Ruleset, chain: Chain, packet: Packet, depth: int) -> _End:
+    may_accept = may_drop = ""
+    for rule in chain.rules:
+        found = [matches(each, packet, rules.sets, rule.place) for each in rule.statements]
+        if False in found:
+            continue
+        end = _ended(rules, rule, packet, depth)
+        may_accept, may_drop = may_accept or end.may_accept, may_drop or end.may_drop
+        if None in found:
+            may_accept = may_accept or (end.by if end.kind == "accept" else "")
+            may_drop = may_drop or (end.by if end.kind == "drop" else "")
+        elif end.kind != "on" or not _LEAVES.isdisjoint(_verdict(rule, packet, rules.sets)):
+            return _End(kind=end.kind, by=end.by, may_accept=may_accept, may_drop=may_drop)
+    return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
+
+
+def _ended(rules: Ruleset, rule: Rule, packet: Packet, depth: int) -> _End:
+    """How a rule that matches ends its chain."""
+    for kind, said in _verdict(rule, packet, rules.sets).items():
+        if kind in _DROPS:
+            return _End(kind="drop", by=str(rule))
+        if kind == "accept":
+            return _End(kind="accept", by=str(rule))
+        if kind in ("jump", "goto") and depth < _DEEPEST:
+            target = rules.chains.get((*rule.place[:2], said["target"]))
+            if target is not None:
+                return _walk(rules, target, packet, depth + 1)
+    return _End(kind="on")
+
+
+def _verdict(rule: Rule, packet: Packet, sets: Mapping[Name, list[Any]]) -> Mapping[str, Any]:
+    """The statement of a rule that decides; empty if none does."""
+    for statement in rule.statements:
+        [(kind, said)] = statement.items()
+        if kind in _VERDICTS:
+            return statement
+        if kind == "xt" and said.get("name") == "REJECT":
+            return _REJECTION
+        if kind == "vmap":
+            return _looked_up(said, rule, packet, sets)
+    return {}
+
+
+def _looked_up(
+    said: Mapping[str, Any], rule: Rule, packet: Packet, sets: Mapping[Name, list[Any]]
+) -> Mapping[str, Any]:
+    """What a verdict map has for a packet; where its key can't be told, the worst it has."""
+    have = value_of(said["key"], packet)
+    data = said["data"]
+    pairs = sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
+    worst_first = sorted(pairs, key=lambda pair: _DROPS.isdisjoint(pair[1])) if have is None else pairs
+    for key, verdict in worst_first:
+        if have is None or is_one_of(have, key, sets, rule.place):
+            found: Mapping[str, Any] = verdict
+            return found
+    return {}

@@ -1,0 +1,59 @@
+"""Asks a daemon of this network namespace, at its control socket."""
+
+import socket
+from typing import Final
+
+import msgspec
+
+from weft.kernel import daemons
+from weft.kernel.unixsockets import is_root
+from weft.model.errors import Problem, Unavailable
+from weft.model.nodestate import NodeState
+
+_SECONDS: Final = 5.0
+
+
+def here() -> list[str]:
+    """The names of the daemons that run here."""
+    return daemons.living(daemons.SOCKETS.read_text(errors="replace"))
+
+
+def choose(wanted: str | None) -> str:
+    """The name of the daemon that is meant. `Unavailable` if there is none, or which one is not said."""
+    names = here()
+    if wanted is not None and wanted not in names:
+        raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
+    if not names:
+        hint = "Start weftd, or enter its network namespace; its log says why it ended"
+        raise Unavailable(_problem("this network namespace", "no weftd runs here", hint=hint))
+    if wanted is None and len(names) > 1:
+        raise Unavailable(_problem("--instance", f"{len(names)} daemons run here", expected=" or ".join(names)))
+    return wanted or names[0]
+
+
+def ask(name: str, question: bytes) -> bytes:
+    """The answer of a daemon to a question of `weft.kernel.daemons`. Raises `Unavailable`."""
+    where = f"weftd of instance {name}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_SECONDS)
+            asking.connect(daemons.address(name))
+            if not is_root(asking):
+                raise Unavailable(_problem(where, "another user's process has its name"))
+            asking.sendall(question)
+            answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
+    except OSError as error:
+        seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
+        raise Unavailable(_problem(where, seen, hint="It may be stopped or stuck: see its log")) from error
+    if not answer:
+        raise Unavailable(_problem(where, "gave no answer", hint="It may be of another version"))
+    return answer
+
+
+def state(name: str) -> NodeState:
+    """What a daemon says of itself. Raises `Unavailable`."""
+    return msgspec.json.decode(ask(name, daemons.ASK_STATE), type=NodeState)
+
+
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
+    return Problem(code="INST-003", where=where, seen=seen, expected=expected, hint=hint)

@@ -1,0 +1,113 @@
+"""`weft lab break`: breaks a node on purpose, so that its diagnosis can be tried."""
+
+from difflib import get_close_matches
+from ipaddress import ip_interface, ip_network
+
+import click
+import msgspec
+
+from weft.lab import protocol
+from weft.lab.commands import start, terminal
+from weft.lab.commands.choose import ask, base, lab_option, nodes, within
+from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.faults import FAULTS, Fault
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, NodeReport
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.table import table
+
+_SEEN_ELSEWHERE = "peer-away"
+
+
+@click.command("break")
+@click.argument("node", required=False, shell_complete=nodes)
+@click.argument("fault", required=False)
+@click.option("--mend", is_flag=True, help="Undo it.")
+@lab_option
+@output_option
+def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output: str) -> None:  # noqa: FBT001 - click's way
+    """Break NODE of a lab by a FAULT, to see what the daemon does about it and what a diagnosis says.
+
+    Without arguments, list the faults there are, with the code of each.
+
+    \b
+      weft lab break
+      weft lab break node1 port-blocked
+      weft lab exec node1 weft doctor
+      weft lab break node1 port-blocked --mend
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if node is None or fault is None:
+        rows = ((each.name, each.code, each.about, _ends(each)) for each in FAULTS)
+        listed = [{"name": each.name, "code": each.code, "about": each.about, "ends": _ends(each)} for each in FAULTS]
+        show_report(output, {"faults": listed}, table(("FAULT", "CODE", "WHAT IT IS", "WHAT ENDS IT"), rows))
+        return
+    wanted = _named(fault)
+    place = start.find(base(), lab)
+    report = ask(place, protocol.Ps(), LabReport)
+    _run(place, node, wanted.mends if mend else wanted.breaks, _variables(report, node, wanted))
+    done = "mended" if mend else "broken"
+    show_report(output, {"node": node, "fault": fault, done: True}, f"{node}: {wanted.about}{' no more' * mend}\n")
+    option = within(place)
+    other = next((each.name for each in report.nodes if each.name != node), node)
+    looks = other if wanted.name == _SEEN_ELSEWHERE else node
+    next_commands(output, f"weft lab exec{option} {looks} weft doctor", f"weft lab break{option} {node} {fault} --mend")
+
+
+def _ends(fault: Fault) -> str:
+    return "weftd, at once" if fault.repaired else "--mend"
+
+
+def _named(name: str) -> Fault:
+    for fault in FAULTS:
+        if fault.name == name:
+            return fault
+    near = get_close_matches(name, [fault.name for fault in FAULTS], n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "'weft lab break' lists them."
+    raise ConfigError(Problem(code="FLAG-001", where="weft lab break", seen=f"no fault {name!r}", hint=hint))
+
+
+def _variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
+    """What a fault's script may want to know. `ConfigError` where the lab has not what it breaks."""
+    own = next((each for each in report.nodes if each.name == name), None)
+    if own is None:
+        raise ConfigError(_problem(name, "no node of this name", ", ".join(each.name for each in report.nodes)))
+    if fault.backends and report.backend not in fault.backends:
+        expected = f"back end {' or '.join(fault.backends)}"
+        raise ConfigError(_problem(fault.name, f"a lab of back end {report.backend}", expected))
+    far = next((each for each in report.nodes if each.name != name), own)
+    if 4 not in report.families:
+        raise ConfigError(_problem(fault.name, "a lab without IPv4", "a lab with IPv4"))
+    subnet = ip_network(_v4(own))
+    return {
+        "UPLINK": "eth0",
+        "DEVICE": "flannel.1",
+        "BRIDGE": "cni0",
+        "SUBNET": str(subnet),
+        "GATEWAY": f"{subnet.network_address + 1}/{subnet.prefixlen}",
+        "NETWORK": msgspec.json.decode(report.network)["Network"].partition("/")[0],
+        "PEER": _v4(far),
+        "FAR": str(ip_interface(far.underlay[0]).ip),
+        "STORE": report.store.rpartition(":")[2],
+        "CNI": "cbr0",
+    }
+
+
+def _v4(node: NodeReport) -> str:
+    return next((subnet for subnet in node.subnets if ip_network(subnet).version == 4), "0.0.0.0/0")
+
+
+def _run(place: Place, node: str, script: str, variables: dict[str, str]) -> None:
+    def request(descriptors: list[int], _tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
+        wanted = protocol.Exec(where=node, command=["sh", "-ec", script], environ=variables, tty=False)
+        return Call(place.socket, wanted, descriptors=descriptors)
+
+    status, _, stderr = terminal.captured(request)
+    if status:
+        hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is"
+        seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
+        raise Unavailable(Problem(code="LAB-002", where=f"weft lab break {node}", seen=seen, hint=hint))
+
+
+def _problem(where: str, seen: str, expected: str) -> Problem:
+    return Problem(code="LAB-001", where=f"weft lab break: {where}", seen=seen, expected=expected)

@@ -1,0 +1,259 @@
+"""What can be broken on a lab's node, each fault with the code by which a diagnosis names it. Pure.
+
+A fault is a script for a node's shell; what it needs of the node comes as variables: NODE's UPLINK, DEVICE, BRIDGE,
+SUBNET and GATEWAY (the subnet's first address), the pods' NETWORK, and another node's PEER (its subnet) and FAR (its
+address).
+"""
+
+from typing import Final
+
+from weft.model.value import Value
+
+
+class Fault(Value):
+    """A fault: `breaks` makes it, `mends` undoes it. `repaired`: a daemon that runs undoes it by itself, at once.
+
+    `backends` are those that have what it breaks; all if there are none.
+    """
+
+    name: str
+    code: str
+    about: str
+    breaks: str
+    mends: str
+    repaired: bool = False
+    backends: tuple[str, ...] = ()
+
+
+_DROPPING: Final = 'nft add table inet %s; nft "add chain inet %s %s { type filter hook %s priority %s; %s}"; %s'
+_VXLAN: Final = ("vxlan",)
+
+
+def _chain(table: str, hook: str, *rules: str, policy: str = "", priority: int = 0) -> str:
+    """A script that makes a table with a chain of these rules at a hook."""
+    named = "filter_FORWARD" if table == "firewalld" else hook
+    added = "; ".join(f"nft 'add rule inet {table} {named} {rule}'" for rule in rules) or ":"
+    return _DROPPING % (table, table, named, hook, priority, f"policy {policy}; " if policy else "", added)
+
+
+def _ingress(rule: str) -> str:
+    """A script that has a rule see what arrives at the uplink, before all else does."""
+    chain = "{ type filter hook ingress device $UPLINK priority 0; }"
+    made = f'nft add table netdev somebody; nft "add chain netdev somebody arriving {chain}"'
+    return f"{made}; nft add rule netdev somebody arriving {rule}"
+
+
+FAULTS: Final = (
+    Fault(
+        name="forwarding-off",
+        code="KERN-002",
+        about="the kernel forwards nothing",
+        breaks="sysctl -qw net.ipv4.ip_forward=0",
+        mends="sysctl -qw net.ipv4.ip_forward=1",
+        repaired=True,
+    ),
+    Fault(
+        name="forward-dropped",
+        code="FW-002",
+        about="another program's table drops what it does not know, as Docker's and ufw's do",
+        breaks=_chain("somebody", "forward", "ct state established accept", policy="drop"),
+        mends="nft delete table inet somebody",
+    ),
+    Fault(
+        name="firewalld-rejects",
+        code="FW-001",
+        about="firewalld's table rejects what pods send",
+        breaks=_chain("firewalld", "forward", "reject with icmpx admin-prohibited", priority=10),
+        mends="nft delete table inet firewalld",
+    ),
+    Fault(
+        name="port-blocked",
+        code="REACH-001",
+        about="the firewall drops the datagrams of the overlay",
+        breaks=_chain("somebody", "input", "udp dport 8472 drop"),
+        mends="nft delete table inet somebody",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="port-eaten",
+        code="REACH-001",
+        about="something under the node drops the datagrams of the overlay, and no rule of the firewall tells of it",
+        breaks=_ingress("udp dport 8472 drop"),
+        mends="nft delete table netdev somebody",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="path-narrow",
+        code="MTU-001",
+        about="a link on the way is narrower than the uplink says, and says nothing",
+        breaks=_chain("somebody", "prerouting", "udp dport 8472 meta length > 1400 drop"),
+        mends="nft delete table inet somebody",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="route-lost",
+        code="ROUTE-001",
+        about="the route to a peer is gone",
+        breaks="ip route delete $PEER",
+        mends=":",
+        repaired=True,
+        backends=("vxlan", "host-gw", "ipip"),
+    ),
+    Fault(
+        name="route-stale",
+        code="ROUTE-002",
+        about="an old route leads part of the node's own subnet away from it",
+        breaks="ip route add ${SUBNET%/*}/26 via $FAR dev $UPLINK proto static",
+        mends="ip route delete ${SUBNET%/*}/26 via $FAR dev $UPLINK proto static",
+    ),
+    Fault(
+        name="network-overlaps",
+        code="ADDR-001",
+        about="another bridge of the node has the pods' network",
+        breaks="ip link add docker0 type bridge; ip address add ${NETWORK%.*}.1/12 dev docker0; ip link set docker0 up",
+        mends="ip link delete docker0",
+    ),
+    Fault(
+        name="device-down",
+        code="VTEP-003",
+        about="the device between the nodes is down",
+        breaks="ip link set $DEVICE down",
+        mends="ip link set $DEVICE up",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="device-narrow",
+        code="VTEP-003",
+        about="the device has another MTU than pods",
+        breaks="ip link set $DEVICE mtu 1300",
+        mends=":",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="device-gone",
+        code="VTEP-004",
+        about="the device between the nodes is gone",
+        breaks="ip link delete $DEVICE",
+        mends=":",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="device-squatted",
+        code="VTEP-002",
+        about="another program's device has the VNI and the port",
+        breaks="kill -STOP $(pgrep -x weftd); ip link delete $DEVICE;"
+        " ip link add somebodys type vxlan id 1 dstport 8472 dev $UPLINK; kill -CONT $(pgrep -x weftd)",
+        mends="ip link delete somebodys",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="mac-changed",
+        code="VTEP-003",
+        about="a network manager gave the device another MAC than peers were told",
+        breaks="ip link set $DEVICE address 0e:00:00:00:00:01",
+        mends=":",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="neighbour-lost",
+        code="FDB-001",
+        about="the neighbour entries of peers are gone",
+        breaks="ip neigh flush nud permanent dev $DEVICE",
+        mends=":",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="bridge-down",
+        code="BRIDGE-006",
+        about="the pods' bridge is down",
+        breaks="ip link set $BRIDGE down",
+        mends="ip link set $BRIDGE up",
+        repaired=True,
+    ),
+    Fault(
+        name="bridge-elsewhere",
+        code="BRIDGE-001",
+        about="the pods' bridge has the address of an earlier subnet",
+        breaks="ip address flush dev $BRIDGE scope global; ip address add 10.99.0.1/24 dev $BRIDGE",
+        mends="ip address flush dev $BRIDGE scope global; ip address add $GATEWAY dev $BRIDGE",
+    ),
+    Fault(
+        name="plugin-missing",
+        code="CNI-001",
+        about="a network names a plugin that is not there",
+        breaks='echo \'{"cniVersion":"1.0.0","name":"more","plugins":[{"type":"macwand"}]}\''
+        " >/etc/cni/net.d/99-more.conflist",
+        mends="rm /etc/cni/net.d/99-more.conflist",
+    ),
+    Fault(
+        name="conflist-stale",
+        code="CLEAN-001",
+        about="another pod network has left its configuration, and runtimes take it first",
+        breaks='echo \'{"cniVersion":"1.0.0","name":"former","plugins":[{"type":"bridge"}]}\''
+        " >/etc/cni/net.d/00-former.conflist",
+        mends="rm /etc/cni/net.d/00-former.conflist",
+    ),
+    Fault(
+        name="network-left",
+        code="CLEAN-001",
+        about="another pod network has left its links",
+        breaks="ip link add cali0123456789a type bridge",
+        mends="ip link delete cali0123456789a",
+    ),
+    Fault(
+        name="subnet-file-gone",
+        code="LEASE-001",
+        about="the file that plugins read is deleted",
+        breaks="rm /run/flannel/subnet.env",
+        mends=":",
+        repaired=True,
+    ),
+    Fault(
+        name="subnet-full",
+        code="IPAM-002",
+        about="all addresses of the node are given",
+        breaks="for n in $(seq 2 254); do f=/var/lib/cni/networks/$CNI/${SUBNET%.*}.$n;"
+        ' [ -e $f ] || printf "gone\\neth0" >$f; done',
+        mends="grep -lx gone /var/lib/cni/networks/$CNI/* | xargs -r rm",
+    ),
+    Fault(
+        name="daemon-killed",
+        code="INST-003",
+        about="no daemon runs on the node",
+        breaks="kill -9 $(pgrep -x weftd)",
+        mends=":",
+    ),
+    Fault(
+        name="store-away",
+        code="STORE-001",
+        about="the store does not answer",
+        breaks=_chain("somebody", "output", "tcp dport $STORE drop").replace("'", '"'),
+        mends="nft delete table inet somebody",
+    ),
+    Fault(
+        name="uplink-down",
+        code="IFACE-002",
+        about="the link between the nodes is down",
+        breaks="ip link set $UPLINK down",
+        mends="ip link set $UPLINK up",
+    ),
+    Fault(
+        name="peer-away",
+        code="LEASE-005",
+        about="the node answers nothing: see it from another node",
+        breaks=_ingress("drop"),
+        mends="nft delete table netdev somebody",
+    ),
+    Fault(
+        name="services-unseen",
+        code="KERN-001",
+        about="kube-proxy's rules are there, and packets of a bridge do not pass them",
+        breaks="sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -t nat -N KUBE-SERVICES",
+        mends="iptables -t nat -X KUBE-SERVICES",
+    ),
+)

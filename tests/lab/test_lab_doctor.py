@@ -1,0 +1,111 @@
+"""Each fault that a lab can have is named by the doctor, or put right by the daemon; a lab without one is well."""
+
+import json
+import time
+
+import pytest
+
+from tests.support.lab import Lab, lab, weft
+from tests.support.weftd import eventually
+from weft.lab.faults import FAULTS, Fault
+
+# Of whose ends the daemon keeps no count: it writes the file anew.
+UNCOUNTED = {"subnet-file-gone"}
+LASTING = [fault for fault in FAULTS if not fault.repaired and fault.name != "daemon-killed"]
+REPAIRED = [fault for fault in FAULTS if fault.repaired]
+HEALTHY = [
+    *(("vxlan", "4", "--nft"), ("vxlan", "46"), ("vxlan", "6"), ("host-gw", "46", "--nft"), ("host-gw", "6")),
+    *(("udp", "4"), ("wireguard", "46"), ("alloc", "4")),
+]
+
+
+@pytest.fixture(scope="module")
+def running():
+    with lab("--nodes", "2", "--pods", "1") as running:
+        yield running
+
+
+def findings(running: Lab, node: str = "node1") -> list[dict[str, str]]:
+    ran = running.weft("exec", node, "--", "weft", "doctor", "-o", "json", check=False)
+    assert ran.stdout, ran.stderr
+    found: list[dict[str, str]] = json.loads(ran.stdout)["findings"]
+    return found
+
+
+def is_well(running: Lab) -> bool:
+    return not findings(running) and not findings(running, "node2")
+
+
+def repairs(running: Lab) -> dict[str, int]:
+    loops = json.loads(running.run("node1", "weft", "status", "-o", "json"))["loops"].values()
+    return {code: count for loop in loops for code, count in loop["repairs"].items()}
+
+
+@pytest.mark.parametrize("fault", LASTING, ids=lambda fault: fault.name)
+def test_a_fault_that_stays_is_named(running: Lab, fault: Fault):
+    seen_by = "node2" if fault.name == "peer-away" else "node1"
+    running.weft("break", "node1", fault.name)
+    try:
+        found = eventually(
+            lambda: [each for each in findings(running, seen_by) if each["code"] == fault.code], seconds=30
+        )
+        assert all(each["seen"] for each in found)
+    finally:
+        running.weft("break", "node1", fault.name, "--mend")
+    eventually(lambda: is_well(running), seconds=30)
+
+
+@pytest.mark.parametrize("fault", REPAIRED, ids=lambda fault: fault.name)
+def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
+    before = repairs(running).get(fault.code, 0)
+    running.weft("break", "node1", fault.name)
+    eventually(lambda: is_well(running), seconds=30)
+    eventually(lambda: fault.name in UNCOUNTED or repairs(running).get(fault.code, 0) > before, seconds=30)
+
+
+def test_a_daemon_that_is_killed_is_missed():
+    with lab("--nodes", "2", "--pods", "1") as running:
+        running.weft("break", "node1", "daemon-killed")
+        assert [each["code"] for each in findings(running)] == ["INST-003"]
+
+
+@pytest.mark.parametrize("options", HEALTHY, ids=" ".join)
+def test_a_lab_without_a_fault_is_well(options: tuple[str, ...]):
+    backend, family, *rest = options
+    with lab("--nodes", "2", "--pods", "1", "--backend", backend, "--family", family, *rest) as running:
+        start = time.monotonic()
+        assert not findings(running)
+        assert time.monotonic() - start < 30
+        said = running.weft("exec", "node1", "--", "weft", "doctor")
+        assert said.stdout.endswith(" checks: 0 faults, 0 warnings\n")
+
+
+def test_other_programs_rules_beside_ours_alarm_nobody(running: Lab):
+    rules = (
+        "table ip docker { chain f { type filter hook forward priority 0; policy drop;"
+        " ip saddr 10.244.0.0/16 accept; ip daddr 10.244.0.0/16 accept; }; };"
+        " table inet firewalld { chain in { type filter hook input priority 10; iifname eth0 ct state invalid drop;"
+        " iifname eth0 accept; reject; }; }"
+    )
+    running.run("node1", "nft", rules)
+    try:
+        assert is_well(running)
+    finally:
+        running.run("node1", "nft", "delete table ip docker; delete table inet firewalld")
+
+
+def test_what_there_is_no_fault_of():
+    listed = json.loads(weft("lab", "break", "-o", "json").stdout)["faults"]
+    assert [each["name"] for each in listed] == [fault.name for fault in FAULTS]
+    wrong = weft("lab", "break", "node1", "route-los", check=False)
+    assert wrong.returncode == 2
+    assert "Did you mean route-lost" in wrong.stderr
+
+
+def test_a_fault_that_a_lab_cannot_have_is_refused(running: Lab):
+    refused = running.weft("break", "node9", "route-lost", check=False)
+    assert refused.returncode == 2
+    assert "no node of this name; expected node1, node2" in refused.stderr
+    with lab("--nodes", "1", "--pods", "0", "--backend", "host-gw") as other:
+        refused = other.weft("break", "node1", "port-blocked", check=False)
+        assert "a lab of back end host-gw; expected back end vxlan" in refused.stderr

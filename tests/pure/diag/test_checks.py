@@ -1,0 +1,297 @@
+"""Each check over a sight of a healthy node, in which one thing is wrong."""
+
+from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from typing import Any
+
+import pytest
+
+from tests.pure.diag.test_verdict import DROP, field, meta, rules
+from weft.diag import sight as seen
+from weft.diag.checks import CHECKS
+from weft.diag.finding import Finding, ask
+from weft.diag.ruleset import Chain, Ruleset
+from weft.diag.sight import Configured, Peer, Probed, Reserved, Sight, Vxlan
+from weft.model.errors import Problem
+from weft.model.net import Mac
+from weft.model.nodestate import NetworkState, NodeState, PeerState, RefusedState, UplinkState
+from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
+from weft.model.value import replace
+from weft.wire.subnetenv import PluginEnv
+
+MAC = Mac.parse("0e:00:00:00:00:02")
+TROUBLE = Problem(code="ADDR-002", where="lease x", seen="it is outside")
+ETH0, VXLAN, CNI0, POD = 2, 3, 4, 5
+LINKS = (
+    LinkInfo(index=ETH0, name="eth0", mtu=1500, up=True),
+    LinkInfo(index=VXLAN, name="flannel.1", kind="vxlan", mtu=1450, up=True),
+    LinkInfo(index=CNI0, name="cni0", kind="bridge", mtu=1450, up=True),
+    LinkInfo(index=POD, name="veth1", kind="veth", mtu=1450, up=True, master=CNI0, port=PortInfo(hairpin=True)),
+)
+ROUTES = (
+    RouteInfo(dst=ip_network("0.0.0.0/0"), via=ip_address("192.168.0.254"), index=ETH0),
+    RouteInfo(dst=ip_network("10.244.1.0/24"), index=CNI0, protocol=2),
+    RouteInfo(dst=ip_network("10.244.2.0/24"), via=ip_address("10.244.2.0"), index=VXLAN, protocol=165),
+    RouteInfo(dst=ip_network("10.244.1.9/32"), index=POD),
+)
+ADDRESSES = (
+    AddressInfo(index=ETH0, ip=ip_address("192.168.0.1"), prefixlen=24),
+    AddressInfo(index=CNI0, ip=ip_address("10.244.1.1"), prefixlen=24),
+    AddressInfo(index=CNI0, ip=ip_address("fe80::1"), prefixlen=64, scope=253),
+)
+PEER = PeerState(id="10.244.2.0-24", subnets=["10.244.2.0/24"], public=["192.168.0.2"], backend="vxlan")
+STATE = NodeState(
+    version="1",
+    instance="a",
+    pid=1,
+    seconds=9,
+    ready=True,
+    parts={"routes": None},
+    losses={},
+    store=None,
+    faults=0,
+    network=NetworkState(networks=["10.244.0.0/16"], backend="vxlan", mtu=1450, devices=["flannel.1"]),
+    uplink=UplinkState(name="eth0", index=ETH0, mtu=1500, addresses=["192.168.0.1"], why=""),
+    peers=[PEER],
+)
+FLANNEL = Configured(
+    file="10-flannel.conflist", name="cbr0", plugins=("flannel", "portmap"), bridges=("cni0",), hairpin=True
+)
+
+
+def probed(way: str, *, answered: bool = True) -> Probed:
+    inner = way != "underlay"
+    address = ip_address("10.244.2.0" if inner else "192.168.0.2")
+    return Probed(
+        peer="10.244.2.0/24", address=address, way=way, size=1450 if way == "large" else 64, answered=answered
+    )
+
+
+WELL = Sight(
+    kernel="6.1",
+    links=LINKS,
+    addresses=ADDRESSES,
+    routes=ROUTES,
+    neighbours=(NeighbourInfo(index=VXLAN, ip=ip_address("10.244.2.0"), mac=MAC, state=0x80),),
+    fdb=(FdbInfo(index=VXLAN, mac=MAC, remote=ip_address("192.168.0.2"), state=0x80),),
+    vxlans=(Vxlan(name="flannel.1", vni=1, port=8472, local=ip_address("192.168.0.1"), mac=MAC),),
+    settings={"net/ipv4/ip_forward": "1", "net/ipv4/neigh/default/gc_thresh3": "1024"},
+    counters={"Udp.InCsumErrors": 0},
+    subnet_env=PluginEnv(
+        networks=(IPv4Network("10.244.0.0/16"),), subnets=(IPv4Network("10.244.1.0/24"),), mtu=1450, ip_masq=True
+    ),
+    networks=(FLANNEL,),
+    plugins=frozenset(("flannel", "portmap")),
+    reserved=(Reserved(network="cbr0", given_v4=3, given_v6=0),),
+    programs=frozenset(("weftd",)),
+    daemon=STATE,
+    ways={"192.168.0.2": ETH0},
+    probes=(probed("overlay"), probed("large"), probed("underlay")),
+)
+FLANNELD = replace(WELL, daemon=None, programs=frozenset(("flanneld",)))
+
+
+def find(sight: Sight = WELL, **changes: Any) -> list[Finding]:
+    return ask(CHECKS, replace(sight, **changes)).findings
+
+
+def codes(sight: Sight = WELL, **changes: Any) -> list[str]:
+    return [finding.problem.code for finding in find(sight, **changes)]
+
+
+def links(name: str, **changes: Any) -> dict[str, Any]:
+    return {"links": tuple(replace(link, **changes) if link.name == name else link for link in LINKS)}
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    return {"daemon": replace(STATE, **changes)}
+
+
+@pytest.mark.parametrize("sight", [WELL, FLANNELD, Sight()], ids=["weft", "flanneld", "nothing"])
+def test_nothing_is_wrong(sight: Sight):
+    assert not find(sight)
+
+
+@pytest.mark.parametrize(
+    "code, changes",
+    [
+        ("KERN-002", {"settings": {"net/ipv4/ip_forward": "0"}}),
+        ("KERN-001", {"rules": Ruleset(chains={("ip", "nat", "KUBE-SERVICES"): Chain(place=("ip", "nat", "K"))})}),
+        ("NEIGH-001", {"settings": {**WELL.settings, "net/ipv4/neigh/default/gc_thresh3": "1"}, "neighbours": (
+            NeighbourInfo(index=ETH0, ip=ip_address("192.168.0.2"), mac=MAC, state=2),)}),
+        ("CT-001", {"settings": {**WELL.settings, "net/netfilter/nf_conntrack_count": "95",
+                                 "net/netfilter/nf_conntrack_max": "100"}}),
+        ("CSUM-001", {"counters": {"Udp.InCsumErrors": 3}}),
+        ("NFT-001", {"legacy_tables": ("filter",), "rules": rules(FORWARD=[])}),
+        ("INST-003", {"daemon": None, "programs": frozenset()}),
+        ("LEASE-001", {"subnet_env": None}),
+        ("STORE-001", state(store=Problem(code="STORE-001", where="etcd", seen="away"))),
+        ("LEASE-001", state(parts={"subnet": Problem(code="LEASE-001", where="f", seen="gone")})),
+        ("CHECK-001", state(losses={"pods": Problem(code="CHECK-001", where="f", seen="gone")})),
+        ("INST-002", state(faults=1)),
+        ("ADDR-002", state(refused=[RefusedState(id="x", trouble=TROUBLE)])),
+        ("ADDR-002", state(peers=[PEER, replace(PEER, trouble=TROUBLE)])),
+        ("FDB-001", state(peers=[replace(PEER, lacks=["route: no"])])),
+        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="other", vni=1, port=8472, local=None, mac=None))}),
+        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="x", vni=2, port=8472, local=None, mac=None),
+                                 Vxlan(name="other", vni=1, port=8472, local=None, mac=None))}),
+        ("VTEP-003", links("flannel.1", up=False)),
+        ("MTU-001", links("flannel.1", mtu=1400)),
+        ("BRIDGE-006", links("cni0", up=False)),
+        ("BRIDGE-001", {"addresses": (ADDRESSES[0], replace(ADDRESSES[1], ip=ip_address("10.9.0.1")))}),
+        ("BRIDGE-003", links("veth1", port=PortInfo())),
+        ("ADDR-001", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.240.0.0/12"), index=ETH0))}),
+        ("ADDR-001", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.0.0/16"), index=77))}),
+        ("ROUTE-002", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.1.0/26"), index=ETH0,
+                                                     via=ip_address("192.168.0.9")))}),
+        ("IPAM-002", {"reserved": (Reserved(network="cbr0", given_v4=253, given_v6=0),)}),
+        ("FW-002", {"rules": rules(policy="drop")}),
+        ("LEASE-005", {"probes": (probed("overlay", answered=False), probed("underlay", answered=False))}),
+        ("REACH-001", {"probes": (probed("overlay", answered=False), probed("underlay"))}),
+        ("MTU-001", {"probes": (probed("overlay"), probed("large", answered=False))}),
+        ("IFACE-001", {"ways": {"192.168.0.2": CNI0}}),
+        ("CNI-001", {"plugins": frozenset(("flannel",))}),
+        ("CLEAN-001", {"networks": (replace(FLANNEL, file="00", plugins=("portmap",)), FLANNEL)}),
+        ("CLEAN-001", {"links": (*LINKS, LinkInfo(index=9, name="cali1"), LinkInfo(index=10, name="cali2"))}),
+    ],
+)  # fmt: skip
+def test_one_thing_is_wrong(code: str, changes: dict[str, Any]):
+    assert set(codes(**changes)) == {code}
+
+
+def test_weights():
+    full = {"net/netfilter/nf_conntrack_count": "100", "net/netfilter/nf_conntrack_max": "100"}
+    assert find(settings={**WELL.settings, **full})[0].weight == "fault"
+    assert find(reserved=(Reserved(network="cbr0", given_v4=240, given_v6=0),))[0].weight == "warning"
+    mixed = find(**state(faults=1, store=TROUBLE))
+    assert [finding.weight for finding in mixed] == ["fault", "warning"]
+
+
+def test_bridge_netfilter_is_wanted_by_kube_proxy_alone():
+    services = Ruleset(chains={("ip6", "nat", "KUBE-SERVICES"): Chain(place=("ip6", "nat", "K"))})
+    on = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "1"}
+    assert codes(rules=services) == ["KERN-001"]
+    off = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "0"}
+    assert find(rules=services, settings=off)[0].problem.seen == "it is 0"
+    assert not codes(rules=services, settings=on)
+    assert not codes(rules=services, networks=())
+
+
+def test_firewalld_is_told_from_others():
+    text = rules([DROP])
+    named = Ruleset(chains={("inet", "firewalld", "f"): Chain(
+        place=("inet", "firewalld", "f"), hook="forward", kind="filter",
+        rules=[replace(rule, place=("inet", "firewalld", "f")) for rule in text.chains["inet", "t", "f"].rules],
+    )})  # fmt: skip
+    [finding] = find(rules=named)
+    assert finding.problem.code == "FW-001"
+    assert finding.fix == (
+        "firewall-cmd --permanent --zone=trusted --add-source=10.244.0.0/16",
+        "firewall-cmd --reload",
+    )
+
+
+def at_input(*statements: Any) -> Ruleset:
+    found = rules(list(statements))
+    return Ruleset(chains={place: replace(chain, hook="input") for place, chain in found.chains.items()})
+
+
+def test_a_port_that_is_dropped_is_named_once_for_all_peers():
+    more = [PEER, replace(PEER, id="y", subnets=["10.244.3.0/24"], public=["192.168.0.3"])]
+    ways = {"192.168.0.2": ETH0, "192.168.0.3": ETH0}
+    dropped = at_input(field("udp", "dport", 8472), DROP)
+    [finding] = find(rules=dropped, ways=ways, **state(peers=more))
+    assert finding.problem.where == "receiving udp 192.168.0.2 to 192.168.0.1:8472"
+    assert not find(rules=at_input(field("udp", "dport", 8285), DROP))
+    assert not find(rules=dropped, ways={})
+    assert not find(rules=dropped, **state(peers=[replace(PEER, public=[])]))
+
+
+def test_other_back_ends_have_other_ports():
+    tun = LinkInfo(index=VXLAN, name="flannel0", kind="tun", mtu=1472, up=True)
+    network = replace(STATE.network or NetworkState, devices=["flannel0"])  # type: ignore[type-var]
+    udp = replace(WELL, links=(LINKS[0], tun, *LINKS[2:]), vxlans=(), daemon=replace(STATE, network=network))
+    assert codes(udp, rules=at_input(field("udp", "dport", 8285), DROP)) == ["REACH-001"]
+    narrow = find(udp, probes=(probed("overlay", answered=False), probed("underlay")))[0]
+    assert narrow.problem.hint.startswith("Something between drops the packets between the nodes")
+
+
+def test_peers_of_flanneld_are_seen_by_routes():
+    assert seen.peers(FLANNELD) == [
+        Peer(subnet=ip_network("10.244.2.0/24"), inner=ip_address("10.244.2.0"), public=ip_address("192.168.0.2"))
+    ]
+    host_gw = replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0)
+    [peer] = seen.peers(replace(FLANNELD, routes=(host_gw,)))
+    assert (peer.inner, peer.public) == (None, IPv4Address("192.168.0.2"))
+    [unknown] = seen.peers(replace(FLANNELD, neighbours=()))
+    assert unknown.public is None
+
+
+def test_entries_of_flanneld_are_looked_at():
+    [lost] = find(FLANNELD, neighbours=())
+    assert lost.problem.seen == "its gateway has no neighbour entry"
+    [lost] = find(FLANNELD, fdb=())
+    assert lost.problem.seen == "no FDB entry says behind which node 0e:00:00:00:00:02 is"
+
+
+def test_a_route_of_flanneld_that_went_with_a_link_is_missed():
+    [lost] = find(FLANNELD, routes=ROUTES[:2])
+    assert lost.problem.code == "ROUTE-001"
+    assert lost.problem.where == "the peer behind 10.244.2.0"
+
+
+def test_a_bridge_that_no_network_names_any_more_is_still_pods():
+    assert not codes(networks=(), rules=rules(policy="drop"))
+
+
+def test_an_answer_that_the_own_firewall_drops_is_not_missed():
+    own = AddressInfo(index=VXLAN, ip=ip_address("10.244.1.0"), prefixlen=32)
+    silent = {"probes": (probed("overlay", answered=False), probed("underlay")), "addresses": (*ADDRESSES, own)}
+    assert codes(**silent) == ["REACH-001"]
+    assert not codes(**silent, rules=at_input(meta("iifname", "flannel.1"), DROP))
+    assert codes(**silent, rules=at_input(meta("cpu", 0), DROP)) == ["REACH-001"]
+
+
+def test_peers_are_named_up_to_ten():
+    dead = tuple(replace(probed("overlay", answered=False), peer=f"10.244.{n}.0/24") for n in range(12))
+    [finding] = find(probes=dead)
+    assert "10.244.9.0/24 and 2 more: the public IP answers" in finding.problem.seen
+
+
+def test_forwarding_is_asked_where_there_are_pods_and_peers():
+    assert not codes(rules=rules(policy="drop"), networks=())
+    assert not codes(rules=rules(policy="drop"), **state(peers=[]))
+    host_gw = replace(STATE.network or NetworkState, devices=[])  # type: ignore[type-var]
+    routes = (*ROUTES[:2], replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0))
+    plain = replace(WELL, links=(LINKS[0], *LINKS[2:]), daemon=replace(STATE, network=host_gw), routes=routes)
+    assert codes(plain, rules=rules(policy="drop")) == ["FW-002"]
+    [out] = find(plain, rules=rules([meta("oifname", "eth0"), DROP]))
+    assert out.problem.where == "forwarding tcp 10.244.1.2 to 10.244.2.2:80"
+
+
+def test_what_is_of_no_pod_network_is_let_be():
+    bridges = {"links": (*LINKS, replace(LINKS[2], index=9, name="other"))}
+    assert not codes(**bridges, networks=(FLANNEL, Configured(file="20", name="b", plugins=(), bridges=("other",))))
+    left = {"links": (*LINKS, LinkInfo(index=9, name="cali1"))}
+    assert not codes(**left, subnet_env=None, networks=())
+
+
+def test_ipv6_pods_need_links_that_carry_ipv6():
+    six = PluginEnv(
+        networks=(ip_network("fd00::/48"),), subnets=(ip_network("fd00:0:0:1::/64"),), mtu=1280, ip_masq=True
+    )
+    assert "V6-001" in codes(subnet_env=six, **links("flannel.1", mtu=1270))
+
+
+def test_a_check_without_its_part_of_the_sight_finds_nothing_and_says_so():
+    diagnosis = ask(CHECKS, replace(WELL, rules=rules(policy="drop"), unseen={"rules": "nft: not found"}))
+    assert not diagnosis.findings
+    assert diagnosis.is_well
+    unseen = {answer.check: answer.unseen for answer in diagnosis.answers if answer.unseen}
+    assert unseen["forward-rules"] == "rules: nft: not found"
+    assert "daemon" not in unseen
+
+
+def test_every_check_has_a_name_of_its_own():
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    assert {need for check in CHECKS for need in check.needs} <= set(Sight.__struct_fields__)
