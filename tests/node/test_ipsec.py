@@ -17,7 +17,7 @@ import pytest
 from tests.node.test_plan_cleanup import plan, weft
 from tests.support.crossing import cross
 from tests.support.ipsecnode import IPSEC, PSK, agreed, charon, counts, end_charons, start
-from tests.support.traffic import Capture, nothing_lost, reaches
+from tests.support.traffic import Capture, Pings, reaches
 from tests.support.weftd import HOST_GW, Cluster, Daemon, Underlay, clusters, eventually
 
 _UDP, _ICMP, _TCP = 17, 1, 6
@@ -86,12 +86,15 @@ def test_a_restart_of_the_daemon_keeps_charon_and_loses_no_packet(cluster: Clust
     here, there = one.pod(), two.pod()
     assert reaches(here, there.ips[0])
     before = charon(one)
-    with nothing_lost(here, there, there.ips[0]):
+    # No stream beside: where charon carries packets, a busy machine may lose some of that, daemon or not.
+    with Pings(here, there.ips[0], every=0.005) as pings:
         one.stop()
         one.start()
         one.kill()
         one.start()
         agreed([one, two])
+    assert pings.sent > 50
+    assert not pings.lost
     assert charon(one) == before
     assert not one.lines("ERROR|put back")
 
