@@ -42,6 +42,9 @@ COMMANDS: Final = {
     "status": Late(place="weft.daemon.commands.status:status", about="How this node's daemon is, on one screen."),
     "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
     "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
+    "trace": Late(
+        place="weft.diag.commands.trace:trace", about="What a packet passes on this node, and where it ends."
+    ),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

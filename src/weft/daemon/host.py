@@ -11,6 +11,7 @@ from weft.daemon.disk.identity import Identity
 from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Problem
+from weft.model.marks import BRIDGE_NETFILTER
 from weft.model.net import Mac
 from weft.model.snapshot import Snapshot
 from weft.wire import subnetenv
@@ -18,10 +19,7 @@ from weft.wire import subnetenv
 log = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 16
-_BRIDGE_FILTER: Final = {
-    4: Path("/proc/sys/net/bridge/bridge-nf-call-iptables"),
-    6: Path("/proc/sys/net/bridge/bridge-nf-call-ip6tables"),
-}
+_BRIDGE_FILTER: Final = {family: Path("/proc/sys", name) for family, name in BRIDGE_NETFILTER.items()}
 
 
 async def bridge_filter(tools: Tools, families: Iterable[int]) -> list[Problem]:

@@ -20,7 +20,7 @@ from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.marks import FORWARDING
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING
 from weft.model.nodestate import NodeState
 from weft.model.reported import LinkInfo
 from weft.model.value import Value, replace
@@ -29,8 +29,7 @@ from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
 _SETTINGS: Final = (
     *FORWARDING.values(),
-    "net/bridge/bridge-nf-call-iptables",
-    "net/bridge/bridge-nf-call-ip6tables",
+    *BRIDGE_NETFILTER.values(),
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv6/neigh/default/gc_thresh3",
     "net/netfilter/nf_conntrack_count",

@@ -14,5 +14,7 @@ GATEWAY_ALIAS: Final = f"{ALIAS}gateway"
 POD_ALIAS: Final = f"{ALIAS}pod:"
 # The settings that make a machine a router, by family; one for all its links.
 FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
+# The settings that have packets of bridges pass the packet filter's rules, by family; absent without br_netfilter.
+BRIDGE_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).
 MAIN_TABLE: Final = 254

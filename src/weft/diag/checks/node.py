@@ -6,11 +6,10 @@ from typing import Final
 from weft.diag.finding import Check, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
-from weft.model.marks import FORWARDING
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING
 
 _FULL: Final = 0.9  # of a table
 _UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them
-_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
 _SERVICES: Final = "KUBE-SERVICES"  # kube-proxy's chain, in iptables mode
 
 
@@ -31,7 +30,7 @@ def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
     families = {"ip": 4, "ip6": 6}
     kept = {families[place[0]] for place in sight.rules.chains if place[2] == _SERVICES and place[0] in families}
     for version in sorted(kept if sight.bridges else ()):
-        name = _NETFILTER[version]
+        name = BRIDGE_NETFILTER[version]
         if sight.settings.get(name) != "1":
             seen = "it is 0" if name in sight.settings else "there is none: the module br_netfilter is not loaded"
             commands = ("modprobe br_netfilter", f"sysctl -w {name.replace('/', '.')}=1")

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import breaking, lifecycle, show, start, terminal
+from weft.lab.commands import breaking, lifecycle, show, start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.protocol import Call
@@ -32,7 +32,7 @@ def lab() -> None:
     """
 
 
-for command in (lifecycle.up, lifecycle.down, lifecycle.list_labs, lifecycle.clean, breaking.break_node):
+for command in (lifecycle.up, lifecycle.down, lifecycle.list_labs, lifecycle.clean, breaking.break_node, tracing.trace):
     lab.add_command(command)
 
 

@@ -1,0 +1,124 @@
+"""`weft trace`: what a packet passes on this node, and where it ends."""
+
+from ipaddress import ip_address
+from typing import Final
+
+import click
+import msgspec
+
+from weft.cni.commands.install import need_root
+from weft.diag.hops import Way
+from weft.diag.look import Places, look
+from weft.diag.matching import Packet
+from weft.diag.routing import is_own, route_to
+from weft.diag.sight import Sight, peers
+from weft.diag.trace import Entry, follow
+from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_line
+from weft.model.value import replace
+
+_SOME_PORT: Final = 40000
+_MARKS: Final = {True: "✓", False: "✗", None: "?"}
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST[:PORT]")
+def trace(output: str, source: str, target: str, *, udp: bool) -> int:
+    """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
+
+    SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
+    decide, and nothing is sent. Where the packet goes on to another node, run it there, too: `weft lab trace` does so.
+
+    \b
+      weft trace 10.244.1.2 10.244.2.3
+      weft trace 10.244.1.2 10.244.2.3:5432
+      weft trace 10.244.1.2 '[fd00::2]:53' --udp
+
+    Exits 0 if neither is dropped here, 3 if one is.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft trace")
+    there = _packet(source, target, udp=udp)
+    sight = look(Places())
+    back = replace(
+        there,
+        source=there.target,
+        target=there.source,
+        source_port=there.target_port,
+        target_port=there.source_port,
+        state="established",
+    )
+    ways = {"there": (there, _way(sight, there)), "back": (back, _way(sight, back))}
+    if output == "json":
+        data = {name: way for name, (_, way) in ways.items()}
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+    else:
+        for packet, way in ways.values():
+            click.echo(one_line(str(packet)))
+            for line in lines(way):
+                click.echo(one_line(line))
+    return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
+
+
+def lines(way: Way) -> list[str]:
+    """A way for people."""
+    width = max((len(hop.what) for hop in way.hops), default=0)
+    found = [
+        f"  {number:2} {_MARKS[hop.passes]} {hop.what:{width}}  {hop.seen}" for number, hop in enumerate(way.hops, 1)
+    ]
+    return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]
+
+
+def _way(sight: Sight, packet: Packet) -> Way:
+    return follow(sight, packet, entry_of(sight, packet))
+
+
+def entry_of(sight: Sight, packet: Packet) -> Entry:
+    """Where a packet comes from, as this node sees it. What is for its own pods comes through the overlay."""
+    source, at_home = packet.source, any(packet.target in subnet for subnet in sight.subnets)
+    if is_own(sight, source):
+        return Entry(kind="node")
+    for peer in peers(sight):
+        if source in peer.subnet or source == peer.public:
+            return Entry(kind="remote", remote=peer.public, wrapped=at_home)
+    route = route_to(sight, source)
+    link = None if route is None else sight.link(route.index)
+    if link in sight.bridges or any(source in subnet for subnet in sight.subnets):
+        return Entry(kind="pod")
+    return Entry(kind="remote")
+
+
+def _packet(source: str, target: str, *, udp: bool) -> Packet:
+    """What the arguments say. Raises `ConfigError`."""
+    host, port = _split(target)
+    try:
+        sender, receiver = ip_address(source), ip_address(host)
+    except ValueError as error:
+        raise ConfigError(_wrong(str(error))) from None
+    if sender.version != receiver.version:
+        raise ConfigError(_wrong(f"{sender} and {receiver} are of two families"))
+    if not port:
+        return Packet(source=sender, target=receiver, protocol="icmp" if sender.version == 4 else "ipv6-icmp")
+    protocol = "udp" if udp else "tcp"
+    return Packet(source=sender, target=receiver, protocol=protocol, source_port=_SOME_PORT, target_port=port)
+
+
+def _split(target: str) -> tuple[str, int]:
+    """`10.0.0.1:80`, `[fd00::1]:80`, or an address alone, whose port is 0."""
+    if target.startswith("["):
+        host, _, rest = target[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif target.count(":") == 1:
+        host, _, port = target.partition(":")
+    else:
+        return target, 0
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ConfigError(_wrong(f"{target!r} has no port from 1 to 65535"))
+    return host, int(port)
+
+
+def _wrong(seen: str) -> Problem:
+    expected = "two addresses of one family, as 10.244.1.2 10.244.2.3:80"
+    return Problem(code="FLAG-001", where="weft trace", seen=seen, expected=expected)

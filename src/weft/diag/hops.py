@@ -1,0 +1,29 @@
+"""What a packet passes on one node, step by step, and how that ends."""
+
+from typing import Literal
+
+from weft.model.errors import Problem
+from weft.model.value import Value
+
+End = Literal["delivered", "sent", "dropped", "undecided"]
+
+
+class Hop(Value):
+    """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told."""
+
+    what: str
+    seen: str
+    passes: bool | None = True
+
+
+class Way(Value):
+    """The steps on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
+
+    One that was dropped has a problem.
+    """
+
+    hops: tuple[Hop, ...]
+    end: End
+    to: str = ""
+    carried: str = ""
+    problem: Problem | None = None

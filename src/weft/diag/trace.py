@@ -1,0 +1,222 @@
+"""Predicts what a packet of pods passes on a node: from the sight alone, as the kernel would decide. Pure.
+
+Followed are routes of the main table, the filtering rules of nf_tables, neighbours and FDB entries. A Service's address
+is followed no further than its route: what kube-proxy makes of it is not read.
+"""
+
+from typing import Final, Literal, NoReturn
+
+from weft.diag.hops import End, Hop, Way
+from weft.diag.matching import Packet
+from weft.diag.routing import BLACKHOLE, is_own, link_towards, route_to
+from weft.diag.sight import Sight, peers
+from weft.diag.verdict import judge
+from weft.model.errors import Problem
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, PROTOCOL
+from weft.model.net import Ip
+from weft.model.reported import LinkInfo, RouteInfo
+from weft.model.value import Value, replace
+
+_PERMANENT: Final = 0x80
+_ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: 'weft status' says what it knows of the peer"
+
+
+class Entry(Value):
+    """Where a packet comes from: a pod of this node, the node itself, or elsewhere: of a peer, by its public IP.
+
+    `wrapped` is whether a peer sent it through the overlay.
+    """
+
+    kind: Literal["pod", "node", "remote"]
+    remote: Ip | None = None
+    wrapped: bool = True
+
+
+class _OverError(Exception):
+    """The packet's way on this node is over: `way` is how, without the hops."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(way.end)
+        self.way = way
+
+
+def follow(sight: Sight, packet: Packet, entry: Entry) -> Way:
+    """Follow a packet through a node, from where it enters until it is delivered, sent on or dropped."""
+    walk = _Walk(sight)
+    try:
+        walk.go(packet, entry)
+    except _OverError as over:
+        doubt = over.way.end != "dropped" and any(hop.passes is None for hop in walk.hops)
+        return replace(over.way, hops=tuple(walk.hops), end="undecided" if doubt else over.way.end)
+
+
+class _Walk:
+    """A packet under way; each step adds hops, and the last one raises `_OverError`."""
+
+    def __init__(self, sight: Sight) -> None:
+        self.hops: list[Hop] = []
+        self._sight = sight
+
+    def go(self, packet: Packet, entry: Entry) -> NoReturn:
+        """All steps."""
+        if entry.kind == "remote":
+            packet = self._arrive(packet, entry)
+        elif entry.kind == "pod":
+            packet = self._leave_pod(packet)
+            self._bridged(packet)
+        if is_own(self._sight, packet.target):
+            self._filtered("input", packet)
+            self._pass("delivered", f"{packet.target} is this node's own")
+            self._over("delivered")
+        if entry.kind != "node":
+            self._forwarded(packet)
+        route, link = self._routed(packet)
+        packet = replace(packet, oif=link.name)
+        self._filtered("output" if entry.kind == "node" else "forward", packet)
+        self._send(packet, route, link)
+
+    def _pass(self, what: str, seen: str) -> None:
+        self.hops.append(Hop(what=what, seen=seen))
+
+    def _drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
+        self.hops.append(Hop(what=what, seen=seen, passes=False))
+        raise _OverError(Way(hops=(), end="dropped", problem=problem))
+
+    def _over(self, end: End, to: str = "", carried: str = "") -> NoReturn:
+        raise _OverError(Way(hops=(), end=end, to=to, carried=carried))
+
+    def _leave_pod(self, packet: Packet) -> Packet:
+        route = route_to(self._sight, packet.source)
+        link = None if route is None else self._sight.link(route.index)
+        if link is None or link.kind not in ("bridge", "veth"):
+            seen = "no bridge and no link of this node leads to it"
+            self._drop("pod", seen, Problem(code="CHECK-001", where=f"pod {packet.source}", seen=seen))
+        self._up(link, "from the pod by", "BRIDGE-006")
+        return replace(packet, iif=link.name)
+
+    def _bridged(self, packet: Packet) -> None:
+        """To another pod on the same bridge no route leads; rules are asked where bridge netfilter is on."""
+        route = route_to(self._sight, packet.target)
+        link = None if route is None else self._sight.link(route.index)
+        if link is None or link.kind != "bridge" or link.name != packet.iif or is_own(self._sight, packet.target):
+            return
+        if self._sight.settings.get(BRIDGE_NETFILTER[packet.target.version]) == "1":
+            self._filtered("forward", replace(packet, oif=link.name))
+        self._pass("delivered", f"to {packet.target} on the same bridge")
+        self._over("delivered")
+
+    def _arrive(self, packet: Packet, entry: Entry) -> Packet:
+        """From another node in an outer packet, where the back end has a device; else by the way back."""
+        sight, remote = self._sight, entry.remote
+        if remote is None:
+            back = route_to(sight, packet.source)
+            link = None if back is None else sight.link(back.index)
+            return replace(packet, iif="" if link is None else link.name)
+        carrier = next(iter(sight.devices), None) if entry.wrapped else None
+        by = link_towards(sight, remote)
+        if by is not None:
+            self._up(by, "received by", "IFACE-002")
+        if carrier is None:
+            return replace(packet, iif="" if by is None else by.name)
+        own = () if by is None else sight.addresses_of(by.index)
+        address = next((a.ip for a in own if a.ip.version == remote.version), None)
+        port = next((device.port for device in sight.vxlans if device.name == carrier.name), 0)
+        if by is not None and address is not None and port:
+            outer = Packet(source=remote, target=address, protocol="udp", iif=by.name, source_port=1, target_port=port)
+            self._filtered("input", outer, code="REACH-001")
+        self._up(carrier, "unwrapped by", "VTEP-003")
+        return replace(packet, iif=carrier.name)
+
+    def _up(self, link: LinkInfo, what: str, code: str) -> None:
+        if not link.up:
+            hint = f"ip link set {link.name} up"
+            problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
+            self._drop(what, f"{link.name} is down", problem)
+        self._pass(what, f"{link.name}, MTU {link.mtu}")
+
+    def _forwarded(self, packet: Packet) -> None:
+        name = FORWARDING[packet.target.version]
+        if self._sight.settings.get(name) == "0":
+            hint = f"sysctl -w {name.replace('/', '.')}=1"
+            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
+            self._drop("forwarding", f"{name} is 0", problem)
+
+    def _routed(self, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
+        route = route_to(self._sight, packet.target)
+        link = None if route is None else self._sight.link(route.index)
+        if route is None or route.kind == BLACKHOLE or link is None:
+            seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
+            hint = "No lease is served that has it: 'weft status' says which peers there are"
+            where = f"route to {packet.target}"
+            self._drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
+        via = "" if route.via is None else f" via {route.via}"
+        whose = ", weft's for a lease" if route.protocol == PROTOCOL else ""
+        self._pass("route", f"{route.dst}{via} dev {link.name}{whose}")
+        return route, link
+
+    def _filtered(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        what = f"rules at {hook}"
+        if "rules" in self._sight.unseen:
+            self.hops.append(Hop(what=what, seen=f"not seen: {self._sight.unseen['rules']}", passes=None))
+            return
+        verdict = judge(self._sight.rules, hook, packet)
+        if verdict.passes is False:
+            seen = f"dropped by {verdict.by}"
+            hint = "Have the program that made it accept this; an accept elsewhere does not help"
+            problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
+            self._drop(what, f"{packet}: {seen}", problem)
+        seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
+        self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
+
+    def _send(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
+        inside = link in self._sight.devices
+        self._up(link, "out by", "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002")
+        if inside:
+            self._send_inside(packet, route, link)
+        at_home = any(packet.target in subnet for subnet in self._sight.subnets)
+        if route.via is not None or (not at_home and link.kind != "bridge"):
+            to = route.via or packet.target
+            self._pass("sent", f"to {to} by {link.name}")
+            self._over("sent", to=str(to))
+        if link.index in self._sight.ways.values() and at_home:
+            seen = f"{route.dst} leads to {link.name}, and {packet.target} is for a pod of this node"
+            hint = f"ip route delete {route.dst} dev {link.name}"
+            where = f"route {route.dst}"
+            self._drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        self._pass("delivered", f"to {packet.target} behind {link.name}")
+        self._over("delivered")
+
+    def _send_inside(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
+        """Into the overlay: to which node, and wrapped in what."""
+        peer = next((each for each in peers(self._sight) if packet.target in each.subnet), None)
+        remote = None if peer is None else peer.public
+        if link.kind == "vxlan" and route.via is not None:
+            remote = self._behind(route.via, link)
+        if remote is None:
+            seen = f"{link.name} knows no node that has {packet.target}"
+            self._drop("peer", seen, Problem(code="FDB-001", where=f"link {link.name}", seen=seen, hint=_ITS_TASK))
+        device = next((each for each in self._sight.vxlans if each.name == link.name), None)
+        carried = f"VXLAN {device.vni}, UDP port {device.port}" if device is not None else link.kind
+        out = link_towards(self._sight, remote)
+        if out is None:
+            seen = f"no route leads to {remote}"
+            self._drop("outer packet", seen, Problem(code="REACH-001", where=f"node {remote}", seen=seen))
+        self._up(out, "outer packet by", "IFACE-002")
+        self._pass("sent", f"to {remote} in {carried}")
+        self._over("sent", to=str(remote), carried=carried)
+
+    def _behind(self, gateway: Ip, link: LinkInfo) -> Ip:
+        """The node behind which a VXLAN device's gateway is."""
+        sight = self._sight
+        neighbour = next((n for n in sight.neighbours if (n.index, n.ip) == (link.index, gateway)), None)
+        if neighbour is None or neighbour.mac is None or not neighbour.state & _PERMANENT:
+            seen = f"{gateway} has no permanent entry on {link.name}"
+            problem = Problem(code="FDB-001", where=f"neighbour {gateway}", seen=seen, hint=_ITS_TASK)
+            self._drop("neighbour", seen, problem)
+        self._pass("neighbour", f"{gateway} is at {neighbour.mac}")
+        entry = next((e for e in sight.fdb if (e.index, e.mac) == (link.index, neighbour.mac)), None)
+        if entry is None or entry.remote is None:
+            seen = f"no entry of {link.name} has {neighbour.mac}"
+            self._drop("FDB", seen, Problem(code="FDB-001", where=f"fdb {neighbour.mac}", seen=seen, hint=_ITS_TASK))
+        self._pass("FDB", f"{neighbour.mac} is behind {entry.remote}")
+        return entry.remote

@@ -1,0 +1,97 @@
+"""`weft lab trace` says where a packet of a lab is lost, and why; what it predicts to arrive, arrives."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.lab import Lab, lab
+from tests.support.weftd import eventually
+
+# Faults of a packet's way from pod1-1 to pod2-1 that last, and on which node and by which code it is said.
+LOST = {
+    "forward-dropped": "FW-002",
+    "firewalld-rejects": "FW-002",
+    "port-blocked": "REACH-001",
+    "uplink-down": "IFACE-002",
+}
+
+
+@pytest.fixture(scope="module")
+def running():
+    with lab("--nodes", "2", "--pods", "2") as running:
+        yield running
+
+
+def trace(running: Lab, source: str, target: str, *options: str) -> Any:
+    ran = running.weft("trace", "-o", "json", source, target, *options, check=False)
+    assert ran.stdout, ran.stderr
+    found = json.loads(ran.stdout)
+    assert ran.returncode == (0 if found["reached"] == found["tried"] else 3)
+    return found
+
+
+@pytest.mark.parametrize(
+    "source, target, legs",
+    [("pod1-1", "pod2-1", 4), ("pod1-1", "pod1-2", 2), ("node1", "pod2-2", 4), ("pod2-1", "node1", 4)],
+)
+def test_what_arrives_is_predicted_to(running: Lab, source: str, target: str, legs: int):
+    found = trace(running, source, target)
+    assert found["verdict"] == "it arrives, and the answer comes back"
+    assert [leg["way"]["end"] for leg in found["legs"]] == ["sent", "delivered"] * 2 if legs == 4 else ["delivered"] * 2
+    assert found["reached"] == found["tried"] == 3
+
+
+@pytest.mark.parametrize("fault", LOST)
+@pytest.mark.parametrize("node", ["node1", "node2"])
+def test_what_is_lost_is_lost_where_it_is_said(running: Lab, fault: str, node: str):
+    running.weft("break", node, fault)
+    try:
+        found = trace(running, "pod1-1", "pod2-1")
+        last = found["legs"][-1]
+        assert last["way"]["problem"]["code"] == LOST[fault], found["verdict"]
+        assert last["node"] == node
+        assert found["verdict"].startswith(("the packet is dropped on", "the answer is dropped on"))
+        assert not found["reached"]
+    finally:
+        running.weft("break", node, fault, "--mend")
+    eventually(lambda: trace(running, "pod1-1", "pod2-1")["reached"] == 3, seconds=30)
+
+
+def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
+    running.weft("break", "node2", "port-eaten")
+    try:
+        found = trace(running, "pod1-1", "pod2-1")
+        assert found["verdict"] == "each node passes it on, and 3 of 3 probes were lost: look between the nodes"
+    finally:
+        running.weft("break", "node2", "port-eaten", "--mend")
+
+
+def test_for_people(running: Lab):
+    said = running.weft("trace", "pod1-1", "pod2-1:80").stdout
+    assert said.startswith("node1, there\n   1 ✓ from the pod by")
+    assert said.endswith("3 of 3 pings came back\nit arrives, and the answer comes back\n")
+
+
+def test_an_unknown_place_is_refused(running: Lab):
+    refused = running.weft("trace", "pod1-1", "pod9", check=False)
+    assert refused.returncode == 2
+    assert "expected one of node1, node2, pod1-1" in refused.stderr
+
+
+def test_by_ipv6():
+    with lab("--nodes", "2", "--pods", "1", "--family", "46") as both:
+        found = trace(both, "pod1-1", "pod2-1", "-6")
+        assert found["verdict"] == "it arrives, and the answer comes back"
+        assert found["legs"][0]["way"]["carried"].startswith("VXLAN 1")
+
+
+def test_by_hand_on_a_node(running: Lab):
+    address = running.pod("pod2-1")["addresses"][0].split("/")[0]
+    own = running.pod("pod1-1")["addresses"][0].split("/")[0]
+    said = running.weft("exec", "node1", "--", "weft", "trace", own, f"{address}:53", "--udp")
+    assert f"udp {own} to {address}:53\n" in said.stdout
+    for arguments in ((own, "fd00::1"), (own, f"{address}:0"), (own, "nowhere")):
+        refused = running.weft("exec", "node1", "--", "weft", "trace", *arguments, check=False)
+        assert refused.returncode == 2
+        assert "FLAG-001 weft trace: " in refused.stderr

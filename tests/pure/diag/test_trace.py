@@ -1,0 +1,173 @@
+"""A packet's way through a node, predicted from a sight."""
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+
+from tests.pure.diag.test_checks import (
+    ADDRESSES,
+    ETH0,
+    FLANNELD,
+    LINKS,
+    ROUTES,
+    STATE,
+    VXLAN,
+    WELL,
+    at_input,
+    links,
+)
+from tests.pure.diag.test_verdict import DROP, field, meta, rules
+from weft.diag.hops import Way
+from weft.diag.matching import Packet
+from weft.diag.sight import Sight
+from weft.diag.trace import Entry, follow
+from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.value import replace
+
+POD, NODE = Entry(kind="pod"), Entry(kind="node")
+PEER = Entry(kind="remote", remote=ip_address("192.168.0.2"))
+OUTSIDE = Entry(kind="remote")
+ON = {"net/bridge/bridge-nf-call-iptables": "1", "net/ipv4/ip_forward": "1"}
+
+
+def packet(source: str = "10.244.1.2", target: str = "10.244.2.3") -> Packet:
+    return Packet(
+        source=ip_address(source), target=ip_address(target), protocol="tcp", source_port=40000, target_port=80
+    )
+
+
+def way(entry: Entry = POD, sight: Sight = WELL, *, of: Packet | None = None, **changes: Any) -> Way:
+    return follow(replace(sight, **changes), of or packet(), entry)
+
+
+def steps(found: Way) -> list[str]:
+    return [hop.what for hop in found.hops]
+
+
+def code(found: Way) -> str:
+    assert found.problem is not None
+    assert found.end == "dropped"
+    assert found.hops[-1].passes is False
+    return found.problem.code
+
+
+IN = packet("10.244.2.3", "10.244.1.2")
+
+
+def test_out_of_a_pod_to_another_node():
+    found = way()
+    assert (found.end, found.to, found.carried) == ("sent", "192.168.0.2", "VXLAN 1, UDP port 8472")
+    assert steps(found) == [
+        *("from the pod by", "route", "rules at forward", "out by", "neighbour", "FDB", "outer packet by", "sent")
+    ]
+    assert found.hops[1].seen == "10.244.2.0/24 via 10.244.2.0 dev flannel.1, weft's for a lease"
+
+
+def test_into_a_pod_from_another_node():
+    found = way(PEER, of=IN)
+    assert found.end == "delivered"
+    assert steps(found) == [
+        *("received by", "rules at input", "unwrapped by", "route", "rules at forward", "out by", "delivered"),
+    ]
+
+
+def test_from_and_to_the_node_itself():
+    assert steps(way(NODE, of=packet("192.168.0.1")))[:2] == ["route", "rules at output"]
+    found = way(OUTSIDE, of=packet("192.168.0.9", "192.168.0.1"))
+    assert (found.end, steps(found)) == ("delivered", ["rules at input", "delivered"])
+
+
+def test_from_outside_to_a_pod():
+    found = way(OUTSIDE, of=packet("9.9.9.9", "10.244.1.2"), rules=rules([meta("iifname", "eth0"), DROP]))
+    assert code(found) == "FW-002"
+    assert way(OUTSIDE, of=packet("9.9.9.9", "10.244.1.2"), routes=ROUTES[1:]).end == "delivered"
+
+
+def test_between_pods_of_a_node():
+    local = packet("10.244.1.2", "10.244.1.3")
+    assert steps(way(of=local, rules=rules(policy="drop"))) == ["from the pod by", "delivered"]
+    assert code(way(of=local, rules=rules(policy="drop"), settings=ON)) == "FW-002"
+    assert way(of=packet("10.244.1.2", "10.244.1.1")).hops[-1].seen == "10.244.1.1 is this node's own"
+
+
+def test_to_a_pod_without_a_bridge():
+    assert way(of=packet("10.244.1.2", "10.244.1.9")).hops[-1].seen == "to 10.244.1.9 behind veth1"
+
+
+def test_without_an_overlay():
+    gateway = replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0)
+    plain = replace(FLANNELD, links=(LINKS[0], *LINKS[2:]), routes=(*ROUTES[:2], gateway))
+    assert (way(sight=plain).end, way(sight=plain).to) == ("sent", "192.168.0.2")
+    assert way(PEER, plain, of=IN).end == "delivered"
+    assert way(PEER, plain, of=IN, ways={}).end == "delivered"
+
+
+def test_unwrapped_from_a_peer():
+    unwrapped = Entry(kind="remote", remote=ip_address("192.168.0.2"), wrapped=False)
+    assert steps(way(unwrapped, of=IN))[:2] == ["received by", "route"]
+    assert code(way(unwrapped, of=IN, rules=rules([meta("iifname", "eth0"), DROP]))) == "FW-002"
+
+
+def test_with_another_kind_of_device():
+    tun = LinkInfo(index=VXLAN, name="flannel0", kind="tun", mtu=1472, up=True)
+    network = replace(STATE.network, devices=["flannel0"])  # type: ignore[type-var]
+    route = RouteInfo(dst=ip_network("10.244.0.0/16"), index=VXLAN)
+    udp = replace(
+        WELL,
+        links=(LINKS[0], tun, *LINKS[2:]),
+        vxlans=(),
+        routes=(ROUTES[1], route),
+        daemon=replace(STATE, network=network),
+    )
+    assert way(sight=udp).carried == "tun"
+    assert way(PEER, udp, of=IN).end == "delivered"
+    assert code(way(sight=udp, of=packet(target="10.244.9.9"))) == "FDB-001"
+
+
+@pytest.mark.parametrize(
+    "expected, entry, of, changes",
+    [
+        ("CHECK-001", POD, packet("10.99.0.1"), {}),
+        ("CHECK-001", POD, packet(), {"routes": ROUTES[2:]}),
+        ("BRIDGE-006", POD, packet(), links("cni0", up=False)),
+        ("KERN-002", POD, packet(), {"settings": {"net/ipv4/ip_forward": "0"}}),
+        ("ROUTE-001", POD, packet(), {"routes": ROUTES[1:2]}),
+        ("ROUTE-001", POD, packet(), {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.2.3/32"), kind=6))}),
+        ("FW-002", POD, packet(), {"rules": rules(policy="drop")}),
+        ("VTEP-003", POD, packet(), links("flannel.1", up=False)),
+        ("VTEP-003", PEER, IN, links("flannel.1", up=False)),
+        ("FDB-001", POD, packet(), {"neighbours": ()}),
+        ("FDB-001", POD, packet(), {"neighbours": (replace(WELL.neighbours[0], state=4),)}),
+        ("FDB-001", POD, packet(), {"fdb": ()}),
+        ("REACH-001", POD, packet(), {"ways": {}, "addresses": ADDRESSES[1:]}),
+        ("IFACE-002", POD, packet(), links("eth0", up=False)),
+        ("REACH-001", PEER, IN, {"rules": at_input(field("udp", "dport", 8472), DROP)}),
+        ("BRIDGE-006", PEER, IN, links("cni0", up=False)),
+        ("IFACE-002", PEER, IN, links("eth0", up=False)),
+        ("IFACE-002", PEER, IN, {**links("eth0", up=False), "ways": {}}),
+        ("ROUTE-002", PEER, IN, {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.1.2/32"), index=ETH0))}),
+    ],
+)
+def test_a_packet_that_is_dropped(expected: str, entry: Entry, of: Packet, changes: dict[str, Any]):
+    assert code(way(entry, of=of, **changes)) == expected
+
+
+def test_what_can_not_be_told():
+    found = way(rules=rules([meta("cpu", 0), DROP]))
+    assert found.end == "undecided"
+    assert found.hops[2].seen.startswith("tcp 10.244.1.2 to 10.244.2.3:80: undecided: rule of inet t f")
+    hidden = way(unseen={"rules": "no nft"})
+    assert (hidden.end, hidden.hops[2].seen) == ("undecided", "not seen: no nft")
+    assert code(way(unseen={"rules": "no nft"}, fdb=())) == "FDB-001"
+
+
+def test_an_outer_packet_whose_way_is_not_known_is_taken_to_arrive():
+    assert steps(way(PEER, of=IN, ways={}, addresses=ADDRESSES[1:]))[0] == "unwrapped by"
+    six = AddressInfo(index=ETH0, ip=ip_address("fd00::1"), prefixlen=64)
+    assert steps(way(PEER, of=IN, addresses=(six, *ADDRESSES[1:])))[:2] == ["received by", "unwrapped by"]
+
+
+def test_the_smaller_metric_counts():
+    other = replace(ROUTES[1], index=VXLAN, priority=5)
+    assert way(PEER, of=IN, routes=(other, *ROUTES)).hops[-1].seen == "to 10.244.1.2 behind cni0"
