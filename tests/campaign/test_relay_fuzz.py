@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.relaysite import packet
+from tests.support.relaysite import packet, packet6
 from weft.forward.build import PROGRAM
-from weft.forward.packets import NEEDS_CSUM, VNET, Offload, split
+from weft.forward.packets import NEEDS_CSUM, VNET, Offload
+from weft.forward.segments import split
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
+OVER = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # an extension header of IPv6
 SECONDS = 60
 LONG_SECONDS = 600
 SANITIZE = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
@@ -25,7 +27,7 @@ SANITIZE = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
 def fuzzer(directory: Path, source: Path = PROGRAM.source) -> Path:
     """Build the fuzzer of a relay's source."""
     out = directory / "relay"
-    sources = [source / f"{name}.c" for name in ("in", "out", "table", "icmp", "join", "split", "packet")]
+    sources = [source / f"{name}.c" for name in ("in", "out", "endpoint", "table", "icmp", "join", "split", "packet")]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread", *SANITIZE, f"-I{source}", f"-I{FUZZ}"]
     command = ["clang", *flags, "-include", FUZZ / "sockets.h", *sources, FUZZ / "relay.c", "-o", out]
     subprocess.run(command, check=True)
@@ -48,13 +50,24 @@ def beginnings(directory: Path) -> None:
         pieces = b"".join(header + bytes(part) for header, part in split(memoryview(bytearray(made)), how))
         each = how.header_size + how.gso_size
         (directory / f"in-{name}").write_bytes(b"\0" + struct.pack(">BBH", 6, each // 8, len(pieces)) + pieces)
-    (directory / "in-plain").write_bytes(b"\0" + struct.pack(">BBH", 4, 0, 44) + packet(b"x" * 16))
-    (directory / "out-plain").write_bytes(b"\1" + VNET.pack(NEEDS_CSUM, 0, 0, 0, 20, 6) + packet(b"x" * 16))
+    for name, made in (
+        ("plain", packet(b"x" * 16)),
+        ("plain6", packet6(b"x" * 16)),
+        ("over6", packet6(b"x", over=OVER)),
+    ):
+        (directory / f"in-{name}").write_bytes(b"\0" + struct.pack(">BBH", 4, 0, len(made)) + made)
+        start = 20 if made[0] >> 4 == 4 else len(made) - 24
+        (directory / f"out-{name}").write_bytes(b"\1" + VNET.pack(NEEDS_CSUM, 0, 0, 0, start, 6) + made)
 
 
 def whole() -> list[tuple[str, Offload, bytes]]:
     stream = packet(bytes(1000), flags="PA", seq=1)
+    stream6 = packet6(bytes(1000), flags="PA", seq=1)
+    over = packet6(bytes(1000), flags="PA", seq=1, over=OVER)
     return [
+        ("tcp6", Offload(NEEDS_CSUM, 4, 60, 136, 40, 16), stream6),
+        ("tcp6-over", Offload(NEEDS_CSUM, 4, 68, 132, 48, 16), over),
+        ("udp6", Offload(NEEDS_CSUM, 5, 48, 112, 40, 6), packet6(bytes(1000))),
         ("tcp", Offload(NEEDS_CSUM, 1, 40, 120, 20, 16), stream),
         ("udp", Offload(NEEDS_CSUM, 5, 28, 100, 20, 6), packet(bytes(1000))),
     ]
@@ -79,6 +92,8 @@ def test_nor_in_ten_minutes(tmp_path: Path):
     "name, old, new",
     [
         ("packet.c", "ip[8] <= 1", "ip[8] < 1"),
+        ("packet.c", "ip[7] <= 1", "ip[7] < 1"),
+        ("packet.c", "*at + 8 > size || ", ""),
         ("packet.c", "own >= ip_header_size(ip) && own <= size ? own : 0", "own >= ip_header_size(ip) ? own : 0"),
         ("packet.c", "place + 2 > size", "place > size + 9"),
     ],

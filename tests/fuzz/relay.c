@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint.h"
 #include "relay.h"
 #include "sockets.h"
 
@@ -49,21 +50,31 @@ static size_t fill(unsigned char *buffer, size_t room, size_t most)
     return size;
 }
 
+/* Hops that a packet has left. */
+static int life(const unsigned char *ip)
+{
+    return is_v6(ip) ? ip[7] : ip[8];
+}
+
 /* Makes the checksums of a packet right. */
 static void mend(unsigned char *ip, size_t got)
 {
     size_t size = packet_size(ip, got), below, place;
+    int protocol;
 
     if (!size)
         return;
     below = ip_header_size(ip);
-    place = below + (ip[9] == 6 ? 16 : 6);
-    put16(ip + 10, 0);
-    put_native(ip + 10, checksum_of(sum_of(ip, below)));
-    if ((ip[9] != 6 && ip[9] != 17) || below != IP_HEADER || place + 2 > size)
+    protocol = protocol_of(ip);
+    place = below + (protocol == TCP ? 16 : 6);
+    if (!is_v6(ip)) {
+        put16(ip + 10, 0);
+        put_native(ip + 10, checksum_of(sum_of(ip, below)));
+    }
+    if ((protocol != TCP && protocol != UDP) || (!is_v6(ip) && below != IP_HEADER) || place + 2 > size)
         return;
     put16(ip + place, 0);
-    put_native(ip + place, checksum_of(pseudo_sum(ip, size - below) + sum_of(ip + below, size - below)));
+    put_native(ip + place, checksum_of(pseudo_sum(ip, protocol, size - below) + sum_of(ip + below, size - below)));
 }
 
 int receive_many(int fd, struct mmsghdr *messages, unsigned count)
@@ -73,12 +84,12 @@ int receive_many(int fd, struct mmsghdr *messages, unsigned count)
     (void)fd;
     for (; number < count && left > 4; number++) {
         struct msghdr *message = &messages[number].msg_hdr;
-        struct sockaddr_in from = {.sin_family = AF_INET};
+        union endpoint from = {.v4 = {.sin_family = AF_INET}};
         unsigned char head[4], *data = message->msg_iov->iov_base;
         size_t size;
         int each;
         take(head, sizeof head);
-        from.sin_addr.s_addr = htonl(head[0] & 1 ? STRANGER : PEER);
+        from.v4.sin_addr.s_addr = htonl(head[0] & 1 ? STRANGER : PEER);
         memcpy(message->msg_name, &from, sizeof from);
         size = fill(data, message->msg_iov->iov_len, (size_t)(head[2] << 8 | head[3]));
         messages[number].msg_len = (unsigned)size;
@@ -110,7 +121,8 @@ ssize_t fuzzed_writev(int fd, const struct iovec *parts, int count)
     memcpy(&vnet, parts[0].iov_base, sizeof vnet);
     for (int i = 1; i < count; size += parts[i++].iov_len)
         memcpy(whole + size, parts[i].iov_base, parts[i].iov_len);
-    must(size <= MAX_PACKET && packet_size(whole, size) == size && header_is_right(whole) && whole[8] > 0);
+    must(size <= MAX_PACKET && packet_size(whole, size) == size && header_is_right(whole) && life(whole) > 0);
+    must(!is_local(whole));
     if (vnet.gso_type) {
         must(vnet.flags == VNET_NEEDS_CSUM && vnet.gso_size > 0 && vnet.header_size + vnet.gso_size < size);
         must((size_t)vnet.csum_start + vnet.csum_offset + 2 <= vnet.header_size);
@@ -147,19 +159,19 @@ int send_many(int fd, struct mmsghdr *messages, unsigned count)
         must(each > 0 && (size + each - 1) / each <= MAX_SEGMENTS);
         for (size_t at = 0; at < size; at += each) {
             size_t own = size - at < each ? size - at : each;
-            must(packet_size(whole + at, own) == own && whole[at + 8] > 0);
+            must(packet_size(whole + at, own) == own && life(whole + at) > 0 && !is_local(whole + at));
         }
     }
     return (int)count;
 }
 
-void say_error(struct queue *of, const unsigned char *ip, size_t size, int type, int code, uint32_t mtu)
+void say_error(struct queue *of, const unsigned char *ip, size_t size, enum error error, uint32_t mtu)
 {
-    unsigned char error[MAX_ICMP];
-    size_t length = icmp_error(error, ip, size, type, code, mtu);
+    unsigned char message[MAX_ICMP6];
+    size_t length = icmp_error(message, ip, size, error, mtu);
 
     (void)of;
-    must(!length || checksum_of(sum_of(error, length)) == 0);
+    must(!length || is_v6(ip) || checksum_of(sum_of(message, length)) == 0);
 }
 
 void count(atomic_uint_fast64_t *counter, uint64_t number)
@@ -170,8 +182,9 @@ void count(atomic_uint_fast64_t *counter, uint64_t number)
 static void start(void)
 {
     table_start(&table);
-    must(table_set(&table, 0x0a050000, 16, PEER) == 0);
-    queue = (struct queue){.tun = -1, .udp = -1, .icmp = -1, .table = &table, .out = out_start(), .in = in_start()};
+    must(table_set(&table, mapped(0x0a050000), MAPPED_BITS + 16, mapped(PEER)) == 0);
+    must(table_set(&table, (struct address){0xfd05ull << 48, 0}, 32, mapped(PEER)) == 0);
+    queue = (struct queue){.tun = -1, .udp = -1, .icmp = -1, .icmp6 = -1, .table = &table, .out = out_start(), .in = in_start()};
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)

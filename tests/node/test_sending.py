@@ -17,11 +17,16 @@ WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 DIRECT = {**VXLAN, "Backend": {"Type": "vxlan", "DirectRouting": True}}
 RELAY = {**VXLAN, "Backend": {"Type": "udp", "KernelPath": False}}
 KERNEL = {**VXLAN, "Backend": {"Type": "udp"}}
-BOTH_FAMILIES = {"vxlan": VXLAN, "direct": DIRECT, "host-gw": HOST_GW, "wireguard": WG}
-CONFIGURATIONS = {
-    **{name: {**conf, **DUAL} for name, conf in BOTH_FAMILIES.items()},
+BOTH_FAMILIES = {
+    "vxlan": VXLAN,
+    "direct": DIRECT,
+    "host-gw": HOST_GW,
+    "wireguard": WG,
     "udp, the relay": RELAY,
     "udp, the kernel": KERNEL,
+}
+CONFIGURATIONS = {
+    **{name: {**conf, **DUAL} for name, conf in BOTH_FAMILIES.items()},
     "ipsec": ipsecnode.IPSEC,
 }
 

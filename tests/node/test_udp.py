@@ -5,6 +5,7 @@ import os
 import signal
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
 from weft.forward.control import Call
+from weft.model.net import Ip, Net
 
 # Where the kernel has a path of its own, the relay has little to do: what is about the relay asks for it alone.
 UDP = {**VXLAN, "Backend": {"Type": "udp", "KernelPath": False}}
@@ -27,7 +29,7 @@ def way(cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
     return cluster
 
 
-def routes(node: Daemon) -> dict[IPv4Network, IPv4Address]:
+def routes(node: Daemon) -> dict[Net, Ip]:
     """What the relay of a node knows."""
     call = node.netns.call(lambda: Call.to("flannel0"))
     assert call, f"no relay:\n{node.log}"
@@ -61,6 +63,47 @@ def test_pods_reach_each_other(cluster: Cluster):
     assert f"inet {one.v4[0]}/32 scope global flannel0" in one.ip("address show flannel0")
     assert "10.5.0.0/16 dev flannel0 proto 165 scope link" in one.ip("route")
     assert json.loads(cluster.lease_of(one).value) == {"PublicIP": str(one.public_v4), "PublicIPv6": None}
+
+
+@pytest.mark.parametrize("conf", [UDP, BOTH], ids=["the relay", "the kernel"])
+def test_pods_reach_each_other_in_both_families(cluster: Cluster, conf: dict[str, Any]):
+    cluster.configure({**conf, **DUAL})
+    one, two = cluster.nodes(1, 2)
+    cross(one, two)
+    assert one.env["FLANNEL_MTU"] == "1472"
+    assert f"inet6 {one.v6[0]}/128 scope global" in one.ip("address show flannel0")
+    assert "fd05::/48 dev flannel0 proto 165" in one.ip("-6 route")
+    assert routes(one) == {two.v4: two.public_v4, two.v6: two.public_v4}
+    said = json.loads(cluster.lease_of(one).value)
+    assert said.keys() - {"BackendData"} == {"PublicIP", "PublicIPv6"}, "as upstream's, which has no data of IPv6"
+
+
+def test_pods_reach_each_other_without_ipv4(cluster: Cluster):
+    cluster.configure({**BOTH, **ONLY_V6})
+    one, two = cluster.nodes(1, 2)
+    cross(one, two)
+    assert one.env["FLANNEL_MTU"] == "1452"
+    assert routes(one) == {two.v6: two.public_v6}
+    assert "inet " not in one.ip("address show flannel0")
+    assert plan(one).stdout.splitlines()[-1] == "# nothing to do"
+
+
+def test_a_pod_is_told_what_is_wrong_with_ipv6(cluster: Cluster):
+    cluster.configure({**UDP, **DUAL})
+    node = cluster.node(1).start()
+    pod = node.pod()
+    nowhere = pod.run("ping -6 -c 1 -W 2 fd05:0:0:1fe::1 || true")
+    assert f"From {node.v6[0]} icmp_seq=1 Destination unreachable: No route" in nowhere
+
+
+@pytest.mark.parametrize("lease", ["10.5.50.0-24", "10.5.50.0-24&fd05:0:0:150::-64"])
+def test_an_upstream_node_beside_those_with_ipv6(cluster: Cluster, lease: str):
+    """It may have an IPv6 subnet, but no public IPv6 address, and its relay garbles IPv6 packets."""
+    cluster.configure({**UDP, **DUAL})
+    node = cluster.node(1).start()
+    cluster.peer(50, lease=lease, BackendType="", data=None)
+    eventually(lambda: routes(node) == {IPv4Network("10.5.50.0/24"): IPv4Address("172.31.0.50")})
+    assert not node.lines("WARN|ERROR")
 
 
 @pytest.mark.spec("flannel.md §6.5/Port")
@@ -114,18 +157,42 @@ def test_another_address_of_the_uplink_is_another_relay(cluster: Cluster):
     eventually(lambda: routes(node) == known)
 
 
-def test_a_restart_of_the_daemon_loses_no_packet(way: Cluster):
-    one, two = way.nodes(1, 2)
+def test_ipv6_is_turned_on_and_off(cluster: Cluster):
+    """Another relay, which knows the same peers, and nothing of IPv6 stays."""
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    relays = {relay(one)}
+    for conf in ({**UDP, **DUAL}, UDP):
+        for node in (one, two):
+            node.stop()
+        cluster.configure(conf)
+        for node in (one, two):
+            node.start()
+        relays.add(eventually(lambda: relay(one)))
+        cross(one, two)
+    assert len(relays) == 3
+    assert routes(one) == {two.v4: two.public_v4}
+    assert "fd05:" not in one.ip("-6 route show dev flannel0") + one.ip("-6 address show dev flannel0")
+    assert plan(one).stdout.splitlines()[-1] == "# nothing to do"
+
+
+@pytest.mark.parametrize("families", [{}, DUAL, ONLY_V6], ids=["IPv4", "dual", "IPv6"])
+@pytest.mark.parametrize("conf", [UDP, BOTH], ids=["the relay", "the kernel"])
+def test_a_restart_of_the_daemon_loses_no_packet(cluster: Cluster, conf: dict[str, Any], families: dict[str, Any]):
+    cluster.configure({**conf, **families})
+    one, two = cluster.nodes(1, 2)
     here, there = one.pod(), two.pod()
-    assert reaches(here, there.ips[0])
+    assert reaches(here, there.ips[-1])
     before = relay(one)
-    with nothing_lost(here, there, there.ips[0]):
+    known = routes(one)
+    with nothing_lost(here, there, there.ips[-1]):
         one.stop()
         one.start()
         one.kill()
         one.start()
     assert relay(one) == before
-    assert routes(one) == {two.v4: two.public_v4}
+    assert routes(one) == known
+    assert len(known) == len(there.ips)
 
 
 def test_a_relay_that_dies_is_started_again_and_knows_its_peers(cluster: Cluster):

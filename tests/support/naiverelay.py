@@ -2,8 +2,8 @@
 
     python -m tests.support.naiverelay DEVICE LOCAL PORT SUBNET=PEER…
 
-One packet is read, looked up and sent at a time: no offloads, no batches, no joining. Started in a namespace, where it
-makes its device.
+One packet is read, looked up and sent at a time: no offloads, no batches, no joining. Upstream's knows no IPv6; this
+one does with it as with IPv4. Started in a namespace, where it makes its device.
 """
 
 import os
@@ -18,6 +18,9 @@ from ipaddress import ip_address, ip_network
 
 def less_ttl(packet: bytearray) -> bool:
     """Take one from the time to live as upstream does: RFC 1624 on the first byte of the checksum."""
+    if packet[0] >> 4 == 6:
+        packet[7] -= 1
+        return packet[7] > 0
     if packet[8] <= 1:
         return False
     packet[8] -= 1
@@ -31,7 +34,7 @@ def main() -> None:
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     ioctl(tun, 0x400454CA, struct.pack("16sH22x", device.encode(), 0x0001 | 0x1000))  # TUNSETIFF: IFF_TUN, IFF_NO_PI
     subprocess.run(["ip", "link", "set", device, "mtu", "1472", "up"], check=True)
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    udp = socket.socket(socket.AF_INET6 if ":" in local else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     udp.bind((local, int(port)))
     peers = [(ip_network(subnet), peer) for subnet, _, peer in (route.partition("=") for route in routes)]
     for subnet, _ in peers:
@@ -41,8 +44,9 @@ def main() -> None:
         readable, _, _ = select.select([tun, udp], [], [])
         if tun in readable:
             packet = bytearray(os.read(tun, 2048))
-            to = next((peer for net, peer in peers if ip_address(bytes(packet[16:20])) in net), None)
-            if packet[0] >> 4 == 4 and to and less_ttl(packet):
+            destination = packet[24:40] if packet[0] >> 4 == 6 else packet[16:20]
+            to = next((peer for net, peer in peers if ip_address(bytes(destination)) in net), None)
+            if to and less_ttl(packet):
                 udp.sendto(packet, (to, int(port)))
         if udp in readable:
             packet = bytearray(udp.recv(2048))

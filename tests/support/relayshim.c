@@ -7,6 +7,7 @@
 size_t cut(unsigned char *data, size_t size, unsigned char *out);
 size_t joined(unsigned char *data, size_t size, unsigned char *out);
 size_t said(unsigned char *data, size_t size, unsigned char *out);
+size_t completed(unsigned char *data, size_t size, unsigned char *out);
 size_t found(unsigned char *data, size_t size, unsigned char *out, size_t most);
 
 static size_t put(unsigned char *out, size_t at, const void *data, size_t size)
@@ -71,11 +72,11 @@ size_t joined(unsigned char *data, size_t size, unsigned char *out)
     return join.ip ? end(&join, out, at) : at;
 }
 
-/* Anything: how long the packet is, and if it is one, whether its header is right, an error about it, whether it may
- * pass, and what it is then. */
+/* Anything: how long the packet is, and if it is one, whether its header is right, whether it is local, an error about
+ * it, whether it may pass, and what it is then. */
 size_t said(unsigned char *data, size_t size, unsigned char *out)
 {
-    unsigned char error[MAX_ICMP], truth;
+    unsigned char error[MAX_ICMP6], truth;
     uint32_t own = (uint32_t)packet_size(data, size);
     size_t at = put(out, 0, &own, sizeof own);
 
@@ -83,27 +84,46 @@ size_t said(unsigned char *data, size_t size, unsigned char *out)
         return at;
     truth = (unsigned char)header_is_right(data);
     at = put(out, at, &truth, 1);
-    at = put(out, at, error, icmp_error(error, data, own, TIME_EXCEEDED, IN_TRANSIT, 0));
+    truth = (unsigned char)is_local(data);
+    at = put(out, at, &truth, 1);
+    at = put(out, at, error, icmp_error(error, data, own, TOO_BIG, 1400));
     truth = spend_ttl(data) == 0;
     at = put(out, at, &truth, 1);
     return put(out, at, data, own);
 }
 
-/* Changes of routes: the last byte of the peer of each of the first `most` addresses. */
+static struct address read_address(const unsigned char *at)
+{
+    return (struct address){get64(at), get64(at + 8)};
+}
+
+/* A vnet header and a packet: whether its checksum could be written, and what it is then. */
+size_t completed(unsigned char *data, size_t size, unsigned char *out)
+{
+    struct vnet how;
+    unsigned char done;
+
+    memcpy(&how, data, sizeof how);
+    done = complete(data + sizeof how, size - sizeof how, &how) == 0;
+    return put(out, put(out, 0, &done, 1), data + sizeof how, size - sizeof how);
+}
+
+/* Changes of routes, and behind them `most` addresses: the last byte of the peer of each. */
 size_t found(unsigned char *data, size_t size, unsigned char *out, size_t most)
 {
+    enum { CHANGE = 36 };
     struct table table;
     unsigned char peers[256];
 
     table_start(&table);
-    for (; size >= 12; size -= 12, data += 12)
+    for (; size >= most * 16 + CHANGE; size -= CHANGE, data += CHANGE)
         if (data[0] == 1)
-            table_set(&table, get32(data + 4), data[1], get32(data + 8));
+            table_set(&table, read_address(data + 4), data[1], read_address(data + 20));
         else
-            table_delete(&table, get32(data + 4), data[1]);
+            table_delete(&table, read_address(data + 4), data[1]);
     for (size_t i = 0; i < most; i++) {
-        struct peer *peer = table_find(&table, (uint32_t)i);
-        peers[i] = peer ? (unsigned char)peer->address : 0;
+        struct peer *peer = table_find(&table, read_address(data + 16 * i));
+        peers[i] = peer ? (unsigned char)peer->address.low : 0;
     }
     table_clear(&table);
     free(table.routes);

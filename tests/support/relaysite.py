@@ -5,15 +5,17 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
 from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
+from tests.support.weftd import eventually
 from weft.forward import build, start
 from weft.forward.control import Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
@@ -23,35 +25,48 @@ DEVICE: Final = "flannel0"
 PORT: Final = 8285
 MTU: Final = 1472
 LOCAL, PEER, STRANGER = "172.31.0.1", "172.31.0.2", "172.31.0.3"
+OUTER6 = ("fd00::1", "fd00::2", "fd00::3")  # the same in a network without IPv4
 POD, THERE = "10.5.1.2", "10.5.2.2"  # behind our relay, and behind the peer
+POD6, THERE6 = "fd05:0:0:1::2", "fd05:0:0:2::2"
+KNOWN: Final = {net: IPv4Address(PEER) for net in (IPv4Network("10.5.2.0/24"), IPv6Network("fd05:0:0:2::/64"))}
+OWN6: Final = "fd05:0:0:1::"  # the device's
 
 
 class Site:
-    """A node with a relay, `here`, and its peer's namespace, `there`, joined by a wire."""
+    """A node with a relay, `here`, and its peer's namespace, `there`, on a wire; datagrams go `over` a family."""
 
-    def __init__(self, here: Netns, there: Netns, *, in_kernel: bool = False) -> None:
+    def __init__(self, here: Netns, there: Netns, *, in_kernel: bool = False, over: int = 4) -> None:
         self.here, self.there = here, there
+        self.local, self.remote, self.stranger = OUTER6 if over == 6 else (LOCAL, PEER, STRANGER)
+        self.overhead = 48 if over == 6 else 28
+        self.mtu = MTU + 28 - self.overhead
         self.path: Programs | None = None
         wire(here, there)
-        for netns, *addresses in ((here, LOCAL), (there, PEER, STRANGER)):
+        for netns, *addresses in ((here, self.local), (there, self.remote, self.stranger)):
             netns.run("ip link set eth0 up")
             for address in addresses:
-                netns.run(f"ip addr add {address}/24 dev eth0")
+                netns.run(f"ip addr add {address}/{'64 nodad' if over == 6 else 24} dev eth0")
         here.call(lambda: tun.create(DEVICE))
         here.run(
-            f"ip link set {DEVICE} mtu {MTU} up; ip addr add 10.5.1.0/32 dev {DEVICE}; "
-            f"ip addr add {POD}/32 dev lo; ip route add 10.5.0.0/16 dev {DEVICE} src {POD}"
+            f"ip link set lo up; ip link set {DEVICE} mtu {self.mtu} up; ip addr add 10.5.1.0/32 dev {DEVICE}; "
+            f"ip addr add {POD}/32 dev lo; ip route add 10.5.0.0/16 dev {DEVICE} src {POD}; "
+            f"ip addr add {OWN6}/128 dev {DEVICE} nodad; ip addr add {POD6}/128 dev lo nodad; "
+            f"ip route add fd05::/48 dev {DEVICE} src {POD6}"
         )
-        job = start.Job(device=DEVICE, local=IPv4Address(LOCAL), port=PORT, joined=not in_kernel)
+        job = start.Job(
+            device=DEVICE, local=ip_address(self.local), port=PORT, joined=not in_kernel, own6=IPv6Address(OWN6)
+        )
         self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built()))
         here.closing.callback(self.end)
         self.call = self.connect()
         here.closing.callback(self.call.close)
-        self.call.change([Change(IPv4Network("10.5.2.0/24"), IPv4Address(PEER))])
+        # Until the kernel has seen that a queue is open, the device loses all.
+        eventually(lambda: "qdisc noop" not in here.run(f"ip link show {DEVICE}"))
+        self.call.change(Change(net, ip_address(self.remote)) for net in KNOWN)
         if in_kernel:
             self.path = here.call(self.attach)
             here.closing.callback(self.path.close)
-        self.peer = self.bound(there, socket.SOCK_DGRAM, PEER, PORT)  # what its relay would send and receive by
+        self.peer = self.bound(there, socket.SOCK_DGRAM, self.remote, PORT)  # what its relay would send and receive by
 
     def attach(self) -> Programs:
         """Have the kernel carry packets, and complete them at the uplink as for a wire: the peer here is a program."""
@@ -62,6 +77,23 @@ class Site:
     def connect(self) -> Call:
         while (call := self.here.call(lambda: Call.to(DEVICE))) is None:
             assert os.waitpid(self.pid, os.WNOHANG) == (0, 0), "the relay has ended"
+        return call
+
+    def second(self) -> Call:
+        """Start a relay of ours in the peer's namespace, in the place of its socket."""
+        self.peer.close()
+        there = self.there
+        there.call(lambda: tun.create(DEVICE))
+        there.run(
+            f"ip link set lo up; ip link set {DEVICE} mtu {self.mtu} up; ip addr add {THERE6}/128 dev lo nodad; "
+            f"ip route add fd05::/48 dev {DEVICE} src {THERE6}"
+        )
+        job = start.Job(device=DEVICE, local=ip_address(self.remote), port=PORT, own6=IPv6Address(THERE6))
+        pid = there.call(lambda: start.start(job, "another", build.PROGRAM.built()))
+        there.closing.callback(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
+        call = eventually(lambda: there.call(lambda: Call.to(DEVICE)))
+        there.closing.callback(call.close)
+        call.change([Change(IPv6Network("fd05:0:0:1::/64"), ip_address(self.local))])
         return call
 
     def end(self) -> None:
@@ -79,7 +111,7 @@ class Site:
         """A socket of a namespace that is bound, and does not wait for ever."""
 
         def make() -> socket.socket:
-            made = socket.socket(socket.AF_INET, kind)
+            made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             made.bind((address, port))
             made.settimeout(5)
@@ -90,8 +122,9 @@ class Site:
         return made
 
     def dropped(self) -> dict[str, int]:
-        """What the relay has dropped, by why."""
-        return {why: number for why, number in self.call.state().dropped.items() if number}
+        """What the relay has dropped, by why, without what a kernel says of IPv6 on each device."""
+        dropped = self.call.state().dropped
+        return {why: number for why, number in dropped.items() if number and why != "local address"}
 
 
 def packet(
@@ -100,6 +133,25 @@ def packet(
     """An inner packet as a peer sends it, with right checksums: UDP, or TCP with `tcp`."""
     layer = TCP(sport=7, dport=port, **tcp) if tcp else UDP(sport=7, dport=port)
     return bytes(IP(src=source, dst=destination, ttl=ttl, flags="DF") / layer / Raw(content))
+
+
+def packet6(
+    content: bytes,
+    *,
+    ttl: int = 64,
+    source: str = THERE6,
+    destination: str = POD6,
+    port: int = 9,
+    over: bytes = b"",
+    **tcp,
+) -> bytes:
+    """The same of IPv6; `over` is an extension header with options, whose first byte is the protocol's place."""
+    layer = TCP(sport=7, dport=port, **tcp) if tcp else UDP(sport=7, dport=port)
+    made = bytes(IPv6(src=source, dst=destination, hlim=ttl, tc=4, fl=0x12345) / layer / Raw(content))
+    if not over:
+        return made
+    length = (len(made) - 40 + len(over)).to_bytes(2, "big")
+    return made[:4] + length + b"\x3c" + made[7:40] + made[6:7] + over[1:] + made[40:]
 
 
 def words_are_right(data: bytes) -> bool:
@@ -112,7 +164,12 @@ def words_are_right(data: bytes) -> bool:
 
 
 def is_right(ip: bytes) -> bool:
-    """Tell whether a packet's length and both checksums are right."""
+    """Tell whether a packet's length and checksums are right."""
+    if ip[0] >> 4 == 6:
+        start = 40 if ip[6] != 60 else 40 + (ip[41] + 1) * 8
+        inner, protocol = ip[start:], ip[6] if ip[6] != 60 else ip[40]
+        pseudo = ip[8:40] + struct.pack(">II", len(inner), protocol)
+        return struct.unpack_from(">H", ip, 4)[0] == len(ip) - 40 and words_are_right(pseudo + inner)
     inner = ip[20:]
     pseudo = ip[12:20] + bytes((0, ip[9])) + struct.pack(">H", len(inner))
     return (

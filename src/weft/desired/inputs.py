@@ -108,16 +108,17 @@ def refuse_ipv6(fields: Fields, families: Collection[int], name: str) -> None:
 
 
 def check_room(inputs: Inputs, overhead: int, place: str) -> None:
-    """Raise `ConfigError` when `overhead` bytes leave too little of the uplink's MTU for IPv4 in `place`."""
+    """Raise `ConfigError` when `overhead` bytes leave too little of the uplink's MTU in `place` for a family."""
     uplink = inputs.facts.uplink
-    if uplink.mtu - overhead < LEAST_MTU[4]:
+    least = max(LEAST_MTU[family] for family in inputs.netconf.families)
+    if uplink.mtu - overhead < least:
         raise ConfigError(
             Problem(
                 code="MTU-001",
                 where=f"MTU of {uplink.name}",
                 seen=f"{uplink.mtu} leaves {uplink.mtu - overhead} bytes in {place}",
-                expected=f"at least {LEAST_MTU[4] + overhead}",
-                hint="Raise the MTU of the uplink",
+                expected=f"at least {least + overhead}",
+                hint="Raise the MTU of the uplink" + (", or turn IPv6 off" if len(inputs.netconf.families) > 1 else ""),
             )
         )
 

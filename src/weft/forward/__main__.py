@@ -1,8 +1,8 @@
 """The relay where there is no C program: `python -m weft.forward PORT QUEUES ABOUT`, with the same descriptors.
 
-Descriptor 3 is the listening socket of the daemon's questions, 4 a raw socket for ICMP errors, and from 5 on come the
-device and a UDP socket for each queue, of which this relay serves the first. One process sends, the other receives and
-answers the daemon, and tells the first of changes.
+Descriptor 3 is the listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6
+(without IPv6 the one for ICMP again), and from 6 on come the device and a UDP socket for each queue, of which this
+relay serves the first. One process sends, the other receives and answers the daemon, and tells the first of changes.
 """
 
 import errno
@@ -15,16 +15,16 @@ from struct import Struct
 from typing import Final
 
 from weft.forward.control import DONE, DROPS, PEER, PROTOCOL, STATE
-from weft.forward.loops import DeviceGoneError, Direction, Receiver, Sender
-from weft.forward.routes import Routes
+from weft.forward.loops import DeviceGoneError, Direction, Errors, Receiver, Sender
+from weft.forward.routes import Routes, number_of, packed
 from weft.kernel.unixsockets import is_root
 
-_LISTENER, _ICMP, _TUN, _UDP = 3, 4, 5, 6
+_LISTENER, _ICMP, _ICMP6, _TUN, _UDP = 3, 4, 5, 6, 7
 _LARGEST: Final = 1 << 16
 _HEAD: Final = 4
 _BATCH: Final = 64  # packets between two looks at the daemon
 _TOTALS: Final = Struct(f"=QQ{len(DROPS)}Q")
-_COUNTED: Final = Struct("=IQQ")  # peer, packets, bytes
+_COUNTED: Final = Struct("=16sQQ")  # peer, packets, bytes
 
 
 def _totals(of: Direction) -> list[int]:
@@ -49,7 +49,7 @@ def send(sender: Sender, tun: int, parent: socket.socket) -> None:
             elif asked[:1] == b"S":
                 parent.send(_TOTALS.pack(*_totals(sender)))
             else:
-                counted = ((peer, sender.packets[peer], sender.bytes[peer]) for peer in sender.routes.uses)
+                counted = ((packed(peer), sender.packets[peer], sender.bytes[peer]) for peer in sender.routes.uses)
                 parent.send(b"".join(_COUNTED.pack(*each) for each in counted))
 
 
@@ -92,10 +92,8 @@ class Answers:
     def _peers(self) -> bytes:
         self._child.send(b"P")
         receiver = self._receiver
-        return b"".join(
-            PEER.pack(peer, packets, size, receiver.packets[peer], receiver.bytes[peer])
-            for peer, packets, size in _COUNTED.iter_unpack(self._child.recv(1 << 20))
-        )
+        counted = ((number_of(each[0]), each) for each in _COUNTED.iter_unpack(self._child.recv(1 << 20)))
+        return b"".join(PEER.pack(*each, receiver.packets[peer], receiver.bytes[peer]) for peer, each in counted)
 
 
 def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers) -> None:
@@ -127,16 +125,17 @@ def main() -> None:
     """Relay until the device is gone, or the daemon says that this is the end."""
     port, _, about = sys.argv[1:]
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    listener, icmp, udp = (socket.socket(fileno=number) for number in (_LISTENER, _ICMP, _UDP))
+    listener, udp = (socket.socket(fileno=number) for number in (_LISTENER, _UDP))
+    errors = Errors(_ICMP, _ICMP6)
     parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         if os.fork() == 0:
             listener.close()
             child.close()
-            send(Sender(Routes(), _TUN, udp, icmp, int(port)), _TUN, parent)
+            send(Sender(Routes(), _TUN, udp, errors, int(port)), _TUN, parent)
         else:
             parent.close()
-            receiver = Receiver(Routes(), _TUN, udp, icmp)
+            receiver = Receiver(Routes(), _TUN, udp, errors)
             receive(receiver, udp, listener, Answers(receiver, child, about))
     except DeviceGoneError:
         pass

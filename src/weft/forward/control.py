@@ -11,8 +11,9 @@ namespace that an earlier one has started. A request is a letter and three zero 
 | P | number of the first (u32) | counters of peers, likewise |
 | E | | none: it ends |
 
-A change is 12 bytes: what (u8: 1 sets a route, 2 deletes one, 3 all), the prefix length (u8), two zero bytes, network
-and peer's address in network order. All else is in the machine's order. `relay/control.c` is the other end.
+A change is 36 bytes: what (u8: 1 sets a route, 2 deletes one, 3 all), the prefix length (u8), two zero bytes, network
+and peer's address. Addresses are IPv6's; one of IPv4 is mapped into them (RFC 4291 section 2.5.5.2), with 96 bits more
+of prefix. All else is in the machine's order. `relay/control.c` is the other end.
 """
 
 import os
@@ -20,23 +21,35 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from struct import Struct
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from weft.kernel.unixsockets import is_root
+from weft.model.net import Ip, Net
 from weft.model.value import Value
 
-PROTOCOL: Final = 1
-DROPS: Final = ("no route", "unknown peer", "malformed", "expired", "too large", "not sent", "not written")
+PROTOCOL: Final = 2
+DROPS: Final = (
+    "no route",
+    "unknown peer",
+    "malformed",
+    "expired",
+    "too large",
+    "not sent",
+    "not written",
+    "local address",  # of IPv6: multicast, link-local, and what else means nothing to another node
+)
 SET, DELETE, CLEAR = 1, 2, 3
 
 _PATIENCE: Final = 2.0  # seconds
 _LARGEST: Final = 1 << 16
-CHANGE: Final = Struct("BBxx4s4s")
-_CHANGES_AT_ONCE: Final = 4096
+CHANGE: Final = Struct("BBxx16s16s")
+AT_ONCE: Final = 1024  # changes in a message
+MAPPED: Final = 96  # bits before an IPv4 address
+_MAPPED: Final = bytes(10) + b"\xff\xff"
 STATE: Final = Struct(f"=IIQ4Q{len(DROPS)}Q")
-PEER: Final = Struct("=Ixxxx4Q")  # address, packets and bytes sent, and received
+PEER: Final = Struct("=16s4Q")  # address, packets and bytes sent, and received
 DONE: Final = Struct("=IxxxxQ")
 
 
@@ -58,8 +71,8 @@ class State(Value):
 class Change(Value, kw_only=False):
     """One change of the routes: `peer` is None for a route that goes."""
 
-    network: IPv4Network
-    peer: IPv4Address | None
+    network: Net
+    peer: Ip | None
 
 
 def listen(device: str) -> socket.socket:
@@ -116,20 +129,19 @@ class Call:
 
     def clear(self) -> int:
         """Delete all routes."""
-        return self._change([CHANGE.pack(CLEAR, 0, bytes(4), bytes(4))])
+        return self._change([CHANGE.pack(CLEAR, 0, bytes(16), bytes(16))])
 
-    def routes(self) -> dict[IPv4Network, IPv4Address]:
+    def routes(self) -> dict[Net, Ip]:
         """Ask for all routes: which peer has which subnet."""
-        found = {}
-        for _, length, network, peer in self._all(b"R", CHANGE):
-            found[IPv4Network((network, length))] = IPv4Address(peer)
-        return found
+        return {
+            _read_network(network, length): read_address(peer) for _, length, network, peer in self._all(b"R", CHANGE)
+        }
 
-    def peers(self) -> dict[IPv4Address, tuple[tuple[int, int], tuple[int, int]]]:
+    def peers(self) -> dict[Ip, tuple[tuple[int, int], tuple[int, int]]]:
         """Ask for packets and bytes that were sent to each peer, and received from it."""
         found = {}
         for peer, sent, sent_bytes, received, received_bytes in self._all(b"P", PEER):
-            found[IPv4Address(peer)] = (sent, sent_bytes), (received, received_bytes)
+            found[read_address(peer)] = (sent, sent_bytes), (received, received_bytes)
         return found
 
     def end(self) -> None:
@@ -140,15 +152,15 @@ class Call:
 
     def _change(self, encoded: list[bytes]) -> int:
         generation = 0
-        for start in range(0, len(encoded), _CHANGES_AT_ONCE):
-            answer = self._ask(b"C", b"".join(encoded[start : start + _CHANGES_AT_ONCE]))
+        for start in range(0, len(encoded), AT_ONCE):
+            answer = self._ask(b"C", b"".join(encoded[start : start + AT_ONCE]))
             _check(len(answer) == DONE.size)
             error, generation = DONE.unpack(answer)
             if error:
                 raise OSError(error, os.strerror(error))
         return int(generation)
 
-    def _all(self, letter: bytes, form: Struct) -> Iterator[tuple[int, ...]]:
+    def _all(self, letter: bytes, form: Struct) -> Iterator[tuple[Any, ...]]:
         number = 0
         while answer := self._ask(letter, number.to_bytes(4, sys.byteorder)):
             _check(len(answer) % form.size == 0)
@@ -167,9 +179,26 @@ def _name(device: str) -> str:
 def encode(change: Change) -> bytes:
     """Return a change as a relay takes it."""
     network = change.network
-    peer = bytes(4) if change.peer is None else change.peer.packed
+    length = network.prefixlen + (MAPPED if network.version == 4 else 0)
+    peer = bytes(16) if change.peer is None else write_address(change.peer)
     kind = DELETE if change.peer is None else SET
-    return CHANGE.pack(kind, network.prefixlen, network.network_address.packed, peer)
+    return CHANGE.pack(kind, length, write_address(network.network_address), peer)
+
+
+def write_address(address: Ip) -> bytes:
+    """Return an address as it stands in messages."""
+    return _MAPPED + address.packed if address.version == 4 else address.packed
+
+
+def read_address(packed: bytes) -> Ip:
+    """The address that stands in a message."""
+    return IPv4Address(packed[12:]) if packed.startswith(_MAPPED) else IPv6Address(packed)
+
+
+def _read_network(packed: bytes, length: int) -> Net:
+    if length >= MAPPED and packed.startswith(_MAPPED):
+        return IPv4Network((packed[12:], length - MAPPED))
+    return IPv6Network((packed, length))
 
 
 def _check(sane: bool) -> None:  # noqa: FBT001 - as assert

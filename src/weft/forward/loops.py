@@ -14,29 +14,46 @@ from typing import Final
 
 from weft.forward.control import DROPS
 from weft.forward.packets import (
+    IPV6_HEADER,
+    LEAST_MTU,
     MOST,
     NEEDS_CSUM,
+    TIME_EXCEEDED,
+    TOO_BIG,
+    UNREACHABLE,
     VNET,
-    Joined,
     Offload,
     complete,
     header_is_right,
     icmp_error,
+    is_local,
+    is_v6,
     packet_size,
     spend_ttl,
-    split,
 )
 from weft.forward.routes import Routes
-from weft.forward.sockopts import IP_MTU, IP_MTU_DISCOVER, PMTUDISC_DO, PMTUDISC_WANT, UDP_GRO, UDP_SEGMENT
+from weft.forward.segments import Joined, split
+from weft.forward.sockopts import (
+    IP_MTU,
+    IP_MTU_DISCOVER,
+    IPV6_MTU,
+    IPV6_MTU_DISCOVER,
+    PMTUDISC_DO,
+    PMTUDISC_WANT,
+    UDP_GRO,
+    UDP_SEGMENT,
+)
 
-NO_ROUTE, UNKNOWN_PEER, MALFORMED, EXPIRED, TOO_LARGE, NOT_SENT, NOT_WRITTEN = DROPS
+NO_ROUTE, UNKNOWN_PEER, MALFORMED, EXPIRED, TOO_LARGE, NOT_SENT, NOT_WRITTEN, LOCAL = DROPS
 _MOST_DATAGRAM: Final = 65507
 _MOST_SEGMENTS: Final = 64
-_UNREACHABLE, _NET, _TOO_BIG = 3, 0, 4
-_TIME_EXCEEDED: Final = 11
-_IPV4: Final = 4
 _DONT_FRAGMENT: Final = 0x40
-_OVERHEAD: Final = 28
+_OVERHEAD: Final = {socket.AF_INET: 28, socket.AF_INET6: 48}
+_DISCOVER: Final = {
+    socket.AF_INET: (socket.IPPROTO_IP, IP_MTU_DISCOVER),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER),
+}
+_MTU: Final = {socket.AF_INET: (socket.IPPROTO_IP, IP_MTU), socket.AF_INET6: (socket.IPPROTO_IPV6, IPV6_MTU)}
 _ERRORS_A_SECOND: Final = 100
 _PATIENCE: Final = 0.1  # seconds for a full socket
 _CONTROL: Final = socket.CMSG_SPACE(4)
@@ -49,37 +66,48 @@ class DeviceGoneError(Exception):
     """The device is no more."""
 
 
+class Errors:
+    """What tells of errors, by the raw sockets of ICMP and ICMPv6: so many in a second."""
+
+    def __init__(self, icmp: int, icmp6: int) -> None:
+        self._icmp = socket.socket(fileno=icmp)
+        self._icmp6 = socket.socket(fileno=icmp6)
+        self._second = 0
+        self._told = 0
+
+    def say(self, ip: memoryview, error: int, mtu: int = 0) -> None:
+        """Send an error to where a packet came from, unless there were many in this second."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._told = second, 0
+        message = icmp_error(ip, error, mtu) if self._told < _ERRORS_A_SECOND else b""
+        if message:
+            self._told += 1
+            try:
+                if is_v6(ip):
+                    self._icmp6.sendto(message, socket.MSG_DONTWAIT, (socket.inet_ntop(socket.AF_INET6, ip[8:24]), 0))
+                else:
+                    self._icmp.sendto(message, socket.MSG_DONTWAIT, (socket.inet_ntoa(ip[12:16]), 0))
+            except OSError:
+                self._told -= 1
+
+
 class Direction:
     """What both have: routes, sockets, and counts of packets; those of peers by address, packets and bytes."""
 
-    def __init__(self, routes: Routes, tun: int, udp: socket.socket, icmp: socket.socket) -> None:
+    def __init__(self, routes: Routes, tun: int, udp: socket.socket, errors: Errors) -> None:
         self.routes = routes
         self.dropped: Counter[str] = Counter()
         self.packets: Counter[int] = Counter()
         self.bytes: Counter[int] = Counter()
         self._tun = tun
         self._udp = udp
-        self._icmp = icmp
-        self._second = 0
-        self._errors = 0
-
-    def _say_error(self, ip: memoryview, kind: int, code: int, mtu: int = 0) -> None:
-        """Send an ICMP error to where a packet came from, unless there were many in this second."""
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second, self._errors = second, 0
-        error = icmp_error(ip, kind, code, mtu) if self._errors < _ERRORS_A_SECOND else b""
-        if error:
-            self._errors += 1
-            try:
-                self._icmp.sendto(error, socket.MSG_DONTWAIT, (socket.inet_ntoa(ip[12:16]), 0))
-            except OSError:
-                self._errors -= 1
+        self._errors = errors
 
     def _may_pass(self, ip: memoryview) -> bool:
         if spend_ttl(ip):
             return True
-        self._say_error(ip, _TIME_EXCEEDED, 0)
+        self._errors.say(ip, TIME_EXCEEDED)
         self.dropped[EXPIRED] += 1
         return False
 
@@ -87,8 +115,8 @@ class Direction:
 class Sender(Direction):
     """From the device to peers."""
 
-    def __init__(self, routes: Routes, tun: int, udp: socket.socket, icmp: socket.socket, port: int) -> None:
-        super().__init__(routes, tun, udp, icmp)
+    def __init__(self, routes: Routes, tun: int, udp: socket.socket, errors: Errors, port: int) -> None:
+        super().__init__(routes, tun, udp, errors)
         self._port = port
         self._buffer = bytearray(VNET.size + MOST)
 
@@ -107,14 +135,17 @@ class Sender(Direction):
         size = packet_size(ip)
         if size:
             self._take(ip[:size], how)
-        else:  # of IPv6 the kernel says something on each device
-            self.dropped[MALFORMED] += bool(ip) and ip[0] >> 4 == _IPV4
+        else:
+            self.dropped[MALFORMED] += bool(ip)
         return True
 
     def _take(self, ip: memoryview, how: Offload) -> None:
-        peer = self.routes.find(unpack_from(">I", ip, 16)[0])
+        if is_local(ip):  # of IPv6 the kernel says something on each device
+            self.dropped[LOCAL] += 1
+            return
+        peer = self._peer_of(ip)
         if peer is None:
-            self._say_error(ip, _UNREACHABLE, _NET)
+            self._errors.say(ip, UNREACHABLE)
             self.dropped[NO_ROUTE] += 1
         elif self._may_pass(ip):
             train: Train = list(split(ip, how)) if how.gso_type else [(ip,)]
@@ -122,6 +153,11 @@ class Sender(Direction):
                 self.dropped[MALFORMED] += 1
             else:
                 self._send(train, peer)
+
+    def _peer_of(self, ip: memoryview) -> int | None:
+        if is_v6(ip):
+            return self.routes.v6.find(int.from_bytes(ip[24:40], "big"))
+        return self.routes.v4.find(unpack_from(">I", ip, 16)[0])
 
     def _send(self, train: Train, peer: int) -> None:
         """Send packets of one size, the last may be shorter, as many at once as can be."""
@@ -140,13 +176,14 @@ class Sender(Direction):
     def _send_one(self, parts: list[bytes | memoryview], peer: int) -> None:
         number = self._try(parts, [], peer)
         if number == errno.EMSGSIZE:
-            if parts[0][6] & _DONT_FRAGMENT:
-                self._say_error(memoryview(parts[0]), _UNREACHABLE, _TOO_BIG, self._path_mtu(peer))
+            ip = memoryview(parts[0])
+            if _is_whole(ip):
+                self._errors.say(ip, TOO_BIG, max(self._path_mtu(peer), LEAST_MTU if is_v6(ip) else 0))
                 self.dropped[TOO_LARGE] += 1
                 return
-            self._udp.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_WANT)
+            self._udp.setsockopt(*_DISCOVER[self._udp.family], PMTUDISC_WANT)
             number = self._try(parts, [], peer)
-            self._udp.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+            self._udp.setsockopt(*_DISCOVER[self._udp.family], PMTUDISC_DO)
         if number:
             self.dropped[NOT_SENT] += 1
         else:
@@ -155,7 +192,7 @@ class Sender(Direction):
 
     def _try(self, parts: list[bytes | memoryview], cut: list[tuple[int, int, bytes]], peer: int) -> int:
         """Send one message; returns the errno of a refusal, else 0. A full socket is waited for, for a moment."""
-        to = (socket.inet_ntoa(peer.to_bytes(4, "big")), self._port)
+        to = (_host(self._udp, peer), self._port)
         while True:
             try:
                 self._udp.sendmsg(parts, cut, 0, to)
@@ -169,10 +206,11 @@ class Sender(Direction):
 
     def _path_mtu(self, peer: int) -> int:
         """What a packet to a peer may have at most, without our headers; 0 if that is not known."""
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        family = self._udp.family
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
-                probe.connect((socket.inet_ntoa(peer.to_bytes(4, "big")), 9))
-                return max(0, probe.getsockopt(socket.SOL_IP, IP_MTU) - _OVERHEAD)
+                probe.connect((_host(self._udp, peer), 9))
+                return max(0, probe.getsockopt(*_MTU[family]) - _OVERHEAD[family])
             except OSError:
                 return 0
 
@@ -180,19 +218,19 @@ class Sender(Direction):
 class Receiver(Direction):
     """From peers to the device."""
 
-    def __init__(self, routes: Routes, tun: int, udp: socket.socket, icmp: socket.socket) -> None:
-        super().__init__(routes, tun, udp, icmp)
+    def __init__(self, routes: Routes, tun: int, udp: socket.socket, errors: Errors) -> None:
+        super().__init__(routes, tun, udp, errors)
         self._buffer = bytearray(MOST)
         self._joined: Joined | None = None
 
     def once(self) -> bool:
         """Take what came as one message; False if there is none. `DeviceGoneError` without the device."""
         try:
-            got, control, _, (host, _) = self._udp.recvmsg_into([self._buffer], _CONTROL, socket.MSG_DONTWAIT)
+            got, control, _, source = self._udp.recvmsg_into([self._buffer], _CONTROL, socket.MSG_DONTWAIT)
         except OSError:
             return False
         each = next((unpack_from("=i", data)[0] for _, kind, data in control if kind == UDP_GRO), 0) or got or 1
-        peer = int.from_bytes(socket.inet_aton(host), "big")
+        peer = int.from_bytes(socket.inet_pton(self._udp.family, source[0]), "big")
         packets = -(-got // each)
         if peer not in self.routes.uses:
             self.dropped[UNKNOWN_PEER] += packets
@@ -212,6 +250,9 @@ class Receiver(Direction):
         if not size or not header_is_right(ip):
             self.dropped[MALFORMED] += 1
             return
+        if is_local(ip):
+            self.dropped[LOCAL] += 1
+            return
         self._flush()
         joined = Joined(ip[:size])
         if self._may_pass(ip[:size]):
@@ -228,3 +269,18 @@ class Receiver(Direction):
             if error.errno in _GONE:
                 raise DeviceGoneError from error
             self.dropped[NOT_WRITTEN] += len(joined)
+
+
+def _host(udp: socket.socket, peer: int) -> str:
+    """A peer's address as text; peers have the family of the socket."""
+    return socket.inet_ntop(udp.family, peer.to_bytes(4 if udp.family == socket.AF_INET else 16, "big"))
+
+
+def _is_whole(ip: memoryview) -> bool:
+    """Tell whether a packet may not be cut.
+
+    One of IPv6 that each link must take goes in a datagram that is cut (RFC 2473 section 7.1).
+    """
+    if is_v6(ip):
+        return IPV6_HEADER + (ip[4] << 8 | ip[5]) > LEAST_MTU
+    return bool(ip[6] & _DONT_FRAGMENT)

@@ -5,20 +5,22 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
-from ipaddress import IPv4Address
+from ipaddress import IPv6Address
 from pathlib import Path
 from struct import pack
 from typing import Final
 
 from weft.forward import control
-from weft.forward.sockopts import IP_MTU_DISCOVER, PMTUDISC_DO, UDP_GRO
+from weft.forward.sockopts import IP_MTU_DISCOVER, IPV6_FREEBIND, IPV6_MTU_DISCOVER, PMTUDISC_DO, UDP_GRO
 from weft.kernel import tun
+from weft.model.net import Ip
 from weft.model.value import Value
 
 _SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
 _SO_RCVBUFFORCE: Final = 33
 _SOL_RAW: Final = 255
 _ICMP_FILTER: Final = 1  # linux/icmp.h
+_ICMPV6_FILTER: Final = 1  # linux/icmpv6.h
 _BUFFER: Final = 4 << 20  # bytes: some milliseconds of packets while the processor does something else
 _MOST_QUEUES: Final = 4
 _FIRST: Final = 3  # of the descriptors that a relay begins with
@@ -28,13 +30,15 @@ _ASIDE: Final = 64  # higher than all of them
 class Job(Value):
     """What a relay does: packets of `device` go to peers from `local` and to `port`, and come back so.
 
-    Datagrams may be `joined` by the kernel before it gets them, unless something before it looks at each.
+    Datagrams may be `joined` by the kernel before it gets them, unless something before it looks at each. Errors about
+    IPv6 packets come from `own6`, the device's address; None in a network without IPv6.
     """
 
     device: str
-    local: IPv4Address
+    local: Ip
     port: int
     joined: bool = True
+    own6: IPv6Address | None = None
 
 
 def start(job: Job, about: str, program: Path | None) -> int:
@@ -46,7 +50,9 @@ def start(job: Job, about: str, program: Path | None) -> int:
     # Half of the processors are for what sends and receives; Python serves one queue.
     queues = 1 if program is None else max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
     with ExitStack() as held:
-        inherited = [held.enter_context(control.listen(job.device)).fileno(), _icmp(held)]
+        icmp = _icmp(held)
+        icmp6 = icmp if job.own6 is None else _icmp6(held, job.own6)
+        inherited = [held.enter_context(control.listen(job.device)).fileno(), icmp, icmp6]
         for _ in range(queues):
             queue = tun.open_queue(job.device)
             held.callback(os.close, queue)
@@ -68,18 +74,31 @@ def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:
 
 def _udp(held: ExitStack, job: Job) -> int:
     """Open one of the sockets that share the port: the kernel spreads peers over them."""
-    opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+    family = socket.AF_INET if job.local.version == 4 else socket.AF_INET6
+    opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
     opened.setsockopt(socket.SOL_UDP, UDP_GRO, job.joined)
-    opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+    if family == socket.AF_INET:
+        opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+    else:
+        opened.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_DO)
     opened.bind((str(job.local), job.port))
     return opened.fileno()
 
 
 def _icmp(held: ExitStack) -> int:
-    """Open the socket by which errors are told, which hears of nothing."""
+    """Open the socket by which errors about IPv4 are told, which hears of nothing."""
     opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
     opened.setsockopt(_SOL_RAW, _ICMP_FILTER, pack("=I", 0xFFFFFFFF))
+    return opened.fileno()
+
+
+def _icmp6(held: ExitStack, own: IPv6Address) -> int:
+    """Open the same for IPv6. The device may get its address a moment later."""
+    opened = held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6))
+    opened.setsockopt(socket.IPPROTO_ICMPV6, _ICMPV6_FILTER, b"\xff" * 32)
+    opened.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
+    opened.bind((str(own), 0))
     return opened.fileno()

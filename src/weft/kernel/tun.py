@@ -25,8 +25,8 @@ _OURS: Final = _PLAIN | _IFF_VNET_HDR | _IFF_MULTI_QUEUE
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq (linux/if.h): name, flags
 _CSUM, _TSO4, _TSO6, _TSO_ECN, _USO4, _USO6 = 0x01, 0x02, 0x04, 0x08, 0x20, 0x40  # TUN_F_*
 _OFFLOADS: Final = (
-    _CSUM | _TSO4 | _TSO_ECN | _USO4 | _USO6,  # Linux 6.2
-    _CSUM | _TSO4 | _TSO_ECN,
+    _CSUM | _TSO4 | _TSO6 | _TSO_ECN | _USO4 | _USO6,  # Linux 6.2
+    _CSUM | _TSO4 | _TSO6 | _TSO_ECN,
     0,
 )
 

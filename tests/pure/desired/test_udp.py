@@ -1,7 +1,7 @@
 """The back end udp: a TUN device, the route of the network, a relay, and who has which subnet."""
 
 import re
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
@@ -12,7 +12,7 @@ from weft.desired.backends.udp import Forward, KernelForward, KernelPath, Relay,
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
 from weft.model.lease import LeaseAttrs
-from weft.model.objects import Address, Route
+from weft.model.objects import Address, Route, Sysctl
 from weft.model.ownership import Ownership
 from weft.model.value import Value, replace
 
@@ -39,10 +39,6 @@ def test_without_a_back_end_it_is_udp():
 @pytest.mark.parametrize(
     "text, says",
     [
-        (
-            '"IPv6Network": "fd00::/48", "EnableIPv6": true, "Backend": {"Type": "udp"}',
-            "CONF-002 net-conf: Backend.Type: udp, with EnableIPv6; expected a back end that carries IPv6, as vxlan or",
-        ),
         (
             '"Backend": {"Type": "udp", "Port": 0}',
             "CONF-002 net-conf: Backend.Port: 0; expected a whole number from 1 to 65535",
@@ -90,6 +86,100 @@ def test_a_peer_is_a_route_of_the_relay():
     assert lease.attrs.backend == ""
     assert udp.peer(own(), lease) == {FORWARD}
     assert udp.peer(own(), replace(lease, attrs=replace(lease.attrs, backend="udp"))) == {FORWARD}
+
+
+class TestBothFamilies:
+    """One device and one relay for both; datagrams are of IPv4."""
+
+    @pytest.fixture
+    def ours(self) -> Inputs:
+        return own(family="46")
+
+    def test_what_a_node_needs_once(self, ours: Inputs):
+        base = IPv6Address("fc00:0:0:1::")
+        relay = replace(RELAY, own6=base)
+        assert udp.shared(ours) == udp.shared(own()) - {RELAY} | {
+            relay,
+            Address(dev="flannel0", ip=base, prefixlen=128),
+            Route(dst=IPv6Network("fc00::/48"), dev="flannel0"),
+            Sysctl(name="net/ipv6/conf/flannel0/accept_ra", value="0"),
+        }
+        assert str(relay) == "relay of flannel0 from 192.168.0.1 port 8285, errors from fc00:0:0:1::"
+        assert udp.devices(ours) == {4: ("flannel0", TunLink), 6: ("flannel0", TunLink)}
+
+    def test_without_a_subnet_of_ipv6_it_is_as_of_ipv4(self, ours: Inputs):
+        assert udp.shared(replace(ours, v6=None)) == udp.shared(own())
+
+    def test_the_lease(self, ours: Inputs):
+        told = LeaseAttrs(public_ip=IPv4Address("192.168.0.1"), public_ipv6=IPv6Address("fd00::1"))
+        assert udp.advertise(ours) == told
+        assert udp.advertise(replace(ours, prepared=Ways(in_kernel=True))) == replace(told, data={"Kernel": True})
+        assert udp.advertise(replace(own(), facts=ours.facts)).public_ipv6 is None
+
+    def test_a_peer(self, ours: Inputs):
+        lease = builders.lease(2, udp, family="46")
+        forward = replace(FORWARD, dst=IPv6Network("fc00:0:0:2::/64"), key=())
+        assert udp.peer(ours, lease) == {FORWARD, forward}
+        assert udp.peer(ours, replace(lease, v6=None)) == {FORWARD}
+        assert udp.peer(ours, replace(lease, v4=None)) == {forward}
+        assert udp.peer(own(), lease) == {FORWARD}
+
+    def test_a_peer_with_upstreams_relay_gets_no_ipv6(self, ours: Inputs):
+        """It takes an IPv6 packet for one of IPv4. Its lease has a subnet all the same, and no public IPv6 address."""
+        assert udp.peer(ours, builders.lease(2, udp, family="46", public_ipv6=None)) == {FORWARD}
+
+    def test_the_kernel_knows_of_ipv4_alone(self, ours: Inputs):
+        ours = replace(ours, prepared=Ways(in_kernel=True))
+        lease = builders.lease(2, udp, family="46")
+        known = {each for each in udp.peer(ours, lease) if isinstance(each, KernelForward)}
+        assert known == {KernelForward(dev="flannel0", dst=FORWARD.dst, via=FORWARD.via, sends=False)}
+        assert not any(isinstance(each, KernelForward) for each in udp.peer(ours, replace(lease, v4=None)))
+
+    def test_the_least_packet_of_ipv6_must_fit(self):
+        udp.check(own(family="46", uplink_mtu=1308))
+        says = "1307 leaves 1279 bytes in a datagram; expected at least 1308. Raise the MTU of the uplink, or turn IPv6"
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            udp.check(own(family="46", uplink_mtu=1307))
+
+
+class TestIpv6Alone:
+    """Without IPv4 datagrams are of IPv6."""
+
+    @pytest.fixture
+    def ours(self) -> Inputs:
+        return own(family="6")
+
+    def test_what_a_node_needs_once(self, ours: Inputs):
+        base = IPv6Address("fc00:0:0:1::")
+        assert udp.shared(ours) == {
+            replace(LINK, mtu=1452),
+            replace(RELAY, local=IPv6Address("fd00::1"), own6=base),
+            Address(dev="flannel0", ip=base, prefixlen=128),
+            Route(dst=IPv6Network("fc00::/48"), dev="flannel0"),
+            Sysctl(name="net/ipv6/conf/flannel0/accept_ra", value="0"),
+        }
+        assert udp.devices(ours) == {6: ("flannel0", TunLink)}
+        assert udp.shared(replace(ours, v6=None)) == frozenset()
+        facts = ours.facts
+        assert udp.shared(replace(ours, facts=replace(facts, uplink=replace(facts.uplink, v6=None)))) == frozenset()
+
+    def test_a_peer(self, ours: Inputs):
+        forward = Forward(dev="flannel0", dst=IPv6Network("fc00:0:0:2::/64"), via=IPv6Address("fd00::2"))
+        lease = builders.lease(2, udp, family="6")
+        assert udp.peer(ours, lease) == {forward}
+        assert udp.peer(ours, builders.lease(2, udp, family="6", public_ipv6=None)) == frozenset()
+        assert udp.peer(ours, builders.lease(2, udp, family="46")) == {forward}
+        assert udp.advertise(ours) == LeaseAttrs(public_ip=None, public_ipv6=IPv6Address("fd00::1"))
+
+    def test_the_outer_headers_take_48_bytes(self):
+        udp.check(own(family="6", uplink_mtu=1328))
+        says = "1327 leaves 1279 bytes in a datagram; expected at least 1328. Raise the MTU of the uplink"
+        with pytest.raises(ConfigError, match=re.escape(says) + "$"):
+            udp.check(own(family="6", uplink_mtu=1327))
+
+    def test_no_program_of_the_kernel_knows_it(self):
+        text = '{"EnableIPv4": false, "IPv6Network": "fc00::/48", "EnableIPv6": true, "Backend": {"Type": "udp"}}'
+        assert parse_netconf(text, backends=BACKENDS).options == UdpOptions(kernel_path=False)
 
 
 class TestInTheKernel:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv6Address, ip_address
 from typing import Self
 
 import msgspec
@@ -24,6 +24,7 @@ from weft.forward import start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, Call, Change, State
 from weft.model.errors import Failure
+from weft.model.net import Ip, Net
 from weft.model.objects import Key, Object, Objects
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
@@ -37,6 +38,7 @@ class _About(msgspec.Struct, frozen=True):
     local: str
     port: int
     joined: bool
+    own6: str | None
     program: str
 
 
@@ -46,7 +48,7 @@ class _Running(Value, frozen=False):
     call: Call
     relay: Relay
     generation: int
-    forwards: dict[IPv4Network, Forward]
+    forwards: dict[Net, Forward]
 
 
 class RelayPlane:
@@ -138,7 +140,7 @@ class RelayPlane:
         """Start a relay and wait until it answers; it knows again what the one before knew."""
         known = self._running.forwards if self._running else {}
         wait_for_device(wanted.dev)
-        job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port, joined=wanted.joined)
+        job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port, joined=wanted.joined, own6=wanted.own6)
         about = msgspec.json.encode(_about(wanted)).decode()
         program = PROGRAM.built()
         pid = start.start(job, about, program)
@@ -192,7 +194,8 @@ def _relay(state: State) -> Relay | None:
         return None
     try:
         about = msgspec.json.decode(state.about, type=_About)
-        relay = Relay(dev=DEVICE, local=IPv4Address(about.local), port=about.port, joined=about.joined)
+        own6 = None if about.own6 is None else IPv6Address(about.own6)
+        relay = Relay(dev=DEVICE, local=ip_address(about.local), port=about.port, joined=about.joined, own6=own6)
     except (msgspec.MsgspecError, ValueError):
         return None
     return relay if about == _about(relay) else None
@@ -205,7 +208,8 @@ def _counts(state: State) -> dict[str, int]:
 
 
 def _about(relay: Relay) -> _About:
-    return _About(local=str(relay.local), port=relay.port, joined=relay.joined, program=_fingerprint())
+    own6 = None if relay.own6 is None else str(relay.own6)
+    return _About(local=str(relay.local), port=relay.port, joined=relay.joined, own6=own6, program=_fingerprint())
 
 
 def _fingerprint() -> str:
@@ -214,5 +218,5 @@ def _fingerprint() -> str:
     return f"Python, weft {__version__}" if program is None else hashlib.sha256(program.read_bytes()).hexdigest()[:16]
 
 
-def _forwards(routes: Mapping[IPv4Network, IPv4Address]) -> dict[IPv4Network, Forward]:
+def _forwards(routes: Mapping[Net, Ip]) -> dict[Net, Forward]:
     return {net: Forward(dev=DEVICE, dst=net, via=via) for net, via in routes.items()}

@@ -8,10 +8,10 @@
 #include "relay.h"
 
 enum {
-    PROTOCOL = 1,
+    PROTOCOL = 2,
     CLIENTS = 4,
     LARGEST = 1 << 16,
-    CHANGE = 12,                /* bytes of a change, and of a route */
+    CHANGE = 36,                /* bytes of a change, and of a route */
     SET = 1,
     DELETE = 2,
     CLEAR = 3,
@@ -23,11 +23,22 @@ struct state {
 };
 
 struct peer_state {
-    uint32_t address, unused;
+    unsigned char address[16];
     uint64_t counters[4];
 };
 
 static unsigned char request[LARGEST], answer[LARGEST];
+
+static struct address read_address(const unsigned char *at)
+{
+    return (struct address){get64(at), get64(at + 8)};
+}
+
+static void write_address(unsigned char *at, struct address address)
+{
+    put64(at, address.high);
+    put64(at + 8, address.low);
+}
 
 static int is_root(int client)
 {
@@ -64,11 +75,11 @@ static size_t change(struct table *table, const unsigned char *changes, size_t s
 
     table_write(table);
     for (; size >= CHANGE && !error; size -= CHANGE, changes += CHANGE) {
-        if (changes[0] == SET && changes[1] <= 32) {
-            if (table_set(table, get32(changes + 4), changes[1], get32(changes + 8)) < 0)
+        if (changes[0] == SET && changes[1] <= ADDRESS_BITS) {
+            if (table_set(table, read_address(changes + 4), changes[1], read_address(changes + 20)) < 0)
                 error = ENOMEM;
-        } else if (changes[0] == DELETE && changes[1] <= 32) {
-            table_delete(table, get32(changes + 4), changes[1]);
+        } else if (changes[0] == DELETE && changes[1] <= ADDRESS_BITS) {
+            table_delete(table, read_address(changes + 4), changes[1]);
         } else if (changes[0] == CLEAR) {
             table_clear(table);
         } else {
@@ -91,8 +102,8 @@ static size_t tell_routes(const struct table *table, uint32_t from)
         answer[used] = SET;
         answer[used + 1] = route->length;
         answer[used + 2] = answer[used + 3] = 0;
-        put32(answer + used + 4, route->network);
-        put32(answer + used + 8, route->peer->address);
+        write_address(answer + used + 4, route->network);
+        write_address(answer + used + 20, route->peer->address);
     }
     return used;
 }
@@ -103,11 +114,12 @@ static size_t tell_peers(const struct table *table, uint32_t from)
 
     for (int bucket = 0; bucket < PEER_BUCKETS; bucket++)
         for (struct peer *peer = table->peers[bucket]; peer; peer = peer->next) {
-            struct peer_state state = {.address = peer->address};
+            struct peer_state state;
             if (from && from--)
                 continue;
             if (used + sizeof state > sizeof answer)
                 return used;
+            write_address(state.address, peer->address);
             state.counters[0] = atomic_load(&peer->sent);
             state.counters[1] = atomic_load(&peer->sent_bytes);
             state.counters[2] = atomic_load(&peer->received);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint.h"
 #include "relay.h"
 #include "socket.h"
 
@@ -17,7 +18,7 @@ struct in {
     struct join join;
     struct mmsghdr messages[MESSAGES];
     struct iovec parts[MESSAGES];
-    struct sockaddr_in from[MESSAGES];
+    union endpoint from[MESSAGES];
     union control control[MESSAGES];
     unsigned char data[MESSAGES][ROOM];
 };
@@ -51,8 +52,12 @@ static int take(struct queue *queue, unsigned char *ip, size_t got)
         count(&queue->counters.dropped[MALFORMED], 1);
         return 0;
     }
+    if (is_local(ip)) {
+        count(&queue->counters.dropped[LOCAL], 1);
+        return 0;
+    }
     if (spend_ttl(ip) < 0) {
-        say_error(queue, ip, size, TIME_EXCEEDED, IN_TRANSIT, 0);
+        say_error(queue, ip, size, TIME_EXCEEDED, 0);
         count(&queue->counters.dropped[EXPIRED], 1);
         return 0;
     }
@@ -78,11 +83,11 @@ static size_t size_of_each(struct msghdr *message, size_t whole)
 /* Takes all packets of one message; -1 if the device is gone. */
 static int take_all(struct queue *queue, struct mmsghdr *message)
 {
-    const struct sockaddr_in *from = message->msg_hdr.msg_name;
+    const union endpoint *from = message->msg_hdr.msg_name;
     unsigned char *data = message->msg_hdr.msg_iov->iov_base;
     size_t whole = message->msg_len, each = size_of_each(&message->msg_hdr, whole);
     size_t number = whole ? (whole + each - 1) / each : 0;
-    struct peer *peer = table_peer(queue->table, ntohl(from->sin_addr.s_addr));
+    struct peer *peer = table_peer(queue->table, address_of(from));
 
     if (!peer) {
         count(&queue->counters.dropped[UNKNOWN_PEER], number);

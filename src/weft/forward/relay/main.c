@@ -3,7 +3,8 @@
  *     weft-relay PORT QUEUES ABOUT
  *
  * All that it works with is open when it starts, so it needs no right: descriptor 3 is the listening socket of the
- * daemon's questions, 4 a raw socket for ICMP errors, and from 5 on come the device and a UDP socket for each queue.
+ * daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, and from 6 on come the device and a UDP
+ * socket for each queue. Without IPv6 5 is the one for ICMP again, which takes no such message.
  * PORT is that of all peers; ABOUT is given back to whoever asks what this relay is for. It ends with its device.
  */
 #include <arpa/inet.h>
@@ -14,7 +15,7 @@
 
 #include "relay.h"
 
-enum { LISTENER = 3, ICMP = 4, FIRST = 5 };
+enum { LISTENER = 3, ERRORS = 4, ERRORS6 = 5, FIRST = 6 };
 
 static struct table table;
 static struct queue queues[MAX_QUEUES];
@@ -30,7 +31,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < number; i++) {
         struct queue *queue = queues + i;
         pthread_t thread;
-        *queue = (struct queue){.tun = FIRST + 2 * i, .udp = FIRST + 2 * i + 1, .icmp = ICMP, .table = &table};
+        *queue = (struct queue){.tun = FIRST + 2 * i, .udp = FIRST + 2 * i + 1, .table = &table};
+        queue->icmp = ERRORS;
+        queue->icmp6 = ERRORS6;
         queue->port = htons((uint16_t)atoi(argv[1]));
         queue->out = out_start();
         queue->in = in_start();

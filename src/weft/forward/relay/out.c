@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint.h"
 #include "relay.h"
 #include "socket.h"
 
@@ -33,7 +34,7 @@ struct out {
     struct run run[BATCH];
     struct iovec parts[BATCH];
     struct mmsghdr messages[BATCH];
-    struct sockaddr_in to[BATCH];
+    union endpoint to[BATCH];
     union control control[BATCH];
     struct train train;
     unsigned char arena[ARENA];
@@ -44,13 +45,11 @@ struct out *out_start(void)
     return calloc(1, sizeof(struct out));
 }
 
-static void address_to(struct msghdr *message, struct sockaddr_in *to, const struct queue *queue,
-                       const struct peer *peer)
+static void address_to(struct msghdr *message, union endpoint *to, const struct queue *queue, const struct peer *peer)
 {
-    *to = (struct sockaddr_in){AF_INET, queue->port, {htonl(peer->address)}, {0}};
     memset(message, 0, sizeof *message);
     message->msg_name = to;
-    message->msg_namelen = sizeof *to;
+    message->msg_namelen = locate(to, queue->port, peer);
 }
 
 /* Has the kernel cut a message into datagrams of `each` bytes. */
@@ -91,36 +90,30 @@ static void sent(struct queue *queue, struct peer *peer, int packets, size_t byt
     count(&peer->sent_bytes, bytes);
 }
 
-/* What a packet to a peer may have at most, without our headers; 0 if that is not known. */
-static uint32_t path_mtu(const struct peer *peer)
+/* Tells whether a packet may not be cut. One of IPv6 that each link must take goes in a datagram that is (RFC 2473
+ * section 7.1). */
+static int is_whole(const unsigned char *ip)
 {
-    struct sockaddr_in to = {AF_INET, htons(9), {htonl(peer->address)}, {0}};
-    int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
-    socklen_t size = sizeof mtu;
-
-    if (probe < 0)
-        return 0;
-    if (connect(probe, (struct sockaddr *)&to, sizeof to) < 0 || getsockopt(probe, IPPROTO_IP, IP_MTU, &mtu, &size) < 0)
-        mtu = 0;
-    close(probe);
-    return mtu > IP_HEADER + UDP_HEADER ? (uint32_t)mtu - IP_HEADER - UDP_HEADER : 0;
+    return is_v6(ip) ? IPV6_HEADER + get16(ip + 4) > LEAST_MTU : ip[6] & 0x40;
 }
 
 /* The way to the peer is too narrow: a packet that may not be fragmented is told so, of any other the datagram is. */
 static int send_fragmented(struct queue *queue, struct mmsghdr *message, const struct peer *peer)
 {
     const unsigned char *ip = message->msg_hdr.msg_iov[0].iov_base;
-    int how = IP_PMTUDISC_WANT, done;
+    int done;
 
-    if (ip[6] & 0x40) {
-        say_error(queue, ip, message->msg_hdr.msg_iov[0].iov_len, UNREACHABLE, TOO_BIG, path_mtu(peer));
+    if (is_whole(ip)) {
+        uint32_t mtu = path_mtu(peer);
+        if (is_v6(ip) && mtu < LEAST_MTU)
+            mtu = LEAST_MTU;
+        say_error(queue, ip, message->msg_hdr.msg_iov[0].iov_len, TOO_BIG, mtu);
         count(&queue->counters.dropped[TOO_LARGE], 1);
         return 0;
     }
-    setsockopt(queue->udp, IPPROTO_IP, IP_MTU_DISCOVER, &how, sizeof how);
+    let_cut(queue->udp, peer, 1);
     done = send_all(queue, message, 1);
-    how = IP_PMTUDISC_DO;
-    setsockopt(queue->udp, IPPROTO_IP, IP_MTU_DISCOVER, &how, sizeof how);
+    let_cut(queue->udp, peer, 0);
     return done;
 }
 
@@ -129,7 +122,7 @@ static void send_each(struct queue *queue, struct peer *peer, struct iovec *part
 {
     for (int i = 0; i < number; i++) {
         struct mmsghdr message = {0};
-        struct sockaddr_in to;
+        union endpoint to;
         size_t size = 0;
 
         address_to(&message.msg_hdr, &to, queue, peer);
@@ -203,7 +196,7 @@ static void send_whole(struct queue *queue, struct peer *peer, unsigned char *ip
     most = (all + trains - 1) / trains; /* all of one length */
     for (size_t first = 0; first < all; first += most) {
         struct mmsghdr message = {0};
-        struct sockaddr_in to;
+        union endpoint to;
         union control control;
         split(train, ip, size, how, first, most);
         address_to(&message.msg_hdr, &to, queue, peer);
@@ -217,22 +210,27 @@ static void send_whole(struct queue *queue, struct peer *peer, unsigned char *ip
     }
 }
 
+static struct address destination_of(const unsigned char *ip)
+{
+    return is_v6(ip) ? (struct address){get64(ip + 24), get64(ip + 32)} : mapped(get32(ip + 16));
+}
+
 /* Takes a packet that a pod, or this node, sends. */
 static void take(struct queue *queue, const struct vnet *how, unsigned char *ip, size_t got)
 {
     size_t size = packet_size(ip, got);
     struct peer *peer;
 
-    if (!size) { /* of IPv6 the kernel says something on each device */
-        count(&queue->counters.dropped[MALFORMED], ip[0] >> 4 == 4);
+    if (!size || is_local(ip)) { /* of IPv6 the kernel says something on each device */
+        count(&queue->counters.dropped[size ? LOCAL : MALFORMED], 1);
         return;
     }
-    peer = table_find(queue->table, get32(ip + 16));
+    peer = table_find(queue->table, destination_of(ip));
     if (!peer) {
-        say_error(queue, ip, size, UNREACHABLE, NET, 0);
+        say_error(queue, ip, size, UNREACHABLE, 0);
         count(&queue->counters.dropped[NO_ROUTE], 1);
     } else if (spend_ttl(ip) < 0) {
-        say_error(queue, ip, size, TIME_EXCEEDED, IN_TRANSIT, 0);
+        say_error(queue, ip, size, TIME_EXCEEDED, 0);
         count(&queue->counters.dropped[EXPIRED], 1);
     } else if (how->gso_type) {
         send_whole(queue, peer, ip, size, how);

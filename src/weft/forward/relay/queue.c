@@ -15,10 +15,22 @@ void count(atomic_uint_fast64_t *counter, uint64_t number)
     atomic_fetch_add_explicit(counter, number, memory_order_relaxed);
 }
 
-void say_error(struct queue *queue, const unsigned char *ip, size_t size, int type, int code, uint32_t mtu)
+static ssize_t send_error(const struct queue *queue, const unsigned char *ip, const unsigned char *error, size_t size)
 {
-    unsigned char error[MAX_ICMP];
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(get32(ip + 12))}};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    struct sockaddr_in6 to6 = {.sin6_family = AF_INET6};
+
+    if (is_v6(ip)) {
+        memcpy(&to6.sin6_addr, ip + 8, sizeof to6.sin6_addr);
+        return sendto(queue->icmp6, error, size, MSG_DONTWAIT, (struct sockaddr *)&to6, sizeof to6);
+    }
+    memcpy(&to.sin_addr, ip + 12, sizeof to.sin_addr);
+    return sendto(queue->icmp, error, size, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof to);
+}
+
+void say_error(struct queue *queue, const unsigned char *ip, size_t size, enum error error, uint32_t mtu)
+{
+    unsigned char message[MAX_ICMP6];
     struct timespec now;
     size_t length;
 
@@ -29,8 +41,8 @@ void say_error(struct queue *queue, const unsigned char *ip, size_t size, int ty
     }
     if (queue->errors >= ERRORS_A_SECOND)
         return;
-    length = icmp_error(error, ip, size, type, code, mtu);
-    if (length && sendto(queue->icmp, error, length, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof to) >= 0)
+    length = icmp_error(message, ip, size, error, mtu);
+    if (length && send_error(queue, ip, message, length) >= 0)
         queue->errors++;
 }
 

@@ -1,5 +1,5 @@
 /* Longest prefix match: a hash over network and length, asked for each length that occurs, the longest first. The
- * subnets of a cluster have one length, or two, so that is one look or two. */
+ * subnets of a cluster have one length in each family, or two, so that is a look or some. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,20 +33,27 @@ void table_done(struct table *table)
     pthread_rwlock_unlock(&table->lock);
 }
 
-static uint32_t mask_of(int length)
+static struct address masked(struct address address, int length)
 {
-    return length ? UINT32_MAX << (32 - length) : 0;
+    address.high &= length >= 64 ? UINT64_MAX : length ? UINT64_MAX << (64 - length) : 0;
+    address.low &= length >= 128 ? UINT64_MAX : length > 64 ? UINT64_MAX << (128 - length) : 0;
+    return address;
 }
 
-static uint32_t hash(uint32_t network, int length)
+static int is_same(struct address a, struct address b)
 {
-    uint32_t mixed = (network ^ (uint32_t)length) * 0x9e3779b1u;
+    return a.high == b.high && a.low == b.low;
+}
 
-    return mixed ^ mixed >> 15;
+static uint32_t hash(struct address network, int length)
+{
+    uint64_t mixed = (network.high * 0xff51afd7ed558ccdu ^ network.low ^ (uint64_t)length) * 0x9e3779b97f4a7c15u;
+
+    return (uint32_t)(mixed >> 32);
 }
 
 /* The place of a route in `index`, or the free one where it would be. */
-static uint32_t *place_of(const struct table *table, uint32_t network, int length)
+static uint32_t *place_of(const struct table *table, struct address network, int length)
 {
     uint32_t at = hash(network, length) & (table->slots - 1);
 
@@ -55,7 +62,7 @@ static uint32_t *place_of(const struct table *table, uint32_t network, int lengt
         if (!*slot)
             return slot;
         const struct route *route = table->routes + *slot - 1;
-        if (route->network == network && route->length == length)
+        if (route->length == length && is_same(route->network, network))
             return slot;
     }
 }
@@ -93,16 +100,16 @@ static int make_room(struct table *table)
     return 0;
 }
 
-struct peer *table_peer(const struct table *table, uint32_t address)
+struct peer *table_peer(const struct table *table, struct address address)
 {
     struct peer *peer = table->peers[hash(address, 0) % PEER_BUCKETS];
 
-    while (peer && peer->address != address)
+    while (peer && !is_same(peer->address, address))
         peer = peer->next;
     return peer;
 }
 
-static struct peer *take(struct table *table, uint32_t address)
+static struct peer *take(struct table *table, struct address address)
 {
     struct peer *peer = table_peer(table, address), **bucket = table->peers + hash(address, 0) % PEER_BUCKETS;
 
@@ -130,12 +137,22 @@ static void give(struct table *table, struct peer *peer)
     free(peer);
 }
 
-int table_set(struct table *table, uint32_t network, int length, uint32_t address)
+/* Counts a route more or less of a length. */
+static void count_length(struct table *table, int length, int more)
+{
+    table->lengths[length] += (unsigned)more;
+    table->kinds = 0;
+    for (int each = ADDRESS_BITS; each >= 0; each--)
+        if (table->lengths[each])
+            table->used[table->kinds++] = (uint8_t)each;
+}
+
+int table_set(struct table *table, struct address network, int length, struct address address)
 {
     struct peer *peer;
     uint32_t *slot;
 
-    network &= mask_of(length);
+    network = masked(network, length);
     if (make_room(table) < 0)
         return -1;
     peer = take(table, address);
@@ -148,7 +165,7 @@ int table_set(struct table *table, uint32_t network, int length, uint32_t addres
     } else {
         table->routes[table->count] = (struct route){network, (uint8_t)length, peer};
         *slot = ++table->count;
-        table->lengths[length]++;
+        count_length(table, length, 1);
     }
     table->generation++;
     return 0;
@@ -172,12 +189,12 @@ static void free_place(struct table *table, uint32_t hole)
     table->index[hole] = 0;
 }
 
-void table_delete(struct table *table, uint32_t network, int length)
+void table_delete(struct table *table, struct address network, int length)
 {
     uint32_t *slot, number;
     const struct route *last;
 
-    network &= mask_of(length);
+    network = masked(network, length);
     slot = table->slots ? place_of(table, network, length) : NULL;
     if (!slot || !*slot)
         return;
@@ -189,7 +206,7 @@ void table_delete(struct table *table, uint32_t network, int length)
         *place_of(table, last->network, last->length) = number + 1;
         table->routes[number] = *last;
     }
-    table->lengths[length]--;
+    count_length(table, length, -1);
     table->generation++;
 }
 
@@ -198,15 +215,18 @@ void table_clear(struct table *table)
     while (table->count)
         give(table, table->routes[--table->count].peer);
     memset(table->lengths, 0, sizeof table->lengths);
+    table->kinds = 0;
     table->generation++;
     if (table->slots)
         index_all(table);
 }
 
-struct peer *table_find(const struct table *table, uint32_t destination)
+struct peer *table_find(const struct table *table, struct address destination)
 {
-    for (int length = 32; table->count && length >= 0; length--) {
-        uint32_t slot = table->lengths[length] ? *place_of(table, destination & mask_of(length), length) : 0;
+    int least = is_mapped(destination) ? MAPPED_BITS : 0; /* what is shorter is IPv6's */
+
+    for (int i = 0; i < table->kinds && table->used[i] >= least; i++) {
+        uint32_t slot = *place_of(table, masked(destination, table->used[i]), table->used[i]);
         if (slot)
             return table->routes[slot - 1].peer;
     }
