@@ -184,7 +184,7 @@ static void start(void)
     table_start(&table);
     must(table_set(&table, mapped(0x0a050000), MAPPED_BITS + 16, mapped(PEER)) == 0);
     must(table_set(&table, (struct address){0xfd05ull << 48, 0}, 32, mapped(PEER)) == 0);
-    queue = (struct queue){.tun = -1, .udp = -1, .icmp = -1, .icmp6 = -1, .table = &table, .out = out_start(), .in = in_start()};
+    queue = (struct queue){.tun = -1, .udp = -1, .icmp = -1, .icmp6 = -1, .table = &table, .out = out_start(), .in = in_start(1)};
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)

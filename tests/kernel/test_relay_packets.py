@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_not_cut(c, kind, v6, over):
     assert ask(c.cut, VNET.pack(*how) + made) == []
 
 
-def join(packets: list[bytes]) -> list[bytes]:
+def join(packets: list[bytes], *, udp: bool = True) -> list[bytes]:
     """What Python writes for packets that came together."""
     written: list[bytes] = []
     joined: Joined | None = None
@@ -139,7 +139,7 @@ def join(packets: list[bytes]) -> list[bytes]:
         ip = memoryview(bytearray(each))
         if joined is None or not joined.add(ip):
             written += [b"".join(joined.parts())] if joined else []
-            joined = Joined(ip)
+            joined = Joined(ip, udp=udp)
     return [*written, b"".join(joined.parts())] if joined else []
 
 
@@ -167,9 +167,18 @@ def test_what_is_joined_is_the_same_in_both_and_comes_apart_again(c, flows, odd)
         packets += [header + bytes(part) for header, part in split(memoryview(bytearray(made)), how)]
         packets.append(packet(more, source="10.5.2.9"))
     written = join(packets)
-    assert ask(c.joined, lengths(packets)) == written
+    assert ask(c.joined, lengths(packets), 1) == written
     assert [each for one in written for each in again(one)] == packets
     assert max(len(one) for one in written) <= VNET.size + 65535
+
+
+@pytest.mark.parametrize("v6", [False, True])
+@pytest.mark.parametrize("kind, written", [(TCP, 1), (UDP, 9)])
+def test_where_the_kernel_takes_no_udp_that_is_joined_only_tcp_is(c, kind, written, v6):
+    made, how = whole(bytes(900), 100, kind, v6=v6)
+    packets = [header + bytes(part) for header, part in split(memoryview(bytearray(made)), how)]
+    assert len(join(packets, udp=False)) == written
+    assert ask(c.joined, lengths(packets), 0) == join(packets, udp=False)
 
 
 def mended(raw: bytes) -> bytes:
@@ -200,7 +209,7 @@ def test_a_packet_that_almost_follows_is_judged_the_same_in_both(c, kind, offset
     packets[2] = mended(changed)
     assume(packet_size(memoryview(bytearray(packets[2]))) == len(packets[2]))
     written = join(packets)
-    assert ask(c.joined, lengths(packets)) == written
+    assert ask(c.joined, lengths(packets), 1) == written
     if v6 or offset not in (4, 5):  # the id, which nobody needs of a packet that is whole
         assert [each for one in written for each in again(one)] == packets
 
@@ -210,7 +219,7 @@ def test_no_more_is_joined_than_a_packet_can_be(c, make):
     packets = [make(bytes(1400), flags="A", seq=number * 1400) for number in range(60)]
     written = join(packets)
     assert len(written) == 2
-    assert ask(c.joined, lengths(packets)) == written
+    assert ask(c.joined, lengths(packets), 1) == written
 
 
 @st.composite
@@ -348,7 +357,7 @@ class TestUdpWithoutChecksum:
         packets = [bytes(without_sum(make, start))] * 2
         written = join(packets)
         assert len(written) == 2
-        assert ask(c.joined, lengths(packets)) == written
+        assert ask(c.joined, lengths(packets), 1) == written
 
 
 ADDRESSES = [IPv4Address(number) for number in range(64)]

@@ -154,6 +154,7 @@ _RELAY: Final = (
     ("join.c", "join->total + content > MAX_PACKET", "0"),
     ("join.c", "    if (content < join->each)\n        join->closed = 1;\n", ""),
     ("join.c", "join->ip[below + 13] |= PUSH;", ";"),
+    ("join.c", "join->udp && ", ""),
     # icmp.c
     ("icmp.c", "ip[16] >= 224", "0"),
     ("icmp.c", "kind != 8 && ", ""),

@@ -5,7 +5,7 @@
 #include "relay.h"
 
 size_t cut(unsigned char *data, size_t size, unsigned char *out);
-size_t joined(unsigned char *data, size_t size, unsigned char *out);
+size_t joined(unsigned char *data, size_t size, unsigned char *out, size_t udp);
 size_t said(unsigned char *data, size_t size, unsigned char *out);
 size_t completed(unsigned char *data, size_t size, unsigned char *out);
 size_t found(unsigned char *data, size_t size, unsigned char *out, size_t most);
@@ -54,14 +54,15 @@ static size_t end(struct join *join, unsigned char *out, size_t at)
     return put(out, at, whole, used);
 }
 
-/* Packets with their lengths before them: what is written for them. */
-size_t joined(unsigned char *data, size_t size, unsigned char *out)
+/* Packets with their lengths before them: what is written for them, with UDP joined or not. */
+size_t joined(unsigned char *data, size_t size, unsigned char *out, size_t udp)
 {
     static struct join join;
     size_t at = 0;
     uint32_t length;
 
     join.ip = NULL;
+    join.udp = (int)udp;
     for (unsigned char *next = data; next < data + size; next += sizeof length + length) {
         memcpy(&length, next, sizeof length);
         if (join_add(&join, next + sizeof length, length))

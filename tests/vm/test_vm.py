@@ -17,6 +17,7 @@ MODULES = (
     "tests.vm.scenarios_portmap",
     "tests.vm.scenarios_ipip",
     "tests.vm.scenarios_nodes",
+    "tests.vm.scenarios_relay",
 )
 ROWS = {
     "check_b6_the_gateway_of_a_vlan": "cni.md B6",

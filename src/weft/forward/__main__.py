@@ -17,6 +17,7 @@ from typing import Final
 from weft.forward.control import DONE, DROPS, PEER, PROTOCOL, STATE
 from weft.forward.loops import DeviceGoneError, Direction, Errors, Receiver, Sender
 from weft.forward.routes import Routes, number_of, packed
+from weft.kernel import tun
 from weft.kernel.unixsockets import is_root
 
 _LISTENER, _ICMP, _ICMP6, _TUN, _UDP = 3, 4, 5, 6, 7
@@ -31,11 +32,11 @@ def _totals(of: Direction) -> list[int]:
     return [of.packets.total(), of.bytes.total(), *(of.dropped[why] for why in DROPS)]
 
 
-def send(sender: Sender, tun: int, parent: socket.socket) -> None:
+def send(sender: Sender, device: int, parent: socket.socket) -> None:
     """Serve the device, and do what the other process says."""
     while True:
-        readable, _, _ = select.select([tun, parent.fileno()], [], [])
-        if tun in readable:
+        readable, _, _ = select.select([device, parent.fileno()], [], [])
+        if device in readable:
             for _ in range(_BATCH):
                 if not sender.once():
                     break
@@ -135,7 +136,7 @@ def main() -> None:
             send(Sender(Routes(), _TUN, udp, errors, int(port)), _TUN, parent)
         else:
             parent.close()
-            receiver = Receiver(Routes(), _TUN, udp, errors)
+            receiver = Receiver(Routes(), _TUN, udp, errors, joins_udp=tun.takes_udp(_TUN))
             receive(receiver, udp, listener, Answers(receiver, child, about))
     except DeviceGoneError:
         pass

@@ -218,10 +218,11 @@ class Sender(Direction):
 class Receiver(Direction):
     """From peers to the device."""
 
-    def __init__(self, routes: Routes, tun: int, udp: socket.socket, errors: Errors) -> None:
+    def __init__(self, routes: Routes, tun: int, udp: socket.socket, errors: Errors, *, joins_udp: bool) -> None:
         super().__init__(routes, tun, udp, errors)
         self._buffer = bytearray(MOST)
         self._joined: Joined | None = None
+        self._joins_udp = joins_udp
 
     def once(self) -> bool:
         """Take what came as one message; False if there is none. `DeviceGoneError` without the device."""
@@ -254,7 +255,7 @@ class Receiver(Direction):
             self.dropped[LOCAL] += 1
             return
         self._flush()
-        joined = Joined(ip[:size])
+        joined = Joined(ip[:size], udp=self._joins_udp)
         if self._may_pass(ip[:size]):
             self._joined = joined
 

@@ -100,10 +100,13 @@ def _cut(ip: memoryview, each: int, below: int, headers: int, *, is_tcp: bool) -
 class Joined:
     """Packets of one flow that follow each other, as one that is left whole for the kernel."""
 
-    def __init__(self, ip: memoryview) -> None:
-        """Begin with a packet as it came; its time to live may be spent afterwards."""
+    def __init__(self, ip: memoryview, *, udp: bool = True) -> None:
+        """Begin with a packet as it came; its time to live may be spent afterwards.
+
+        Kernels before 6.2 take no `udp` that is joined.
+        """
         self._ip = ip
-        self._headers = _joinable(ip)
+        self._headers = _joinable(ip, udp=udp)
         self._each = len(ip) - self._headers
         self._parts = [ip]
         self._total = len(ip)
@@ -198,7 +201,7 @@ class Joined:
         return [VNET.pack(NEEDS_CSUM, kind, self._headers, self._each, below, place), *self._parts]
 
 
-def _joinable(ip: memoryview) -> int:
+def _joinable(ip: memoryview, *, udp: bool) -> int:
     """Bytes of the headers of a packet that may be joined, and is right; 0 if it goes alone."""
     size, below = len(ip), header_size(ip)
     protocol = ip[6] if is_v6(ip) else ip[9]
@@ -208,7 +211,7 @@ def _joinable(ip: memoryview) -> int:
         headers = below + (ip[below + 12] >> 4) * 4
         if not below + _TCP_HEADER <= headers < size or ip[below + 13] & ~_PUSH != _ACK:
             return 0
-    elif protocol == UDP and size > below + _UDP_HEADER and _udp_says(ip, size - below):
+    elif udp and protocol == UDP and size > below + _UDP_HEADER and _udp_says(ip, size - below):
         headers = below + _UDP_HEADER
     else:
         return 0

@@ -23,9 +23,13 @@ struct in {
     unsigned char data[MESSAGES][ROOM];
 };
 
-struct in *in_start(void)
+struct in *in_start(int joins_udp)
 {
-    return calloc(1, sizeof(struct in));
+    struct in *in = calloc(1, sizeof *in);
+
+    if (in)
+        in->join.udp = joins_udp;
+    return in;
 }
 
 /* Writes what was joined; -1 if the device is gone. */

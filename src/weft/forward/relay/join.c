@@ -7,7 +7,7 @@
 enum { ACK = 0x10, PUSH = 8 };
 
 /* Bytes of the headers of a packet that may be joined; 0 if it goes alone, as one with IPv6's extension headers does. */
-static size_t joinable(const unsigned char *ip, size_t size)
+static size_t joinable(const struct join *join, const unsigned char *ip, size_t size)
 {
     size_t below = ip_header_size(ip), own;
     int protocol = protocol_of(ip);
@@ -19,7 +19,7 @@ static size_t joinable(const unsigned char *ip, size_t size)
         /* Only data: what opens, ends, or is urgent goes alone. */
         return own >= TCP_HEADER && below + own < size && (ip[below + 13] & ~PUSH) == ACK ? below + own : 0;
     }
-    if (protocol == UDP && size > below + UDP_HEADER && get16(ip + below + 4) == size - below && get16(ip + below + 6))
+    if (join->udp && protocol == UDP && size > below + UDP_HEADER && get16(ip + below + 4) == size - below && get16(ip + below + 6))
         return below + UDP_HEADER;
     return 0;
 }
@@ -74,7 +74,7 @@ static int begin(struct join *join, unsigned char *ip, size_t size, size_t heade
 
 int join_add(struct join *join, unsigned char *ip, size_t size)
 {
-    size_t headers = joinable(ip, size), content = size - headers, below = ip_header_size(ip);
+    size_t headers = joinable(join, ip, size), content = size - headers, below = ip_header_size(ip);
     int tcp = protocol_of(ip) == TCP;
 
     if (headers && !content_is_right(ip, size))

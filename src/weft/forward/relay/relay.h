@@ -105,6 +105,7 @@ void split(struct train *out, const unsigned char *ip, size_t size, const struct
 
 /* join.c: packets of one flow that follow each other, as one that is left whole for the kernel. */
 struct join {
+    int udp;                    /* whether UDP is joined, which kernels before 6.2 take from nobody */
     unsigned char *ip;          /* the first; NULL if there is none */
     size_t headers, each, total;
     uint32_t next;              /* TCP's sequence number of a packet that follows */
@@ -208,7 +209,7 @@ void *queue_serve(void *queue);
  * there may be more, and -1 when the device or the socket is gone. */
 struct out *out_start(void);
 int out_once(struct queue *queue);
-struct in *in_start(void);
+struct in *in_start(int joins_udp);
 int in_once(struct queue *queue);
 
 /* queue.c: sends an ICMP error to where a packet came from, unless there were many in this second. */
