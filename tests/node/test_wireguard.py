@@ -66,6 +66,8 @@ def test_pods_reach_each_other(cluster: Cluster):
     assert allowed == str(one.v4)
     counted = {"peers": 1, "sessions": 1}
     eventually(lambda: asked(one)["loops"]["wireguard"]["counts"] == counted, seconds=15)
+    [peer] = asked(one)["peers"]
+    assert 0 <= peer["heard"] < 60
 
 
 @pytest.mark.spec("flannel.md §6.6/one-device")

@@ -103,7 +103,7 @@ class Peers:
         refused: list[Problem] = []
         served: set[str] = set()
         while True:
-            touched = self._roster.judge(_SLICE)
+            touched = self._roster.judge(_SLICE, now=self._now())
             if touched:
                 self._reconciler.peers(touched)
                 served |= touched

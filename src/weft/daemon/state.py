@@ -13,12 +13,15 @@ from weft import __version__
 from weft.daemon.calls import Calls
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
+from weft.daemon.planes import traffic
 from weft.daemon.planes.plane import Keeper
+from weft.daemon.planes.traffic import Traffic
 from weft.daemon.reconcile import Reconciler
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
+from weft.model.errors import Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.nodestate import (
     CallState,
@@ -35,6 +38,7 @@ from weft.model.status import Status
 from weft.model.value import replace
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
+_NOTHING: Final[Mapping[Key, Traffic]] = {}
 
 
 class Reporter:
@@ -58,16 +62,20 @@ class Reporter:
         """How long the daemon has run."""
         return self._now() - self._began
 
-    async def look(self) -> NodeState:
-        """The state as it is now."""
-        return await in_turns(_looking(self))
+    async def look(self, counted: Mapping[Key, Traffic] = _NOTHING) -> NodeState:
+        """The state as it is now; `counted` is what is known of peers' packets."""
+        return await in_turns(_looking(self, self._now(), counted))
+
+    async def _look_whole(self) -> NodeState:
+        keepers = () if self.network is None else self.network.keepers.values()
+        return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
     async def answer(self, question: bytes) -> bytes:
         """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
-        return msgspec.json.encode(await self.look()) if question == daemons.ASK_STATE else b""
+        return msgspec.json.encode(await self._look_whole()) if question == daemons.ASK_STATE else b""
 
 
-def _looking(report: Reporter) -> Slices[NodeState]:
+def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic]) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
     base = NodeState(
@@ -84,11 +92,14 @@ def _looking(report: Reporter) -> Slices[NodeState]:
     )
     if network is None:
         return base
-    believed = tuple(network.roster.believed.values())
+    roster = network.roster
+    believed = tuple(roster.believed)
     keepers = {kind: keeper for keeper in network.keepers.values() for kind in keeper.plane.kinds}
     peers: list[PeerState] = []
     for start in range(0, len(believed), _SLICE):
-        peers += [peer_state(network.reconciler, keepers, lease) for lease in believed[start : start + _SLICE]]
+        there = [name for name in believed[start : start + _SLICE] if name in roster.believed]
+        known = [(roster.believed[name], roster.known(name)[1]) for name in there]
+        peers += [peer_state(network.reconciler, keepers, lease, now - since, counted) for lease, since in known]
         yield
     return replace(
         base,
@@ -96,7 +107,7 @@ def _looking(report: Reporter) -> Slices[NodeState]:
         uplink=_uplink(network.inputs, report.why),
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
-        refused=[RefusedState(id=name, trouble=problem) for name, problem in network.roster.refused.items()],
+        refused=[_refused(problem, *roster.known(name), now) for name, problem in roster.refused.items()],
         loops={name: _loop(keeper) for name, keeper in network.keepers.items()},
     )
 
@@ -133,9 +144,17 @@ def _lease(leasing: Leasing) -> LeaseState:
     return LeaseState(id=own.id, subnets=_texts(own.subnets), public=_public(own.attrs), confirmed=leasing.confirmed)
 
 
-def peer_state(reconciler: Reconciler, keepers: Mapping[str, Keeper], lease: Lease) -> PeerState:
-    """What became of a believed lease. `keepers` are by the kinds of objects that are theirs."""
+def peer_state(
+    reconciler: Reconciler,
+    keepers: Mapping[str, Keeper],
+    lease: Lease,
+    seconds: float = 0.0,
+    counted: Mapping[Key, Traffic] = _NOTHING,
+) -> PeerState:
+    """What became of a believed lease, `seconds` ago. `keepers` are by the kinds of objects that are theirs."""
     wanted = reconciler.decider.part(lease.id)
+    ages = (keepers[str(thing.key[0])].retries.age(thing.key) for thing in wanted)
+    packets = next((found for thing in wanted if (found := counted.get(thing.key)) is not None), Traffic())
     lacks = [f"{thing}: {words}" for thing in wanted if (words := _wrong(keepers[str(thing.key[0])], thing.key))]
     if not wanted and reconciler.is_deciding:
         lacks = ["what leads to it: not decided yet"]
@@ -146,6 +165,21 @@ def peer_state(reconciler: Reconciler, keepers: Mapping[str, Keeper], lease: Lea
         backend=lease.attrs.backend,
         lacks=lacks,
         trouble=reconciler.decider.unusable.get(lease.id),
+        seconds=round(min([seconds, *(age for age in ages if age is not None)]), 1),
+        sent=packets.sent,
+        received=packets.received,
+        heard=packets.heard,
+    )
+
+
+def _refused(problem: Problem, lease: Lease, since: float, now: float) -> RefusedState:
+    return RefusedState(
+        id=lease.id,
+        trouble=problem,
+        subnets=_texts(lease.subnets),
+        public=_public(lease.attrs),
+        backend=lease.attrs.backend,
+        seconds=round(now - since, 1),
     )
 
 

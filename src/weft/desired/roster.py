@@ -40,6 +40,7 @@ class _Entry(Value, kw_only=False, frozen=False, gc=False):
     age: _Age
     keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, public addresses, and the bases
     waits: _Key | None = None  # the key for which it stands in line
+    since: float = 0.0  # the moment of the verdict by which it is served, or is not
 
     @property
     def bases(self) -> list[_Base]:
@@ -67,6 +68,7 @@ class Roster:
         self._touched: set[str] = set()
         self._news: dict[str, None] = {}
         self._superseded: list[tuple[str, str]] = []
+        self._now = 0.0
 
     @property
     def believed(self) -> Mapping[str, Lease]:
@@ -97,6 +99,11 @@ class Roster:
     def made(self) -> Mapping[str, int]:
         """The store's revision at which each lease came that the store knows."""
         return {name: entry.age[0] for name, entry in self._entries.items() if name not in self._until}
+
+    def known(self, lease_id: str) -> tuple[Lease, float]:
+        """A lease of another, and the moment since which it is served as it is, or is refused for this reason."""
+        entry = self._entries[lease_id]
+        return entry.lease, entry.since
 
     @property
     def settled(self) -> bool:
@@ -174,9 +181,10 @@ class Roster:
             self._leave_line(entry)
             heappush(self._doubtful, entry.age)
 
-    def judge(self, most: int = 0) -> set[str]:
+    def judge(self, most: int = 0, *, now: float = 0.0) -> set[str]:
         """Judge, `most` leases at a stretch if that is not 0. Returns the ids whose service has changed meanwhile."""
         judged = 0
+        self._now = now
         while (not most or judged < most) and (entry := self._next()) is not None:
             self._verdict(entry)
             judged += 1
@@ -222,6 +230,7 @@ class Roster:
         self._refused.pop(lease.id, None)
         if self._believed.get(lease.id) != lease:
             self._believed[lease.id] = lease
+            entry.since = self._now
             self._touched.add(lease.id)
 
     def _refuse(self, entry: _Entry, why: Problem | _Key) -> None:
@@ -239,6 +248,7 @@ class Roster:
             insort(self._lines[why], entry.age)
         if self._refused.get(lease_id) != why:
             self._news[lease_id] = None
+            entry.since = self._now
         self._refused[lease_id] = why
 
     def _reason(self, lease_id: str) -> Problem:
@@ -300,9 +310,11 @@ class Roster:
 
     def _learn(self, lease: Lease, revision: int) -> None:
         """Have a lease judged; what it was before stands until then."""
-        if lease.id in self._entries:
+        before = self._entries.get(lease.id)
+        if before is not None:
             self._forget(lease.id)
-        entry = self._entries[lease.id] = _Entry(lease, (revision, lease.id))
+        since = 0.0 if before is None else before.since
+        entry = self._entries[lease.id] = _Entry(lease, (revision, lease.id), since=since)
         heappush(self._doubtful, entry.age)
 
     def _examine(self, entry: _Entry) -> None:

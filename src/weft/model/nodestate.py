@@ -39,7 +39,8 @@ class LeaseState(Value):
 class PeerState(Value):
     """Another node whose lease is believed. `lacks` are its objects that are not as wanted, and why: a refusal's words.
 
-    `trouble` is why nothing can be made of its lease.
+    `trouble` is why nothing can be made of its lease. `seconds` is how long it has been so. Where the back end counts
+    for each peer, `sent` and `received` are packets, and `heard` is how many seconds ago the peer was heard of.
     """
 
     id: str
@@ -48,13 +49,21 @@ class PeerState(Value):
     backend: str
     lacks: list[str] = field(default_factory=list)
     trouble: Problem | None = None
+    seconds: float | None = None
+    sent: int | None = None
+    received: int | None = None
+    heard: float | None = None
 
 
 class RefusedState(Value):
-    """A lease that is not believed, and why."""
+    """A lease that is not believed, why, and for how long."""
 
     id: str
     trouble: Problem
+    subnets: list[str] = field(default_factory=list)
+    public: list[str] = field(default_factory=list)
+    backend: str = ""
+    seconds: float | None = None
 
 
 class LoopState(Value):

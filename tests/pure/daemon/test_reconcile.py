@@ -173,7 +173,7 @@ async def test_a_burst_of_marks_is_one_round():
 async def test_a_failing_step_blocks_nobody_and_is_tried_again(monkeypatch):
     node = Node()
     later: list[tuple[float, Key]] = []
-    monkeypatch.setattr(node.keeper._retries, "later", lambda seconds, key: later.append((seconds, key)))
+    monkeypatch.setattr(node.keeper.retries, "later", lambda seconds, key: later.append((seconds, key)))
     node.kernel.refused = {ROUTE.key}
     await node.everything()
     assert node.kernel.state.keys() == node.wanted.keys() - {ROUTE.key}
@@ -211,7 +211,7 @@ async def test_a_peer_lacks_what_is_not_there_yet_or_refused():
 async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     node = await Node().start()
     later: list[float] = []
-    monkeypatch.setattr(node.keeper._retries, "later", lambda seconds, _key: later.append(seconds))
+    monkeypatch.setattr(node.keeper.retries, "later", lambda seconds, _key: later.append(seconds))
     for _ in range(50):
         node.delete(ROUTE.key)
         await node.settle()
@@ -225,7 +225,7 @@ async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
 
 async def test_a_device_that_someone_keeps_changing_is_never_left_deleted(monkeypatch):
     node = await Node().start()
-    monkeypatch.setattr(node.keeper._retries, "later", lambda *_: None)
+    monkeypatch.setattr(node.keeper.retries, "later", lambda *_: None)
     for _ in range(30):
         link = node.wanted[LINK]
         remove(node.kernel.state, LINK)
@@ -414,7 +414,7 @@ async def test_what_sat_on_a_device_is_not_left_behind_when_that_can_be_made_aga
         node.keeper.try_again()
         await node.settle()
     assert max(timer.when() for timer in asyncio.get_running_loop()._scheduled) > asyncio.get_running_loop().time() + 9
-    link = node.keeper._retries._alarms[LINK]
+    link = node.keeper.retries._alarms[LINK]
     assert link.when() < asyncio.get_running_loop().time() + 5, "a node without its device waits for no minute"
     node.kernel.refused = set()
     node.keeper.changed([LINK])

@@ -78,3 +78,18 @@ async def test_a_fight_is_told_once_and_repairs_get_their_time(caplog):
     ]
     woken.now += 3
     assert woken.retries.may_repair(ROUTE, "ROUTE-001")
+
+
+async def test_an_object_tells_for_how_long_it_was_refused_or_is_not_any_more():
+    woken = Woken()
+    assert woken.retries.age(ONE) is None
+    woken.retries.refused(ONE, longest=60)
+    woken.now += 5
+    woken.retries.refused(ONE, longest=60)
+    assert woken.retries.age(ONE) == 5
+    woken.retries.settled(ONE)
+    woken.now += 2
+    assert woken.retries.age(ONE) == 2
+    woken.retries.gone(ONE)
+    assert woken.retries.age(ONE) is None
+    woken.retries.gone(ONE)

@@ -542,3 +542,25 @@ def test_leases_of_other_lengths_clash_only_where_they_share_addresses():
     roster = Roster(Ours(networks=(IPv4Network("10.5.0.0/16"),)))
     roster.listed([wide, inside, beside])
     assert roster.believed.keys() == {"wide", "beside"}
+
+
+def test_a_lease_tells_since_when_its_verdict_holds():
+    peers = roster()
+
+    def since(node: int) -> float:
+        return peers.known(peer(node).id)[1]
+
+    peers.note(put=[peer(2), peer(3, public_ip=builders.public_v4(2), created=9)])
+    peers.judge(now=10.0)
+    assert (since(2), since(3)) == (10.0, 10.0)
+    assert peers.refused.keys() == {peer(3).id}
+    peers.judge_by(OURS)
+    peers.judge(now=20.0)
+    assert (since(2), since(3)) == (10.0, 10.0), "judged anew, and the same"
+    peers.note(put=[peer(2, public_ip=builders.public_v4(9))])
+    assert since(2) == 10.0
+    peers.judge(now=30.0)
+    assert (since(2), since(3)) == (30.0, 30.0), "served otherwise, and served at last"
+    peers.note_unproven([(peer(2, public_ip=builders.public_v4(9)), 99.0)])
+    peers.judge(now=40.0)
+    assert since(2) == 30.0, "it is served as before"

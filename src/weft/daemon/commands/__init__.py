@@ -1,1 +1,1 @@
-"""`weft plan` and `weft cleanup`: the daemon's own steps, shown or undone."""
+"""The commands of a node: what the daemon tells of itself, and its own steps, shown or undone."""

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from weft.cni.commands.install import need_root
+from weft.daemon.commands.watching import INSTANCE, OUTPUT
 from weft.kernel import asking, daemons
 from weft.model.nodestate import LoopState, NodeState, PeerState
 from weft.model.text import counted, one_line, shortly
@@ -15,8 +16,8 @@ _NAMED: Final = 10  # peers that lack something, and leases that are refused, on
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-@click.option("--instance", "wanted", metavar="NAME", help="Of several daemons on this node, the one of this name.")
+@OUTPUT
+@INSTANCE
 def status(output: str, wanted: str | None) -> int:
     """Show how this node's daemon is: its network, uplink, lease, peers, and what is wrong.
 

@@ -67,7 +67,7 @@ class Keeper:
         self._decider = decider
         self._may_remove = may_remove
         self._present = Present(decider.wanted)
-        self._retries = Retries(self.changed, clock=clock)
+        self.retries = Retries(self.changed, clock=clock)
         self._marks = Marks()
         self._marked = asyncio.Event()
         self._idle = asyncio.Event()
@@ -245,7 +245,7 @@ class Keeper:
         def is_free(step: Step) -> bool:
             return step.object.key in decided or step.object.key in self.tally.failing
 
-        allowed = [step for step in steps if is_free(step) or self._retries.may_repair(step.object, self._code(step))]
+        allowed = [step for step in steps if is_free(step) or self.retries.may_repair(step.object, self._code(step))]
         self._held -= {step.object.key for step in allowed}
         self._held |= {step.object.key for step in steps} - {step.object.key for step in allowed}
         return allowed
@@ -268,6 +268,8 @@ class Keeper:
                 self._settle([key])
                 if isinstance(step.object, Link):
                     self.try_again()  # what sits on it was refused as well
+            if isinstance(step, Delete):
+                self.retries.gone(key)
             if key not in newer:  # else a notice is newer than our step
                 self._present.did(step)
         repairs.say_some(log.error, refused)
@@ -278,7 +280,7 @@ class Keeper:
         said = self.tally.failing.get(key)
         gone = failure.errno in _LINK_GONE and ("link", step.object.link) in self._decider.wanted
         self.tally.failing[key] = failure.message
-        first = self._retries.refused(key, longest=step.object.patience)
+        first = self.retries.refused(key, longest=step.object.patience)
         if gone and first:
             self.look_again()  # the link went while we were at work, whether or not we have heard of it
             return []
@@ -291,4 +293,6 @@ class Keeper:
         """Forget refusals: what was refused is there now, or is wanted no more."""
         for key in keys:
             del self.tally.failing[key]
-            self._retries.settled(key)
+            self.retries.settled(key)
+            if key not in self._decider.wanted:
+                self.retries.gone(key)

@@ -9,7 +9,7 @@ import errno
 import hashlib
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv6Address, ip_address
 from typing import Self
@@ -19,6 +19,7 @@ import msgspec
 from weft import __version__
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import start
 from weft.forward.build import PROGRAM
@@ -81,6 +82,21 @@ class RelayPlane:
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Start or end the relay, and tell it all changes of routes at once."""
         return await asyncio.to_thread(self._apply, steps)
+
+    async def traffic(self) -> Mapping[Key, Traffic]:
+        """What the relay has carried for each peer. What the kernel path carries it does not see."""
+        return await asyncio.to_thread(self._traffic)
+
+    def _traffic(self) -> dict[Key, Traffic]:
+        call, running = Call.to(DEVICE), self._running  # a connection of its own: a look may be under way
+        if call is None:
+            return {}
+        with closing(call):
+            peers = call.peers()
+        if running is None:
+            return {}
+        found = ((each.key, peers.get(each.via)) for each in [*running.forwards.values()])
+        return {key: Traffic(sent=one[0][0], received=one[1][0]) for key, one in found if one is not None}
 
     def _look(self) -> dict[Key, Object]:
         self._children.reap()

@@ -28,18 +28,31 @@ class Retries:
         self._backoff = Backoff()
         self._pauses: dict[Key, float] = {}
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
+        self._moments: dict[Key, float] = {}  # of what was ever refused: when that began or ended
 
     def refused(self, key: Key, *, longest: float) -> bool:
         """Try again, later than the last time, after `longest` seconds at most; True if this is the first refusal."""
         first = key not in self._pauses
+        if first:
+            self._moments[key] = self._clock()
         self._pauses[key] = FIRST_SECONDS if first else min(self._pauses[key] * 2, longest)
         self.later(self._pauses[key], key)
         return first
 
     def settled(self, key: Key) -> None:
-        """Forget an object: it is as wanted, or wanted no more."""
+        """Try an object no more: it is as wanted, or wanted no more."""
         self._pauses.pop(key, None)
         self._disarm(key)
+        self._moments[key] = self._clock()
+
+    def gone(self, key: Key) -> None:
+        """Forget an object that is wanted no more and not there."""
+        self._moments.pop(key, None)
+
+    def age(self, key: Key) -> float | None:
+        """For how many seconds an object has been refused, or not any more; None if it never was."""
+        moment = self._moments.get(key)
+        return None if moment is None else self._clock() - moment
 
     def may_repair(self, thing: Object, code: str) -> bool:
         """Tell whether what someone did to `thing` may be undone now; otherwise it has its time, which is said once."""

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
@@ -42,6 +43,7 @@ class WireguardPlane:
     def __init__(self) -> None:
         self.counts: Mapping[str, int] = {}
         self._kernel: InKernel | None = None
+        self._handshakes: Mapping[Key, int] = {}  # of each peer the latest, in Unix seconds, 0 for none
         self._processes = InProcess()
         self._children = Children()
 
@@ -64,10 +66,16 @@ class WireguardPlane:
         """Carry out steps on a device, and those on its peers in one go."""
         return await asyncio.to_thread(self._apply, steps)
 
+    async def traffic(self) -> Mapping[Key, Traffic]:
+        """When each peer proved itself last, as of the latest look."""
+        now = time.time()
+        return {key: Traffic(heard=round(now - each, 1)) for key, each in self._handshakes.items() if each}
+
     def _look(self, known: Objects) -> dict[Key, Object]:
         self._children.reap()
         found: dict[Key, Object] = {}
         peers = sessions = 0
+        handshakes: dict[Key, int] = {}
         now = int(time.time())
         for name in _DEVICES:
             maker = self._maker(name)
@@ -79,6 +87,8 @@ class WireguardPlane:
             found.update((thing.key, thing) for thing in (*own, *seen))
             peers += len(seen)
             sessions += sum(now - each.handshake < _SESSION_SECONDS for each in device.peers)
+            handshakes.update((thing.key, each.handshake) for thing, each in zip(seen, device.peers, strict=True))
+        self._handshakes = handshakes
         self.counts = {"peers": peers, "sessions": sessions}
         return found
 

@@ -1,0 +1,179 @@
+"""`weft peers`: the other nodes, what became of each one's lease, and for how long."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from ipaddress import ip_network
+from typing import Final
+
+import click
+import msgspec
+
+from weft.cni.commands.install import need_root
+from weft.daemon.commands.watching import INSTANCE, watched
+from weft.kernel import asking, daemons
+from weft.model.nodestate import NodeState, PeerState, RefusedState
+from weft.model.table import table
+from weft.model.text import one_line, shortly
+from weft.model.value import Value, field, fields_of, replace
+
+_LOOK_AGAIN: Final = 1.0  # seconds between two looks of a watch
+
+
+class Row(Value):
+    """One peer. `state` is `served`, `lacks`, `unusable` or `refused`; `why` says what is wrong, `seconds` how long."""
+
+    id: str
+    subnets: list[str]
+    public: list[str]
+    backend: str
+    state: str
+    why: list[str] = field(default_factory=list)
+    seconds: float | None = None
+    sent: int | None = None
+    received: int | None = None
+    heard: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its subnets, by which people know it."""
+        return " ".join(self.subnets) or self.id
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", help="How to print it.")
+@click.option("-w", "--watch", is_flag=True, help="Then print a line for each change, until Ctrl-C.")
+@INSTANCE
+def peers(output: str, watch: bool, wanted: str | None) -> int:  # noqa: FBT001 - click's way
+    """Show the other nodes: how each is reached, whether it is served, and for how long.
+
+    A peer is `served`; or it `lacks` objects that the kernel refuses or has not yet; or its lease is `unusable`, or
+    `refused`, with the code of the reason. SENT and RECEIVED are packets that the relay of back end udp has carried,
+    HEARD is the last handshake with wireguard.
+
+    \b
+      weft peers
+      weft peers -w
+      weft peers -o wide
+      weft peers -o json | jq '.[] | select(.state != "served")'
+
+    Exits 1 when no daemon answers.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft peers")
+    look = partial(_look, asking.choose(wanted))
+    now = look()
+    click.echo(_json(list(now.values())) if output == "json" else text(now.values(), wide=output == "wide"), nl=False)
+    for seen in watched(look, time.sleep, _LOOK_AGAIN) if watch else ():
+        before, now = now, seen
+        for was, row in changed(before, now):
+            click.echo(_json_line(was, row) if output == "json" else one_line(change(was, row)))
+    return 0
+
+
+def rows(state: NodeState) -> dict[str, Row]:
+    """All peers by their ids, in the order of their subnets."""
+    found = [*map(_peer, state.peers), *map(_refused, state.refused)]
+    return {row.id: row for row in sorted(found, key=_place)}
+
+
+def text(found: Iterable[Row], *, wide: bool) -> str:
+    """The peers as a table. What is known of none has no column; what is wrong comes last, for it may be long."""
+    listed = list(found)
+    columns = {
+        "SUBNET": [row.name for row in listed],
+        "PUBLIC IP": [" ".join(row.public) or "-" for row in listed],
+        "BACK END": [row.backend or "-" for row in listed],
+        "FOR": [_ago(row.seconds) for row in listed],
+        "SENT": [_number(row.sent) for row in listed],
+        "RECEIVED": [_number(row.received) for row in listed],
+        "HEARD": [f"{_ago(row.heard)} ago" if row.heard is not None else "-" for row in listed],
+        "LEASE": [row.id for row in listed],
+        "STATE": [one_line(_state(row, wide=wide)) for row in listed],
+    }
+    optional = {name for name in ("SENT", "RECEIVED", "HEARD") if not any(cell != "-" for cell in columns[name])}
+    shown = {name: cells for name, cells in columns.items() if name not in optional and (wide or name != "LEASE")}
+    return table(list(shown), zip(*shown.values(), strict=True))
+
+
+def changed(before: Mapping[str, Row], now: Mapping[str, Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """The peers that came, went, or are otherwise than before: as they were and as they are."""
+    for name, row in now.items():
+        was = before.get(name)
+        if was is None or _lasting(was) != _lasting(row):
+            yield was, row
+    yield from ((row, None) for name, row in before.items() if name not in now)
+
+
+def change(was: Row | None, row: Row | None) -> str:
+    """A change in words."""
+    if was is None or row is None:
+        [there] = [each for each in (was, row) if each is not None]
+        return f"{there.name}  {'went' if row is None else f'came, public IP {_publics(there)}, {_state(there)}'}"
+    said = [
+        f"{name} {new}, was {old}"
+        for name, old, new in (
+            ("subnet", was.name, row.name),
+            ("public IP", _publics(was), _publics(row)),
+            ("back end", was.backend, row.backend),
+            ("state", _state(was, wide=True), _state(row, wide=True)),
+        )
+        if new != old
+    ]
+    return f"{row.name}  {'; '.join(said)}"
+
+
+def _look(name: str) -> dict[str, Row]:
+    return rows(msgspec.json.decode(asking.ask(name, daemons.ASK_STATE), type=NodeState))
+
+
+def _peer(peer: PeerState) -> Row:
+    state = "unusable" if peer.trouble else "lacks" if peer.lacks else "served"
+    why = peer.lacks if peer.trouble is None else [str(peer.trouble)]
+    same = {name: value for name, value in fields_of(peer).items() if name not in ("lacks", "trouble")}
+    return Row(**same, state=state, why=why)
+
+
+def _refused(lease: RefusedState) -> Row:
+    same = {name: value for name, value in fields_of(lease).items() if name != "trouble"}
+    return Row(**same, state="refused", why=[str(lease.trouble)])
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    """Where a peer stands: by numbers, not by letters; what has no subnet last."""
+    if not row.subnets:
+        return (9, 0, row.id)
+    net = ip_network(row.subnets[0])
+    return (net.version, int(net.network_address), row.id)
+
+
+def _lasting(row: Row) -> Row:
+    """Without what is another with each look."""
+    return replace(row, seconds=None, sent=None, received=None, heard=None)
+
+
+def _state(row: Row, *, wide: bool = False) -> str:
+    if not row.why:
+        return row.state
+    if wide or len(row.why) == 1:
+        return f"{row.state} {'; '.join(row.why)}"
+    return f"{row.state} {row.why[0]}; and {len(row.why) - 1} more"
+
+
+def _publics(row: Row) -> str:
+    return " ".join(row.public) or "none"
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else shortly(seconds)
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _json_line(was: Row | None, row: Row | None) -> str:
+    return msgspec.json.encode({"was": was, "now": row}).decode()

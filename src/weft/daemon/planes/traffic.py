@@ -1,0 +1,35 @@
+"""What back ends know of the packets of each peer. It is asked for when somebody wants to see it, and kept nowhere."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+from weft.model.objects import Key
+from weft.model.value import Value
+
+
+class Traffic(Value, gc=False):
+    """Packets of a peer, since what carries them began to count, and how many seconds ago it was heard of."""
+
+    sent: int | None = None
+    received: int | None = None
+    heard: float | None = None
+
+
+@runtime_checkable
+class CountsPeers(Protocol):
+    """A plane that counts for each peer."""
+
+    async def traffic(self) -> Mapping[Key, Traffic]:
+        """Tell it by the key of an object that leads to the peer. Raises `OSError`."""
+        ...
+
+
+async def ask(planes: Iterable[object]) -> dict[Key, Traffic]:
+    """What all planes tell that count; nothing of one that cannot now."""
+    told: dict[Key, Traffic] = {}
+    for plane in planes:
+        if isinstance(plane, CountsPeers):
+            with suppress(OSError):
+                told.update(await plane.traffic())
+    return told
