@@ -21,9 +21,9 @@ from tests.support import builders
 from tests.support.netns import Netns
 from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.place import Place
-from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
 from weft.desired.backends import BACKENDS

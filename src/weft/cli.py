@@ -41,6 +41,9 @@ COMMANDS: Final = {
     "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
     "status": Late(place="weft.daemon.commands.status:status", about="How this node's daemon is, on one screen."),
     "peers": Late(place="weft.daemon.commands.peers:peers", about="The other nodes, and what became of each lease."),
+    "events": Late(
+        place="weft.daemon.commands.events:events", about="What happened on this node, and what was repaired."
+    ),
     "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
     "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
     "trace": Late(

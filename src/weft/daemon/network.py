@@ -13,8 +13,9 @@ from typing import Final
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.subnetfile import SubnetFile
 from weft.daemon.peers import Continues, Peers
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.planes.plane import Keeper, Plane
+from weft.daemon.planes.plane import Keeper
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
@@ -85,7 +86,7 @@ class Network:
         self.reconciler = Reconciler(decider)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
         self.keepers = {
-            name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock)
+            name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock, history=status.history)
             for name, plane in planes.items()
         }
         self.reconciler.keepers.extend(self.keepers.values())

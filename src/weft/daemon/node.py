@@ -19,7 +19,7 @@ from weft.config.options import Options
 from weft.daemon import control, events, host, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
-from weft.daemon.disk import identity, instance, memory
+from weft.daemon.disk import history, identity, instance, memory
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
@@ -39,6 +39,7 @@ from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.history import History
 from weft.model.net import Subnets
 from weft.model.snapshot import Snapshot
 from weft.model.status import Status
@@ -63,7 +64,7 @@ class Node:
         self._directory = instance.directory(
             Path(options.state_dir), options.subnet_file, world.store.identity(options)
         )
-        self._status = Status(waiting=_STARTING)
+        self._status = Status(waiting=_STARTING, history=History(world.unix))
         self._up = asyncio.Event()
         self._cut_pods = CutPods()
         self._report = Reporter(self._status, self._directory.name, now=world.now)
@@ -76,6 +77,7 @@ class Node:
         with ExitStack() as held:
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
+                parts.start("history", partial(history.keep, self._status.history, self._directory))
                 start_health(self._options, parts, self._report)
                 start_cni(
                     self._options,
@@ -264,6 +266,7 @@ class Node:
             status.peers_failing,
             counted(len(network.reconciler.decider.wanted), "object"),
         )
+        status.history.note("started", "weftd", words=f"with {counted(status.peers, 'peer')}")
         if status.unable is not None:
             log.warning("up, but not ready: %s", status.unable)
         notify(self._world.notify_socket, "READY=1")

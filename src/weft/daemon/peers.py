@@ -14,11 +14,12 @@ from typing import Final
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.repairs import say_some
 from weft.daemon.reconcile import Reconciler
+from weft.desired import changes
 from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 from weft.model.cluster import Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.errors import Problem
-from weft.model.lease import LEASE_TTL
+from weft.model.lease import LEASE_TTL, Lease
 from weft.model.status import Status
 from weft.model.value import replace
 
@@ -47,11 +48,12 @@ class Peers:
         self._roster = roster
         self._reconciler = reconciler
         self._status = status
+        self._history = status.history
         self._now = now
         self._continues = continues
         self._mark: Token | None = None
         self._doubt = asyncio.Event()
-        self._announced: set[str] = set()  # the ids of those whose coming was said, or counted at the start
+        self._announced: dict[str, Lease] = {}  # those whose coming was said, or counted at the start, as they were
         self._unsaid: set[str] = set()  # the ids of those whose service has changed since
 
     def recall(self, memory: Memory) -> None:
@@ -74,13 +76,14 @@ class Peers:
             return
         if self._status.store is not None:
             log.info("the store answers again")
+            self._history.note("store-back", "store")
             self._status.store = None
         if isinstance(event, Listed):
             self._list(event)
         else:
             self._roster.note(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
             self._mark = event.mark
-        _say_malformed(event.malformed)
+        self._say_malformed(event.malformed)
         await self.settle()
 
     def judge_by(self, ours: Ours) -> None:
@@ -113,6 +116,7 @@ class Peers:
                 break
             await asyncio.sleep(0)
         say_some(log.warning, [f"{problem}; the lease is ignored" for problem in refused], named=_NAMED)
+        self._history.note_some("refused", refused, self._note_refused)
         self._note(served)
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
 
@@ -122,7 +126,7 @@ class Peers:
         Not at once: the line would be written while the kernel is told, and one process has one interpreter.
         """
         if self._status.waiting is not None:  # at the start their number is enough
-            self._announced = set(self._roster.believed)
+            self._announced = dict(self._roster.believed)
         elif touched:
             if not self._unsaid:
                 asyncio.get_running_loop().call_later(_SAY_SECONDS, self._announce)
@@ -130,14 +134,29 @@ class Peers:
 
     def _announce(self) -> None:
         believed = self._roster.believed
-        came = [believed[name] for name in sorted(self._unsaid - self._announced) if name in believed]
-        went = [name for name in sorted(self._unsaid & self._announced) if name not in believed]
+        before = self._announced
+        names = sorted(self._unsaid)
+        came = [believed[name] for name in names if name in believed and name not in before]
+        went = [name for name in names if name not in believed and name in before]
+        other = [(before[name], believed[name]) for name in names if name in believed and name in before]
         self._unsaid.clear()
-        self._announced.difference_update(went)
-        self._announced.update(lease.id for lease in came)
+        for name in went:
+            del before[name]
+        before.update((lease.id, lease) for lease in (*came, *(lease for _, lease in other)))
         told = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
         say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in told])
         say_some(log.info, [f"peer {name} went" for name in went])
+        note = self._history.note
+        self._history.note_some("joined", came, lambda lease: note("joined", lease.id, words=changes.reached(lease)))
+        self._history.note_some("left", went, lambda name: note("left", name))
+        self._history.note_some("changed", [pair for pair in other if pair[0] != pair[1]], self._note_changed)
+
+    def _note_changed(self, leases: tuple[Lease, Lease]) -> None:
+        was, now = changes.of_lease(*leases)
+        self._history.note("changed", leases[0].id, words="" if was else "its lease was made anew", was=was, now=now)
+
+    def _note_refused(self, problem: Problem) -> None:
+        self._history.note("refused", problem.where, code=problem.code, words=problem.seen)
 
     def _list(self, event: Listed) -> None:
         no_peers = [*(entry.id for entry in event.malformed), *(lease.id for lease in event.own)]
@@ -165,9 +184,11 @@ class Peers:
         before = self._status.store
         if before is None or before.code != code:
             log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
+            self._history.note("store-lost", "store", code=code, words=f"{what} ({lost.reason})")
         hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
-
-def _say_malformed(entries: Sequence[Malformed]) -> None:
-    say_some(log.warning, [f"{entry.reason}; the lease is ignored" for entry in entries], named=_NAMED)
+    def _say_malformed(self, entries: Sequence[Malformed]) -> None:
+        say_some(log.warning, [f"{entry.reason}; the lease is ignored" for entry in entries], named=_NAMED)
+        note = self._history.note
+        self._history.note_some("refused", entries, lambda entry: note("refused", entry.id, words=entry.reason))

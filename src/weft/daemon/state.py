@@ -41,6 +41,11 @@ _SLICE: Final = 256  # peers at a stretch: about 3 ms
 _NOTHING: Final[Mapping[Key, Traffic]] = {}
 
 
+class _Question(msgspec.Struct):
+    ask: str
+    after: int = 0
+
+
 class Reporter:
     """What the daemon is asked about. What is set later is not known before: the node waits for it.
 
@@ -72,7 +77,13 @@ class Reporter:
 
     async def answer(self, question: bytes) -> bytes:
         """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
-        return msgspec.json.encode(await self._look_whole()) if question == daemons.ASK_STATE else b""
+        if question == daemons.ASK_STATE:
+            return msgspec.json.encode(await self._look_whole())
+        try:
+            asked = msgspec.json.decode(question, type=_Question)
+        except msgspec.MsgspecError:
+            return b""
+        return msgspec.json.encode(self.status.history.told(asked.after)) if asked.ask == "events" else b""
 
 
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic]) -> Slices[NodeState]:

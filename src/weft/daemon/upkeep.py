@@ -12,6 +12,7 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
+from weft.desired import changes
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs
@@ -43,9 +44,12 @@ class Upkeep:
         self._leasing = leasing
         self._kernel = kernel
         self._status = status
+        self._history = status.history
         self._now = now
         self._to_tell = asyncio.Event()
         self._refused_uplink = ""  # why the uplink as it is now cannot be used
+        words = "" if leasing.confirmed else "of an earlier run, until the store answers"
+        self._history.note("lease-taken", leasing.lease.id, words=words)  # here: the node is not up yet
 
     def start(self, parts: Supervisor) -> None:
         """Start all of it."""
@@ -66,7 +70,10 @@ class Upkeep:
             if self._leasing.confirmed:
                 reason = await self._leasing.keep()
                 log.warning("LEASE-004 %s; taking a lease again", reason)
+                self._history.note("lease-lost", self._leasing.lease.id, code="LEASE-004", words=reason)
+            before = self._leasing.lease.id
             await self._leasing.acquire_again(self._attrs)
+            self._history.note("lease-taken", self._leasing.lease.id, was=before, now=self._leasing.lease.id)
             await self._moved()
 
     async def _moved(self) -> None:
@@ -89,8 +96,9 @@ class Upkeep:
         while True:
             own = self._leasing.own
             over = own is not None and own.expires is not None and own.expires < self._now()
-            if over and self._status.waiting is None:
+            if own is not None and over and self._status.waiting is None:
                 log.error("%s", expired)
+                self._history.note("lease-lost", own.lease.id, code=expired.code, words=expired.seen)
                 self._status.waiting = expired
             elif not over and self._status.waiting is expired:
                 self._status.waiting = None
@@ -130,8 +138,11 @@ class Upkeep:
         after = self._network.uplink_problem = ailing(uplink, snapshot) or refused
         if after is None and before is not None:
             log.info("IFACE-002 the uplink %s can be used again", uplink.name)
-        elif after is not None and after not in (before, refused):
-            log.warning("%s", after)
+            self._history.note("uplink-back", uplink.name, code="IFACE-002")
+        elif after is not None and after != before:
+            self._history.note("uplink-lost", uplink.name, code=after.code, words=after.seen)
+            if after != refused:  # which was said
+                log.warning("%s", after)
 
     async def _use(self, snapshot: Snapshot) -> None:
         """Decide from the uplink as it is now; one that does not do as it was asked for stays as long as it works."""
@@ -145,6 +156,8 @@ class Upkeep:
             self._network.links.try_again()
             return
         log.info("IFACE-002 the uplink changed: %s", why)
+        was, now = changes.of_uplink(inputs.facts.uplink, facts.uplink)
+        self._history.note("uplink-changed", facts.uplink.name, code="IFACE-002", words=why, was=was, now=now)
         changed = replace(inputs, facts=facts)
         inputs.backend.check(changed)
         self._network.set_inputs(changed, snapshot.ips)

@@ -14,9 +14,9 @@ from weft.config.options import Options
 from weft.daemon.disk import instance
 from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.kernelpath import KernelPathPlane
 from weft.daemon.planes.place import Place
-from weft.daemon.planes.plane import Plane
 from weft.daemon.planes.policies import PoliciesPlane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane

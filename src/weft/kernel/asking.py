@@ -8,6 +8,7 @@ import msgspec
 from weft.kernel import daemons
 from weft.kernel.unixsockets import is_root
 from weft.model.errors import Problem, Unavailable
+from weft.model.history import Told
 from weft.model.nodestate import NodeState
 
 _SECONDS: Final = 5.0
@@ -53,6 +54,11 @@ def ask(name: str, question: bytes) -> bytes:
 def state(name: str) -> NodeState:
     """What a daemon says of itself. Raises `Unavailable`."""
     return msgspec.json.decode(ask(name, daemons.ASK_STATE), type=NodeState)
+
+
+def events(name: str, after: int) -> Told:
+    """What happened at a daemon after the event of that number. Raises `Unavailable`."""
+    return msgspec.json.decode(ask(name, daemons.ask_events(after)), type=Told)
 
 
 def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:

@@ -1,7 +1,7 @@
 """The daemons of a network namespace, which claim names among its abstract sockets, and where each is asked.
 
-One of a daemon's names, `instance/…`, is that of its directory: there it says of itself what it is (`NodeState`). Who
-may claim names, and who may not, says `weft.daemon.disk.instance`.
+One of a daemon's names, `instance/…`, is that of its directory: there it says of itself what it is (`NodeState`), and
+what happened. Who may claim names, and who may not, says `weft.daemon.disk.instance`.
 """
 
 from pathlib import Path
@@ -11,6 +11,11 @@ PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 ASK_STATE: Final = b'{"ask":"state"}\n'
+
+
+def ask_events(after: int) -> bytes:
+    """The question for the events after that number, of which the answer is `model.history.Told`."""
+    return b'{"ask":"events","after":%d}\n' % after
 
 
 def names(sockets: str) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from weft.model.errors import Problem
+from weft.model.history import History
 from weft.model.value import Value, field
 
 
@@ -14,7 +15,7 @@ class Status(Value, frozen=False):
     `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
     that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was
-    started again.
+    started again. `history` is what happened.
     """
 
     waiting: Problem | None = None
@@ -25,6 +26,7 @@ class Status(Value, frozen=False):
     peers_refused: int = 0
     count_failing: Callable[[], int] = int
     faults: int = 0
+    history: History = field(default_factory=History)
 
     @property
     def peers_failing(self) -> int:

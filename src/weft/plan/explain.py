@@ -1,10 +1,17 @@
 """Steps as text, in the words of `ip`, `bridge` and `sysctl`, for `weft plan` and the log."""
 
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address
+from types import NoneType
+from typing import Final
 
 from weft.model.lease import Lease
 from weft.model.objects import Key, Object, Route
+from weft.model.value import fields_of
 from weft.plan.diff import Put, Step
+
+_NOT_COMPARED: Final = ("key", "parent_name")
+_PLAIN: Final = (str, int, bytes, IPv4Address, IPv6Address, NoneType)  # what reads well behind its name
 
 
 def explain(step: Step, present: Object | None) -> str:
@@ -31,6 +38,23 @@ def reason(step: Step, *, served: Mapping[Key, Lease], refused: Iterable[Lease])
         if lease is not None:
             return f"lease {lease.id} of node {_node(lease)} is ignored"
     return thing.unwanted
+
+
+def was_and_now(wanted: Object, found: Object | None) -> tuple[str, str]:
+    """What a repair found of an object, and what that is again: the fields that differ, or all of it if these say less.
+
+    No secret is told: it shows as the same text on both sides.
+    """
+    if found is None:
+        return "gone", ""
+    if type(found) is type(wanted):
+        before, after = fields_of(found), fields_of(wanted)
+        names = [name for name in after if name not in _NOT_COMPARED and before[name] != after[name]]
+        if names and all(isinstance(each[name], _PLAIN) for each in (before, after) for name in names):
+            was, now = (", ".join(f"{name} {each[name]!s}" for name in names) for each in (before, after))
+            return was, now
+    was, now = str(found), str(wanted)
+    return (was, now) if was != now else ("changed", "")
 
 
 def _node(lease: Lease) -> str:

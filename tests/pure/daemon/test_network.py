@@ -18,8 +18,8 @@ from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
-from weft.model.cluster import Changed, Listed, Malformed
-from weft.model.errors import Failure
+from weft.model.cluster import Changed, Listed, Lost, Malformed
+from weft.model.errors import Failure, Problem
 from weft.model.links import NodeLink
 from weft.model.net import Net
 from weft.model.objects import Objects, Sysctl
@@ -187,3 +187,60 @@ async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Netwo
     network.notice(Seen(("nodelink", "cni0"), None))
     await settle(network)
     assert ("nodelink", "cni0") not in wanted
+
+
+def history(network: Network) -> list[tuple[str, str]]:
+    return [(event.kind, event.subject) for event in network._status.history.events]
+
+
+async def test_what_became_of_peers_is_history(network: Network):
+    await comes(lambda: len(history(network)) == 2)
+    two, three, four = (builders.lease(number, vxlan) for number in (2, 3, 4))
+    assert history(network) == [("joined", two.id), ("joined", three.id)]
+    other = replace(two, attrs=replace(two.attrs, public_ip=builders.public_v4(77)))
+    await network.peers.take(Changed(put=(other, four), gone=(three.id,), malformed=()))
+    await comes(lambda: len(history(network)) == 5)
+    assert history(network)[2:] == [("joined", four.id), ("left", three.id), ("changed", two.id)]
+    event = network._status.history.events[-1]
+    assert (event.was, event.now) == (f"public IP {two.attrs.public_ip}", f"public IP {other.attrs.public_ip}")
+    await network.peers.take(Changed(put=(replace(other, created=99),)))
+    await comes(lambda: len(history(network)) == 6)
+    assert network._status.history.events[-1].words == "its lease was made anew"
+
+
+async def test_of_thousands_that_come_at_once_some_are_history(network: Network):
+    await comes(lambda: len(history(network)) == 2)
+    await network.peers.take(
+        Listed(leases=tuple(builders.lease(number, vxlan) for number in range(2, 202)), malformed=())
+    )
+    await comes(lambda: len(history(network)) > 2)
+    assert history(network)[-1] == ("joined", "188 more")
+    assert len(history(network)) == 2 + 11
+
+
+async def test_at_the_start_their_number_is_enough(network: Network):
+    await comes(lambda: len(history(network)) == 2)
+    network._status.waiting = Problem(code="LEASE-001", where="weftd", seen="starting")
+    await network.peers.take(Listed(leases=(builders.lease(4, vxlan),), malformed=()))
+    network._status.waiting = None
+    await asyncio.sleep(0.2)
+    assert len(history(network)) == 2
+    await network.peers.take(Changed(gone=(builders.lease(4, vxlan).id,), malformed=()))
+    await comes(lambda: history(network)[2:] == [("left", builders.lease(4, vxlan).id)])
+
+
+async def test_what_is_refused_or_cannot_be_read_is_history(network: Network):
+    copy = replace(builders.lease(9, vxlan), attrs=builders.lease(2, vxlan).attrs, created=99)
+    spoilt = Malformed(id="10.5.8.0-24", reason="nonsense")
+    await network.peers.take(Changed(put=(copy,), gone=frozenset(), malformed=(spoilt,)))
+    refused = [event for event in network._status.history.events if event.kind == "refused"]
+    assert [(event.subject, event.code) for event in refused] == [("10.5.8.0-24", ""), (f"lease {copy.id}", "ADDR-002")]
+    assert "claims" in refused[1].words
+
+
+async def test_a_store_that_is_lost_and_comes_back_is_history(network: Network):
+    await network.peers.take(Lost(reason="refused", refused=False))
+    await network.peers.take(Lost(reason="still", refused=False))
+    await network.peers.take(Changed(put=()))
+    store = [event for event in network._status.history.events if event.subject == "store"]
+    assert [(event.kind, event.code) for event in store] == [("store-lost", "STORE-001"), ("store-back", "")]

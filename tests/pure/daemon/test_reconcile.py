@@ -17,6 +17,7 @@ from weft.desired.decide import Decider
 from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
+from weft.model.history import History
 from weft.model.objects import Key, Object, Objects, Route
 from weft.model.value import replace
 from weft.plan.diff import Step
@@ -66,7 +67,14 @@ class Node:
         self.decider = Decider(builders.inputs(1), self.roster.believed)
         self.reconciler = Reconciler(self.decider)
         self.reconciler.complete = True
-        self.keeper = Keeper(self.kernel, self.decider, may_remove=self.reconciler.may_remove, clock=lambda: self.now)
+        self.history = History()
+        self.keeper = Keeper(
+            self.kernel,
+            self.decider,
+            may_remove=self.reconciler.may_remove,
+            clock=lambda: self.now,
+            history=self.history,
+        )
         self.reconciler.keepers.append(self.keeper)
         self.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
 
@@ -208,6 +216,79 @@ async def test_a_peer_lacks_what_is_not_there_yet_or_refused():
     assert lacks() == []
 
 
+async def test_the_history_says_what_a_repair_found_and_the_peer_since_when():
+    node = await Node().start()
+    route = node.wanted[ROUTE.key]
+    assert isinstance(route, Route)
+    for found in (None, replace(route, via=builders.public_v4(9))):
+        node.keeper.seen(ROUTE.key, found)
+        await node.settle()
+    gone, other = node.history.events
+    assert (gone.kind, gone.code, gone.subject, gone.was, gone.now) == ("repaired", "ROUTE-001", str(ROUTE), "gone", "")
+    assert (other.was, other.now) == (f"via {builders.public_v4(9)}", f"via {route.via}")
+    stray = replace(route, dst=builders.subnet_v4(99))
+    node.keeper.seen(stray.key, stray)
+    await node.settle()
+    event = node.history.events[-1]
+    assert (event.code, event.subject, event.words) == ("ROUTE-002", str(stray), "removed")
+
+
+async def test_of_many_repairs_at_once_the_history_has_some():
+    node = await Node(peers=40).start()
+    for key in [key for key in node.kernel.state if key[0] == "route"]:
+        node.delete(key)
+    await node.settle()
+    assert [event.subject for event in node.history.events][10:] == ["30 more"]
+
+
+async def test_what_is_refused_and_recovers_is_history_and_the_peers_time_begins_anew(caplog):
+    caplog.set_level("INFO")
+    node = Node(peers=1)
+    [lease] = node.roster.believed.values()
+
+    def seconds() -> float | None:
+        return peer_state(node.reconciler, dict.fromkeys(node.kernel.kinds, node.keeper), lease, 99.0).seconds
+
+    node.kernel.refused = {ROUTE.key}
+    await node.everything()
+    node.now += 5
+    assert seconds() == 5.0
+    await node.again(ROUTE.key)
+    assert [(event.kind, event.subject, event.words) for event in node.history.events] == [
+        ("failing", str(ROUTE), "refused")
+    ]
+    node.kernel.refused = set()
+    await node.again(ROUTE.key)
+    node.now += 2
+    assert seconds() == 2.0
+    assert [(event.kind, event.subject) for event in node.history.events][1:] == [("recovered", str(ROUTE))]
+    assert f"ROUTE-001: put back {ROUTE}" in caplog.text
+    node.now += 200
+    assert seconds() == 99.0, "its lease has changed since"
+
+
+async def test_what_another_program_mends_has_recovered(caplog):
+    caplog.set_level("INFO")
+    node = Node(peers=1)
+    node.kernel.refused = {ROUTE.key}
+    await node.everything()
+    node.keeper.seen(ROUTE.key, node.wanted[ROUTE.key])
+    await node.again(ROUTE.key)
+    assert [event.kind for event in node.history.events] == ["failing", "recovered"]
+    assert f"no more refused: {ROUTE}" in caplog.text
+
+
+async def test_what_is_wanted_no_more_has_not_recovered():
+    node = Node(peers=1)
+    [lease] = node.roster.believed.values()
+    node.kernel.refused = {ROUTE.key}
+    await node.everything()
+    node.reconciler.peers(node.roster.changed(gone=[lease.id]))
+    await node.settle()
+    assert [event.kind for event in node.history.events] == ["failing"]
+    assert node.keeper.retries.age(ROUTE.key) is None
+
+
 async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     node = await Node().start()
     later: list[float] = []
@@ -218,6 +299,7 @@ async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     assert node.tally.repairs["ROUTE-001"] == 20
     assert set(later) == {3.0}
     assert caplog.text.count("someone keeps changing route") == 1
+    assert [event.kind for event in node.history.events].count("held") == 1
     node.now += 3.0
     await node.again(ROUTE.key)
     assert node.tally.repairs["ROUTE-001"] == 21

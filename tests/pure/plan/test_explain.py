@@ -6,12 +6,15 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.model.links import NodeLink
+from weft.model.links import Link, NodeLink
 from weft.model.net import Mac
 from weft.model.objects import Address, Route, Sysctl
 from weft.model.rulesets import Chain, RuleSet
+from weft.model.secret import Secret
+from weft.model.value import replace
+from weft.model.wireguard import WireguardDevice
 from weft.plan.diff import Delete, Put
-from weft.plan.explain import explain, reason
+from weft.plan.explain import explain, reason, was_and_now
 
 MAC = Mac.parse("0e:42:00:00:00:01")
 NET = ip_network("10.5.2.0/24")
@@ -79,3 +82,32 @@ RULES = RuleSet(kind="iptables", family=4, chains=(CHAINS["nat"], CHAINS["filter
 )
 def test_a_step_says_why(step, why):
     assert reason(step, served={ROUTE.key: LEASE}, refused=[builders.lease(3, vxlan)]) == why
+
+
+SECRET = WireguardDevice(dev="flannel-wg", private=Secret("one"), port=51820)
+
+
+@pytest.mark.parametrize(
+    "wanted, found, was, now",
+    [
+        (ROUTE, None, "gone", ""),
+        (ROUTE, ELSEWHERE, "via 172.31.0.13", "via 172.31.0.12"),
+        (LINK, replace(LINK, mtu=1400, parent_name="eth9"), "mtu 1400", f"mtu {LINK.mtu}"),
+        (
+            Sysctl(name="net/ipv4/ip_forward", value="1"),
+            Sysctl(name="net/ipv4/ip_forward", value="0"),
+            "value 0",
+            "value 1",
+        ),
+        (LINK, Link(name=LINK.name, mtu=9), "link flannel.1 of another kind mtu 9", str(LINK)),
+        (
+            RuleSet(kind="nft", family=4, chains=(Chain(name="a", rules=("x", "y")),)),
+            RuleSet(kind="nft", family=4, chains=(Chain(name="a", rules=("x",)),)),
+            "ruleset nft IPv4: a (1)",
+            "ruleset nft IPv4: a (2)",
+        ),
+        (SECRET, replace(SECRET, private=Secret("two")), "changed", ""),
+    ],
+)
+def test_what_a_repair_found_and_what_that_is_again(wanted, found, was, now):
+    assert was_and_now(wanted, found) == (was, now)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from ipaddress import ip_network
 from typing import Final
 
@@ -11,13 +10,14 @@ import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.watching import INSTANCE, watched
-from weft.kernel import asking, daemons
+from weft.kernel import asking
 from weft.model.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
 from weft.model.text import one_line, shortly
 from weft.model.value import Value, field, fields_of, replace
 
-_LOOK_AGAIN: Final = 1.0  # seconds between two looks of a watch
+_LOOK_AGAIN: Final = 1.0  # seconds between two questions of a watch
+_AT_LEAST: Final = 10  # questions: that an object is not there yet is no event
 
 
 class Row(Value):
@@ -40,6 +40,32 @@ class Row(Value):
         return " ".join(self.subnets) or self.id
 
 
+class Asked:
+    """A daemon that is asked for its peers if something has happened, or some time has gone: there may be thousands."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last = 0
+        self._questions = 0
+        self._seen: dict[str, Row] = {}
+
+    def look(self) -> dict[str, Row]:
+        """The peers now."""
+        self._last = self._number()
+        self._questions = 0
+        self._seen = rows(asking.state(self._name))
+        return self._seen
+
+    def look_if_needed(self) -> dict[str, Row]:
+        """The same, as they were at the last look if nothing has happened since."""
+        self._questions += 1
+        return self.look() if self._questions >= _AT_LEAST or self._number() != self._last else self._seen
+
+    def _number(self) -> int:
+        """That of the latest event."""
+        return asking.events(self._name, self._last).last
+
+
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", help="How to print it.")
 @click.option("-w", "--watch", is_flag=True, help="Then print a line for each change, until Ctrl-C.")
@@ -60,10 +86,10 @@ def peers(output: str, watch: bool, wanted: str | None) -> int:  # noqa: FBT001 
     Exits 1 when no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft peers")
-    look = partial(_look, asking.choose(wanted))
-    now = look()
+    asked = Asked(asking.choose(wanted))
+    now = asked.look()
     click.echo(_json(list(now.values())) if output == "json" else text(now.values(), wide=output == "wide"), nl=False)
-    for seen in watched(look, time.sleep, _LOOK_AGAIN) if watch else ():
+    for seen in watched(asked.look_if_needed, time.sleep, _LOOK_AGAIN) if watch else ():
         before, now = now, seen
         for was, row in changed(before, now):
             click.echo(_json_line(was, row) if output == "json" else one_line(change(was, row)))
@@ -120,10 +146,6 @@ def change(was: Row | None, row: Row | None) -> str:
         if new != old
     ]
     return f"{row.name}  {'; '.join(said)}"
-
-
-def _look(name: str) -> dict[str, Row]:
-    return rows(msgspec.json.decode(asking.ask(name, daemons.ASK_STATE), type=NodeState))
 
 
 def _peer(peer: PeerState) -> Row:

@@ -8,47 +8,26 @@ difference that no notice announced is counted and logged.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from weft.daemon.planes import repairs
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.marks import Marks, Tally
 from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
+from weft.model.history import History
 from weft.model.links import Link
-from weft.model.objects import Key, Object, Objects
+from weft.model.objects import Key, Object
 from weft.plan.diff import Delete, Put, Step, diff
 
 log = logging.getLogger(__name__)
 
 _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
-
-
-class Plane(Protocol):
-    """What owns some kinds of objects, where they are.
-
-    `kinds` are the first parts of their keys, `sweep` the seconds between two full looks; `announces` says that
-    changes by others come as notices. With `blind` the first round puts without a look, because each step looks.
-    `counts` are numbers of its own by their names, for people, as they were at the last look.
-    """
-
-    kinds: frozenset[str]
-    sweep: float
-    announces: bool
-    blind: bool
-    counts: Mapping[str, int]
-
-    async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See all that is there, or `only` these; of what is as in `known` no second copy is made."""
-        ...
-
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Carry out `steps` in order; a step that fails stops no other."""
-        ...
 
 
 class Keeper:
@@ -59,7 +38,13 @@ class Keeper:
     """
 
     def __init__(
-        self, plane: Plane, decider: Decider, *, may_remove: Callable[[], bool], clock: Callable[[], float]
+        self,
+        plane: Plane,
+        decider: Decider,
+        *,
+        may_remove: Callable[[], bool],
+        clock: Callable[[], float],
+        history: History | None = None,
     ) -> None:
         self.tally = Tally()
         self.plane = plane
@@ -74,6 +59,7 @@ class Keeper:
         self._idle.set()
         self._looked: float | None = None
         self._held: set[Key] = set()  # what others keep changing, and is not as wanted until its time comes
+        self._telling = repairs.Telling(history or History())
         self._started = False
 
     def decided(self, keys: AbstractSet[Key]) -> None:
@@ -198,12 +184,12 @@ class Keeper:
         mended: list[repairs.Repair] = []
         if self._started:
             steps = self._allowed(steps, marks.decided)
-            mended = [(self._code(step), step) for step in steps if step.object.key not in marks.decided]
+            mended = [self._repair(step) for step in steps if step.object.key not in marks.decided]
         await self._act([step for step in steps if isinstance(step, Put)])
         await self._act([step for step in steps if isinstance(step, Delete)])
-        done = [(code, step) for code, step in mended if step.object.key not in self.tally.failing]
-        repairs.report(done)
-        self.tally.repairs.update(code for code, _ in done)
+        done = [each for each in mended if each.step.object.key not in self.tally.failing]
+        self._telling.repaired(done)
+        self.tally.repairs.update(each.code for each in done)
         self._started = not blind
         if blind:
             self.look_again()  # what else is there may be wanted no more
@@ -230,11 +216,8 @@ class Keeper:
             if key not in newer:
                 self._present.notice(key, seen.get(key))
 
-    def _code(self, step: Step) -> str:
-        key = step.object.key
-        if key not in self._decider.wanted:
-            return step.object.code_if_unwanted
-        return step.object.code if key in self._present.objects else step.object.code_if_gone
+    def _repair(self, step: Step) -> repairs.Repair:
+        return repairs.repair(step, self._decider.wanted, self._present.objects)
 
     def _allowed(self, steps: Sequence[Step], decided: AbstractSet[Key]) -> list[Step]:
         """Leave out the repairs that have to wait.
@@ -245,9 +228,12 @@ class Keeper:
         def is_free(step: Step) -> bool:
             return step.object.key in decided or step.object.key in self.tally.failing
 
-        allowed = [step for step in steps if is_free(step) or self.retries.may_repair(step.object, self._code(step))]
-        self._held -= {step.object.key for step in allowed}
-        self._held |= {step.object.key for step in steps} - {step.object.key for step in allowed}
+        may = self.retries.may_repair
+        allowed = [step for step in steps if is_free(step) or may(step.object, self._repair(step).code)]
+        free = {step.object.key for step in allowed}
+        held = [step for step in steps if step.object.key not in free]
+        self._telling.held([self._repair(step) for step in held if step.object.key not in self._held])
+        self._held = (self._held - free) | {step.object.key for step in held}
         return allowed
 
     async def _act(self, steps: Sequence[Step]) -> None:
@@ -255,7 +241,7 @@ class Keeper:
             return
         with self._present.meanwhile() as newer:
             failures = {id(failure.step): failure for failure in await self.plane.apply(steps)}
-        refused: list[str] = []
+        refused: list[repairs.Refused] = []
         for step in steps:
             key = step.object.key
             failure = failures.get(id(step))
@@ -272,9 +258,9 @@ class Keeper:
                 self.retries.gone(key)
             if key not in newer:  # else a notice is newer than our step
                 self._present.did(step)
-        repairs.say_some(log.error, refused)
+        self._telling.refused(refused)
 
-    def _failed(self, step: Step, failure: Failure) -> list[str]:
+    def _failed(self, step: Step, failure: Failure) -> list[repairs.Refused]:
         """See to it that a step is tried again; returns what there is to say that has not been said."""
         key = step.object.key
         said = self.tally.failing.get(key)
@@ -286,13 +272,14 @@ class Keeper:
             return []
         if failure.message == said:
             return []
-        do = "put" if isinstance(step, Put) else "remove"
-        return [f"cannot {do} {step.object}: {failure.message}; trying again"]
+        return [(step, failure.message)]
 
     def _settle(self, keys: Iterable[Key]) -> None:
         """Forget refusals: what was refused is there now, or is wanted no more."""
         for key in keys:
             del self.tally.failing[key]
             self.retries.settled(key)
-            if key not in self._decider.wanted:
+            wanted = self._decider.wanted.get(key)
+            self._telling.settled(key, wanted)
+            if wanted is None:
                 self.retries.gone(key)

@@ -1,29 +1,99 @@
-"""What the log says of repairs: a code for each, and of thousands that are alike a few and their number."""
+"""What the log and the history say of repairs: a code for each, and of thousands a few and their number."""
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from weft.model.history import History
+from weft.model.objects import Key, Object, Objects
+from weft.model.value import Value
 from weft.plan.diff import Put, Step
+from weft.plan.explain import was_and_now
 
 log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 
-
-# The code of the problem that the repair answers to, and what was done.
-Repair = tuple[str, Step]
+Refused = tuple[Step, str]  # and the kernel's words
 
 
-def report(repairs: Sequence[Repair]) -> None:
-    """Log what someone else had changed."""
-    if len(repairs) > NAMED:
-        by_code = Counter(each for each, _ in repairs)
-        log.warning("repaired %s", ", ".join(f"{count} x {each}" for each, count in sorted(by_code.items())))
-        return
-    for each, step in repairs:
-        log.warning("%s: %s %s", each, "put back" if isinstance(step, Put) else "removed", step.object)
+class Repair(Value):
+    """What is done, the code of the problem that it answers to, and what was there."""
+
+    code: str
+    step: Step
+    found: Object | None
+
+    def __str__(self) -> str:
+        return f"{'put back' if isinstance(self.step, Put) else 'removed'} {self.step.object}"
+
+
+def repair(step: Step, wanted: Objects, present: Objects) -> Repair:
+    """What a step repairs."""
+    thing = step.object
+    found = present.get(thing.key)
+    there = thing.code_if_gone if found is None else thing.code
+    code = there if thing.key in wanted else thing.code_if_unwanted
+    return Repair(code=code, step=step, found=found)
+
+
+class Telling:
+    """Tells of a plane: what others changed, what is refused, and what is not any more."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._said: set[Key] = set()  # that it is refused
+        self._recovered: list[Object] = []  # since `repaired` was called last
+
+    def repaired(self, repairs: Sequence[Repair]) -> None:
+        """Say what someone else had changed, and what was refused and is as wanted now."""
+        recovered, self._recovered = self._recovered, []
+        if len(repairs) > NAMED:
+            by_code = Counter(each.code for each in repairs)
+            log.warning("repaired %s", ", ".join(f"{count} x {each}" for each, count in sorted(by_code.items())))
+        else:
+            for each in repairs:
+                log.warning("%s: %s", each.code, each)
+        if not (repairs or recovered):
+            return
+        mended = {each.step.object.key for each in repairs}
+        say_some(log.info, [f"no more refused: {thing}" for thing in recovered if thing.key not in mended])
+        note, tried = self._history.note, {thing.key for thing in recovered}
+        self._history.note_some("recovered", recovered, lambda thing: note("recovered", str(thing)))
+        rest = [each for each in repairs if each.step.object.key not in tried]
+        self._history.note_some("repaired", rest, self._note_repair)
+
+    def refused(self, refused: Sequence[Refused]) -> None:
+        """Say what the kernel refuses."""
+        self._said.update(step.object.key for step, _ in refused)
+        lines = (f"cannot {'put' if isinstance(step, Put) else 'remove'} {step.object}: {why}" for step, why in refused)
+        say_some(log.error, [f"{line}; trying again" for line in lines])
+        note = self._history.note
+        self._history.note_some("failing", refused, lambda each: note("failing", str(each[0].object), words=each[1]))
+
+    def settled(self, key: Key, wanted: Object | None) -> None:
+        """Take that an object is refused no more: it is as wanted, or wanted no more."""
+        if key in self._said:
+            self._said.discard(key)
+            if wanted is not None:
+                self._recovered.append(wanted)
+
+    def held(self, held: Sequence[Repair]) -> None:
+        """Note what others keep changing, so that it has to wait; the log says so elsewhere."""
+        words = "another program keeps changing it; it is put back less often"
+        note = self._history.note
+        self._history.note_some(
+            "held", held, lambda each: note("held", str(each.step.object), code=each.code, words=words)
+        )
+
+    def _note_repair(self, each: Repair) -> None:
+        thing = each.step.object
+        if isinstance(each.step, Put):
+            was, now = was_and_now(thing, each.found)
+            self._history.note("repaired", str(thing), code=each.code, words="put back", was=was, now=now)
+        else:
+            self._history.note("repaired", str(thing), code=each.code, words="removed")
 
 
 def say_some(say: Callable[[str], None], lines: Sequence[str], *, named: int = NAMED) -> None:

@@ -58,6 +58,7 @@ class Supervisor:
 
     def _say(self, name: str, fault: BaseException, delay: float) -> None:
         self._status.faults += 1
+        self._status.history.note("fault", name, code=CODE, words=repr(fault))
         kind = (name, *_kind(fault))
         self._shown[kind] += 1
         first = self._shown[kind] == 1

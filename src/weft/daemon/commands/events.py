@@ -1,0 +1,103 @@
+"""`weft events`: what happened on a node, from its daemon's history."""
+
+import re
+import time
+from typing import Final
+
+import click
+import msgspec
+
+from weft.cni.commands.install import need_root
+from weft.daemon.commands.watching import INSTANCE, OUTPUT, watched
+from weft.kernel import asking
+from weft.model.history import Event, Told
+from weft.model.text import one_line
+
+_LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
+_UNITS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(min|s|h|d)\s*")
+
+
+def seconds_in(text: str) -> float:
+    """The seconds of a time such as `90s`, `5min`, `2h` or `1d 12h`. Raises `ValueError`."""
+    seconds, place = 0.0, 0
+    while (part := _PART.match(text, place)) is not None:
+        seconds += float(part[1]) * _UNITS[part[2]]
+        place = part.end()
+    if not text or place < len(text):
+        raise ValueError(f"{text!r} is no time; expected for example 90s, 5min, 2h or 1d")
+    return seconds
+
+
+def _since(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds_in(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+class News:
+    """What a daemon has not told yet."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last = 0
+
+    def take(self) -> Told:
+        """What came since the last time. Raises `Unavailable`."""
+        told = asking.events(self._name, self._last)
+        self._last = told.last
+        return told
+
+
+@click.command()
+@click.option("-n", "--newest", metavar="N", type=click.IntRange(0), help="Print the newest N only.")
+@click.option("--since", metavar="DURATION", callback=_since, help="Print those of the last 90s, 5min, 2h or 1d only.")
+@click.option("-w", "--watch", is_flag=True, help="Then print each that comes, until Ctrl-C.")
+@OUTPUT
+@INSTANCE
+def events(newest: int | None, since: float | None, watch: bool, output: str, wanted: str | None) -> int:  # noqa: FBT001 - click's way
+    """Show what happened on this node, the oldest first: peers, repairs, store, lease and uplink.
+
+    The daemon keeps the newest 1,000, across restarts. Of a burst of events that are alike, as when a thousand peers
+    come at once, some are kept, and the number of the others.
+
+    \b
+      weft events
+      weft events -w -n 20
+      weft events --since 1h -o json | jq '.[] | select(.kind == "repaired")'
+
+    Exits 1 when no daemon answers.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft events")
+    news = News(asking.choose(wanted))
+    found = recent(news.take(), newest=newest, since=since)
+    if output == "json" and not watch:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return 0
+    show = _json if output == "json" else line
+    for event in found:
+        click.echo(show(event))
+    for told in watched(news.take, time.sleep, _LOOK_AGAIN) if watch else ():
+        for event in told.events:
+            click.echo(show(event))
+    return 0
+
+
+def recent(told: Told, *, newest: int | None, since: float | None) -> list[Event]:
+    """Those that were asked for; the time counts by the daemon's clock."""
+    found = told.events if since is None else [each for each in told.events if each.time >= told.unix - since]
+    return found if newest is None else found[max(0, len(found) - newest) :]
+
+
+def line(event: Event) -> str:
+    """An event on one line, in local time."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    states = [f"{name} {text}" for name, text in (("was", event.was), ("now", event.now)) if text]
+    said = "; ".join(part for part in (event.words, ", ".join(states)) if part)
+    code = f"{event.code} " if event.code else ""
+    return one_line(f"{when}  {event.kind:14}  {code}{event.subject}{f': {said}' if said else ''}")
+
+
+def _json(event: Event) -> str:
+    return msgspec.json.encode(event).decode()

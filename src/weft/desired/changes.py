@@ -1,0 +1,68 @@
+"""What a change of a lease, or of the uplink, is in words: what was, and what is now."""
+
+import json
+from typing import Any
+
+from weft.desired.inputs import Uplink
+from weft.model.lease import Lease
+
+
+def of_lease(before: Lease, after: Lease) -> tuple[str, str]:
+    """What differs between two words of one lease; both empty if they say the same."""
+    return _differing(_told(before), _told(after))
+
+
+def of_uplink(before: Uplink, after: Uplink) -> tuple[str, str]:
+    """What differs between two uplinks; the name stands first if anything does."""
+    was, now = _differing(_link(before), _link(after))
+    if not was or before.name != after.name:
+        return was, now
+    return f"{before.name}, {was}", f"{after.name}, {now}"
+
+
+def reached(lease: Lease) -> str:
+    """How a peer is reached."""
+    return ", ".join(f"{name} {value}" for name, value in _told(lease).items() if name in _REACHED and value != "none")
+
+
+_REACHED = ("subnets", "public IP", "public IPv6", "back end")
+
+
+def _told(lease: Lease) -> dict[str, str]:
+    attrs = lease.attrs
+    return {
+        "subnets": " ".join(map(str, lease.subnets)),
+        "public IP": _or_none(attrs.public_ip),
+        "public IPv6": _or_none(attrs.public_ipv6),
+        "back end": attrs.backend or "none",
+        **_data("", attrs.data),
+        **_data("IPv6 ", attrs.data_v6),
+    }
+
+
+def _link(uplink: Uplink) -> dict[str, str]:
+    """An uplink; a new index of the same name is another link."""
+    return {
+        "link": uplink.name,
+        "IPv4": _or_none(uplink.v4),
+        "IPv6": _or_none(uplink.v6),
+        "MTU": str(uplink.mtu),
+        "index": str(uplink.index),
+    }
+
+
+def _data(family: str, data: Any) -> dict[str, str]:
+    """What a back end's data say, key by key where it is an object."""
+    if isinstance(data, dict):
+        return {f"{family}{key}": json.dumps(value) for key, value in data.items()}
+    return {} if data is None else {f"{family}data": json.dumps(data)}
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _differing(before: dict[str, str], after: dict[str, str]) -> tuple[str, str]:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    was = ", ".join(f"{name} {before.get(name, 'none')}" for name in names)
+    return was, ", ".join(f"{name} {after.get(name, 'none')}" for name in names)

@@ -1,0 +1,114 @@
+"""What happened on a node: the newest events, and no more than so many. Knows no clock and no disk."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal, TypeVar
+
+from weft.model.text import one_line
+from weft.model.value import Value, replace
+
+MOST: Final = 1000
+NAMED: Final = 10  # events of a burst that are alike; of what is beyond that, the number
+_LONGEST: Final = 200  # characters of a text: some are a peer's
+
+T = TypeVar("T")
+Kind = Literal[
+    "started",
+    "joined",
+    "left",
+    "changed",
+    "refused",
+    "repaired",
+    "held",
+    "failing",
+    "recovered",
+    "store-lost",
+    "store-back",
+    "lease-taken",
+    "lease-lost",
+    "uplink-changed",
+    "uplink-lost",
+    "uplink-back",
+    "fault",
+]
+
+
+class Event(Value, gc=False):
+    """One thing that happened, at Unix time `time`, to `subject`. `number` counts events, across restarts.
+
+    `words` say more; `was` and `now` what it was and what it is, where that is the point; of a repair what was found
+    and what it is again. A text may be empty.
+    """
+
+    number: int
+    time: float
+    kind: str
+    subject: str
+    code: str = ""
+    words: str = ""
+    was: str = ""
+    now: str = ""
+
+
+class Told(Value):
+    """What a daemon answers who asks for events: those after a number, its latest number, and its Unix time."""
+
+    unix: float
+    last: int
+    events: list[Event]
+
+
+class History:
+    """The events of a node. `unix` tells Unix time, which may jump: the number gives the order."""
+
+    def __init__(self, unix: Callable[[], float] = float) -> None:
+        self.last = 0
+        self.restored = False
+        self._unix = unix
+        self._events: deque[Event] = deque(maxlen=MOST)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that are kept, the oldest first."""
+        return tuple(self._events)
+
+    def note(self, kind: Kind, subject: str, *, code: str = "", words: str = "", was: str = "", now: str = "") -> None:
+        """Keep an event."""
+        self.last += 1
+        event = Event(
+            number=self.last,
+            time=round(self._unix(), 3),
+            kind=kind,
+            subject=_short(subject),
+            code=code,
+            words=_short(words),
+            was=_short(was),
+            now=_short(now),
+        )
+        self._events.append(event)
+
+    def note_some(self, kind: Kind, things: Sequence[T], note: Callable[[T], None]) -> None:
+        """`note` the first of many that are alike, and how many more there are: thousands of peers come together."""
+        for thing in things[:NAMED]:
+            note(thing)
+        if len(things) > NAMED:
+            self.note(kind, f"{len(things) - NAMED} more", words="like those before")
+
+    def told(self, after: int) -> Told:
+        """The events after that number; all, if it is of another history."""
+        known = after if after <= self.last else 0
+        return Told(unix=self._unix(), last=self.last, events=[each for each in self._events if each.number > known])
+
+    def restore(self, before: Iterable[Event]) -> None:
+        """Put the events of earlier runs before those of this one, once."""
+        kept = list(before)
+        last = kept[-1].number if kept else 0
+        own = [replace(event, number=last + event.number) for event in self._events]
+        self._events = deque([*kept, *own], maxlen=MOST)
+        self.last += last
+        self.restored = True
+
+
+def _short(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
