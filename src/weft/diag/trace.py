@@ -178,13 +178,18 @@ class _Walk:
             to = route.via or packet.target
             self._pass("sent", f"to {to} by {link.name}")
             self._over("sent", to=str(to))
-        if link.index in self._sight.ways.values() and at_home:
+        if at_home and self._is_elsewhere(link):
             seen = f"{route.dst} leads to {link.name}, and {packet.target} is for a pod of this node"
             hint = f"ip route delete {route.dst} dev {link.name}"
             where = f"route {route.dst}"
             self._drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
         self._pass("delivered", f"to {packet.target} behind {link.name}")
         self._over("delivered")
+
+    def _is_elsewhere(self, link: LinkInfo) -> bool:
+        """Tell whether a link is of another network than this node's pods: it has addresses, and none of theirs."""
+        own = [a.ip for a in self._sight.addresses_of(link.index) if a.scope == 0]
+        return bool(own) and not any(ip in subnet for ip in own for subnet in self._sight.subnets)
 
     def _send_inside(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
         """Into the overlay: to which node, and wrapped in what."""
