@@ -20,7 +20,7 @@ ANY = (
     *("ip saddr 10.0.0.2", "ip saddr != 10.0.0.2", "ip saddr 10.0.0.0/24", "ip daddr 10.0.0.1"),
     *("ip saddr { 10.0.1.2, 10.0.9.9 }", "ip saddr 10.0.1.1-10.0.1.9", "ip saddr @known", "meta nfproto ipv4"),
     *('iifname "eth0"', 'iifname "eth*"', 'iifname "lo"', "counter", "meta mark 0"),
-    *("ct state new", "ct state established,related"),
+    *("ct state new", "ct state established,related", "meta cpu 0", "meta length > 20"),
 )
 # nft refuses a rule that asks for two protocols.
 OF_ONE = (
@@ -84,7 +84,7 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
     node, other = ends
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")
-    rng, passed = random.Random(seed), 0
+    rng, passed, undecided = random.Random(seed), 0, 0
     for _ in range(80):
         text = table(rng)
         node.run("conntrack -F 2>/dev/null || true")
@@ -99,7 +99,10 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
                 source_port=4,
                 target_port=port,
             )
-            verdict = judge(found, "input", packet)
-            assert verdict.passes is arrives(node, other, source, port), f"{packet}: {verdict.by}\n{text}"
+            verdict, arrived = judge(found, "input", packet), arrives(node, other, source, port)
+            assert verdict.passes in (None, arrived), f"{packet}: {verdict.by}\n{text}"
             passed += bool(verdict.passes)
-    assert 40 < passed < 280  # of 320: neither all nor none
+            undecided += verdict.passes is None
+    # Of 320: neither all nor none, and a part only that can't be told.
+    assert 40 < passed < 280
+    assert 0 < undecided < 160

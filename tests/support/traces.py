@@ -70,10 +70,12 @@ def _routes(machine: Machine) -> Iterator[str]:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """The files that belong to a pod: no locks, nor where host-local goes on, nor where install has put plugins."""
+    """The files that belong to a pod: no locks, nor where host-local goes on, where plugins are, and what happened."""
     for directory in _DIRECTORIES:
         for path, _, files in os.walk(root / directory):
             for file in files:
-                lasting = file.startswith(("last_reserved_ip.", "cni-directories.")) or file.endswith(("lock", "locks"))
+                lasting = file.startswith(("last_reserved_ip.", "cni-directories.")) or file.endswith(
+                    ("lock", "locks", "history.jsonl")
+                )
                 if not lasting:
                     yield str((Path(path) / file).relative_to(root))

@@ -15,14 +15,12 @@ from weft.desired.onlink import onlink_prefixes
 from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, lost_address, usable
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
-from weft.model.reported import LinkInfo, RouteInfo
+from weft.model.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.snapshot import Snapshot
 
 _CODE: Final = "IFACE-001"
 # A node may have a thousand pods' links: the line names so many others and counts the rest.
 _NAMED: Final = 8
-# Of RFC 2863 and linux/if.h: not present, down, lower layer down. Many drivers say unknown, and carry packets.
-_NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
 def select(
@@ -71,7 +69,7 @@ def ailing(uplink: Uplink, snapshot: Snapshot) -> Problem | None:
         seen = "it is gone"
     elif not link.up:
         seen = "it is down"
-    elif link.operstate in _NO_CARRIER:
+    elif link.operstate in NO_CARRIER:
         seen = "it has no carrier"
     elif (lost := lost_address(snapshot, uplink)) is not None:
         seen = f"it has lost {lost}"

@@ -27,6 +27,10 @@ class Check(Value):
     find: Callable[[Sight], Iterable[Finding]]
 
 
+class UndecidedError(Exception):
+    """A check cannot tell; why."""
+
+
 class Answer(Value):
     """What became of a check. `unseen` is why it could not be asked."""
 
@@ -60,5 +64,11 @@ def ask(checks: Iterable[Check], sight: Sight) -> Diagnosis:
 
 def _answer(check: Check, sight: Sight) -> Answer:
     unseen = "; ".join(f"{name}: {sight.unseen[name]}" for name in check.needs if name in sight.unseen)
-    findings = () if unseen else tuple(check.find(sight))
+    findings: tuple[Finding, ...] = ()
+    try:
+        findings = () if unseen else tuple(check.find(sight))
+    except UndecidedError as error:
+        unseen = str(error)
+    except Exception as error:  # noqa: BLE001 - a check that meets what it does not know ends no other
+        unseen = f"it met what it does not know: {error!r}"
     return Answer(check=check.name, about=check.about, findings=findings, unseen=unseen)

@@ -35,10 +35,12 @@ _SETTINGS: Final = (
     "net/netfilter/nf_conntrack_count",
     "net/netfilter/nf_conntrack_max",
 )
-_PROGRAMS: Final = frozenset(("weftd", "flanneld", "firewalld", "NetworkManager", "systemd-network", "dockerd"))
+_PROGRAMS: Final = frozenset(("weftd", "flanneld"))
 _NFT: Final = ("nft", "-j", "list", "ruleset")
+_SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 _PATH: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
+_USUAL: Final = (0, 32766, 32767)  # the kernel's own: local, main, default
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
@@ -72,8 +74,8 @@ def look(places: Places) -> Sight:
     with part("counters"):
         seen["counters"] = counters((places.proc / "self/net/snmp").read_text())
     with part("rules"):
-        seen["rules"] = ruleset.parse(_said(_NFT))
-    with part("legacy"):
+        seen["rules"] = ruleset.parse(_said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
+    with part("legacy_tables"):
         seen["legacy_tables"] = _legacy(places.proc / "self")
     with part("subnet_env"):
         seen["subnet_env"] = _subnet_env(places.subnet_file)
@@ -88,7 +90,7 @@ def look(places: Places) -> Sight:
         seen["programs"] = _programs(places.proc)
     with part("daemon"):
         seen["daemon"] = _daemon(places.instance)
-    sight = Sight(kernel=os.uname().release, unseen=unseen, **seen)
+    sight = Sight(unseen=unseen, **seen)
     with part("probes"):
         return _asked(sight)
     return replace(sight, unseen=unseen)
@@ -106,6 +108,7 @@ def _kernel(rtnl: Rtnl) -> dict[str, Any]:
         "routes": tuple(rtnl.routes()),
         "neighbours": tuple(rtnl.neighbours()),
         "fdb": tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
+        "policies": sum(rule.priority not in _USUAL for rule in rtnl.rules()),
         "vxlans": tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
     }
 
@@ -118,7 +121,7 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
         return None
     if fields is None:
         return None
-    return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"], local=fields["local"], mac=link.mac)
+    return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
 def counters(text: str) -> dict[str, int]:
@@ -136,6 +139,14 @@ def _said(command: Iterable[str]) -> str:
     if done.returncode:
         raise OSError(done.returncode, f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}")
     return done.stdout
+
+
+def _saved(program: str) -> str:
+    """What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone."""
+    try:
+        return _said((program,)) if "nf_tables" in _said((program, "--version")) else ""
+    except OSError:
+        return ""
 
 
 def _legacy(own: Path) -> tuple[str, ...]:
@@ -205,5 +216,4 @@ def _asked(sight: Sight) -> Sight:
             if peer.public is not None:
                 with suppress(OSError):  # no way at all: its echo will not come
                     ways[str(peer.public)] = rtnl.route_to(peer.public).index
-    mtu = 0 if sight.subnet_env is None else sight.subnet_env.mtu
-    return replace(sight, ways=ways, probes=probing.probe(found, mtu=mtu))
+    return replace(sight, ways=ways, probes=probing.probe(found, mtu=sight.mtu))

@@ -4,20 +4,27 @@ The words are those of libnftables-json(5).
 """
 
 from collections.abc import Mapping
-from ipaddress import ip_address, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from weft.diag.ruleset import Name
+from weft.diag.ruleset import UNKNOWN, Name, Ruleset, Statement
 from weft.model.net import Ip
 from weft.model.value import Value
 
 _PORTS: Final = ("tcp", "udp", "th", "sctp", "dccp", "udplite")
+_TRANSPORTS: Final = (*_PORTS, "icmp", "icmpv6", "igmp", "esp", "ah", "comp")
 _NUMBERS: Final = {"icmp": 1, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132}
 _COMMENT: Final = "comment"  # the one match of xtables that every packet passes
+_TRANSLATED: Final = frozenset(("dnat", "snat"))
+_LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
 
 
 class Packet(Value):
-    """A packet at a hook. `state` is connection tracking's word; `iif` and `oif` are empty where a hook has none."""
+    """A packet at a hook, unmarked and not translated. `state` is connection tracking's word.
+
+    `iif` and `oif` are empty where a hook has none.
+    """
 
     source: Ip
     target: Ip
@@ -33,32 +40,40 @@ class Packet(Value):
         return f"{self.protocol} {self.source} to {self.target}{port}"
 
 
-def matches(statement: Mapping[str, Any], packet: Packet, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
+def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -> bool | None:
     """Tell whether `packet` passes one statement of a rule at `place`; what only acts, every packet passes."""
-    [(kind, said)] = statement.items()
+    kind, said = statement
     if kind == "match":
-        return _compared(said, packet, sets, place)
-    if kind == "xt":
-        return True if said.get("type") != "match" or said.get("name") == _COMMENT else None
+        return _compared(said, packet, rules, place)
     if kind == "vmap":
-        return None if value_of(said["key"], packet) is None else True
-    return None if kind in ("limit", "quota", "connlimit", "ct count") else True
+        have = value_of(said["key"], packet, rules)
+        return have if have is None or have is False else True
+    if kind == "xt" and said.get("type") == "match":
+        return True if said.get("name") == _COMMENT else None
+    if kind in _LIMITS or (kind in ("set", "map") and said.get("stmt")):
+        return None
+    return True
 
 
-def value_of(left: Any, packet: Packet) -> Any:
+def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
     """What a packet has of what a rule looks at; None if it can't be told, False if it has no such thing."""
     match left:
         case {"payload": {"protocol": str(protocol), "field": str(name)}}:
             return _field(protocol, name, packet)
         case {"ct": {"key": "state"}}:
             return packet.state
+        case {"meta": {"key": "mark"}}:
+            return None if rules.marks else 0
         case {"meta": {"key": str(key)}}:
             return _about(packet).get(key)
+        case {"&": [inner, int(mask)]}:
+            have = value_of(inner, packet, rules)
+            return have & mask if isinstance(have, int) and have is not False else None
     return None
 
 
 def _about(packet: Packet) -> dict[str, Any]:
-    """What `meta` knows of a packet that no rule has marked."""
+    """What `meta` knows of a packet, but for its mark."""
     return {
         "iif": packet.iif,
         "iifname": packet.iif,
@@ -66,7 +81,6 @@ def _about(packet: Packet) -> dict[str, Any]:
         "oifname": packet.oif,
         "l4proto": packet.protocol,
         "nfproto": f"ipv{packet.source.version}",
-        "mark": 0,
     }
 
 
@@ -76,30 +90,33 @@ def _field(protocol: str, name: str, packet: Packet) -> Any:
             return False
         named = {"saddr": packet.source, "daddr": packet.target, "protocol": packet.protocol}
         return named.get(name, packet.protocol if name == "nexthdr" else None)
+    if protocol not in ("th", packet.protocol):
+        return False if protocol in _TRANSPORTS and packet.protocol in _TRANSPORTS else None
     if protocol in _PORTS:
-        if protocol not in ("th", packet.protocol):
-            return False
         return {"sport": packet.source_port or None, "dport": packet.target_port or None}.get(name)
-    return None if protocol == packet.protocol else False
+    return None
 
 
-def _compared(said: Mapping[str, Any], packet: Packet, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
-    have = value_of(said["left"], packet)
+def _compared(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Name) -> bool | None:
+    operator, right = said.get("op", "=="), said["right"]
+    if said["left"] == {"ct": {"key": "status"}}:
+        asked = set(right) if isinstance(right, list) else {right}
+        return operator == "!=" if asked <= _TRANSLATED else None
+    have = value_of(said["left"], packet, rules)
     if have is None or have is False:
         return have
-    operator, right = said.get("op", "=="), said["right"]
     if operator in ("==", "in", "!="):
-        found = is_one_of(have, right, sets, place)
+        found = is_one_of(have, right, rules, place)
         return found if found is None or operator != "!=" else not found
     if isinstance(have, int) and isinstance(right, int):
         return {"<": have < right, ">": have > right, "<=": have <= right, ">=": have >= right}.get(operator)
     return None
 
 
-def is_one_of(have: Any, right: Any, sets: Mapping[Name, list[Any]], place: Name) -> bool | None:
+def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None:
     """Tell whether a value is what a rule of `place` says on the right: one value, a range, a set or a set's name."""
     if isinstance(right, str) and right.startswith("@"):
-        right = sets.get((place[0], place[1], right[1:]))
+        right = rules.sets.get((place[0], place[1], right[1:]))
     elif isinstance(right, dict) and "set" in right:
         right = right["set"]
     if isinstance(right, list):
@@ -114,8 +131,7 @@ def _equals(have: Any, right: Any) -> bool | None:
         case {"elem": {"val": inner}}:
             return _equals(have, inner)
         case {"prefix": {"addr": str(address), "len": int(length)}}:
-            network = ip_network(f"{address}/{length}", strict=False)
-            return bool(have in network)
+            return None if isinstance(have, str | int) else have in _network(f"{address}/{length}")
         case {"range": [low, high]}:
             return _within(have, low, high)
         case str(text):
@@ -125,22 +141,32 @@ def _equals(have: Any, right: Any) -> bool | None:
     return None
 
 
+@lru_cache(maxsize=1 << 16)
+def _network(text: str) -> IPv4Network | IPv6Network:
+    return ip_network(text, strict=False)
+
+
+@lru_cache(maxsize=1 << 16)
+def _address(text: str) -> Ip | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def _is_text(have: Any, text: str) -> bool | None:
     """Compare with a name, which may end in `*`, or with an address."""
     if isinstance(have, str):
         found = have.startswith(text[:-1]) if text.endswith("*") else have == text
         return found or _NUMBERS.get(have) == _NUMBERS.get(text, -1)
-    try:
-        return bool(have == ip_address(text))
-    except ValueError:
-        return None
+    address = _address(text)
+    return None if address is None else bool(have == address)
 
 
 def _within(have: Any, low: Any, high: Any) -> bool | None:
     if isinstance(have, int) and isinstance(low, int):
         return bool(low <= have <= high)
-    try:
-        ends = ip_address(low), ip_address(high)
-    except ValueError:
+    ends = _address(str(low)), _address(str(high))
+    if isinstance(have, str | int) or ends[0] is None or ends[1] is None:
         return None
     return have.version == ends[0].version and int(ends[0]) <= int(have) <= int(ends[1])

@@ -26,7 +26,10 @@ _IP_HEADER: Final = {4: 20, 6: 40}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
-_MOST: Final = 1000  # probes in one look; a cluster's other nodes are asked by their own doctors
+_AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for some hundreds
+_PAUSE: Final = 0.002
+_ROOM: Final = 1 << 22  # bytes of answers that wait to be read
+_MOST: Final = 65535  # probes in one look: their numbers have 16 bits
 _MTU_DISCOVER: Final = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
 _PROBE: Final = 3  # IP_PMTUDISC_PROBE: don't fragment, and believe no path MTU of before
 _SOL_RAW: Final = 255  # linux/socket.h
@@ -60,7 +63,7 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
 
 def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
     for peer in peers:
-        if peer.inner is not None:
+        if peer.inner is not None and mtu > _SMALL:
             yield _Question(peer=str(peer.subnet), address=peer.inner, way="overlay", size=_SMALL)
             yield _Question(peer=str(peer.subnet), address=peer.inner, way="large", size=mtu)
         if peer.public is not None:
@@ -77,6 +80,7 @@ def _open(version: int) -> socket.socket:
         unwanted = ((1 << 256) - 1) ^ (1 << _REPLY[6] | 1 << _UNREACHABLE[6])
         sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, unwanted.to_bytes(32, "little"))
     sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
     sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
     return sock
 
@@ -86,17 +90,25 @@ def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question])
     answered = set[int]()
     identifier = os.getpid() & 0xFFFF
     for _ in range(_TRIES):
-        for number, question in enumerate(questions):
-            if number not in answered:
-                _send(sockets[question.address.version], question, identifier, number)
+        missing = [number for number in range(len(questions)) if number not in answered]
+        for start in range(0, len(missing), _AT_ONCE):
+            for number in missing[start : start + _AT_ONCE]:
+                _send(sockets[questions[number].address.version], questions[number], identifier, number)
+            answered |= _heard(sockets, identifier, questions, _PAUSE)
         end = time.monotonic() + _SECONDS
         while len(answered) < len(questions) and (rest := end - time.monotonic()) > 0:
-            ready, _, _ = select.select(list(sockets.values()), [], [], rest)
-            for sock in ready:
-                answered |= _received(sock, identifier, questions)
+            answered |= _heard(sockets, identifier, questions, rest)
         if len(answered) == len(questions):
             break
     return answered
+
+
+def _heard(
+    sockets: dict[int, socket.socket], identifier: int, questions: Sequence[_Question], seconds: float
+) -> set[int]:
+    """What is answered within so long, at the first answers' coming."""
+    ready, _, _ = select.select(list(sockets.values()), [], [], seconds)
+    return {number for sock in ready for number in _received(sock, identifier, questions)}
 
 
 def _send(sock: socket.socket, question: _Question, identifier: int, number: int) -> None:

@@ -1,17 +1,23 @@
 """Which route a packet takes, by the main table alone: the machine's own addresses are told by `is_own`. Pure."""
 
 from ipaddress import ip_interface
+from typing import Final
 
 from weft.diag.sight import Sight
 from weft.model.net import Ip
 from weft.model.reported import LinkInfo, RouteInfo
 
-BLACKHOLE = 6  # RTN_BLACKHOLE (linux/rtnetlink.h)
+UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit
 
 
 def is_own(sight: Sight, address: Ip) -> bool:
     """Tell whether an address is one of the node's."""
     return any(each.ip == address for each in sight.addresses)
+
+
+def address_on(sight: Sight, index: int, version: int) -> Ip | None:
+    """The node's own address of a family on a link; None if it has none."""
+    return next((each.ip for each in sight.addresses_of(index) if each.ip.version == version), None)
 
 
 def route_to(sight: Sight, address: Ip) -> RouteInfo | None:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from weft.diag.ruleset import Ruleset
-from weft.model.net import Ip, Mac, Net
+from weft.model.net import Ip, Net
 from weft.model.nodestate import NodeState
 from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
 from weft.model.value import Value, field
@@ -22,8 +22,6 @@ class Vxlan(Value):
     name: str
     vni: int
     port: int
-    local: Ip | None
-    mac: Mac | None
 
 
 class Configured(Value):
@@ -71,11 +69,10 @@ class Probed(Value):
 class Sight(Value):
     """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
 
-    `programs` are what manages networks on this node: daemons of pod networks, firewalls, network managers. `ways` are
-    the links by which peers' public IPs are reached, by their index.
+    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached, by
+    their index. `policies` counts rules that choose routing tables, beyond the kernel's own three.
     """
 
-    kernel: str = ""
     links: tuple[LinkInfo, ...] = ()
     addresses: tuple[AddressInfo, ...] = ()
     routes: tuple[RouteInfo, ...] = ()
@@ -94,6 +91,7 @@ class Sight(Value):
     daemon: NodeState | None = None
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
+    policies: int = 0
     unseen: dict[str, str] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:
@@ -107,18 +105,31 @@ class Sight(Value):
     @property
     def devices(self) -> list[LinkInfo]:
         """The links that carry pods' packets to other nodes, by this node's daemon or as flannel names them."""
-        named = set() if self.daemon is None or self.daemon.network is None else set(self.daemon.network.devices)
-        return [link for link in self.links if link.name in named or _is_flannels(link)]
+        if self.daemon is not None and self.daemon.network is not None:
+            named = self.daemon.network.devices
+            return [link for link in self.links if link.name in named]
+        return [link for link in self.links if _is_flannels(link)]
 
     @property
     def networks_of_pods(self) -> tuple[Net, ...]:
         """The pod network, one range for each family; none where neither a daemon nor its file says it."""
+        if self.daemon is not None and self.daemon.network is not None:
+            return tuple(map(ip_network, self.daemon.network.networks))
         return () if self.subnet_env is None else self.subnet_env.networks
 
     @property
     def subnets(self) -> tuple[Net, ...]:
         """This node's part of it."""
+        if self.daemon is not None and self.daemon.lease is not None:
+            return tuple(map(ip_network, self.daemon.lease.subnets))
         return () if self.subnet_env is None else self.subnet_env.subnets
+
+    @property
+    def mtu(self) -> int:
+        """That of pods; 0 if it is not known."""
+        if self.daemon is not None and self.daemon.network is not None:
+            return self.daemon.network.mtu
+        return 0 if self.subnet_env is None else self.subnet_env.mtu
 
     @property
     def bridges(self) -> list[LinkInfo]:
@@ -151,6 +162,7 @@ def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
 def _by_routes(sight: Sight) -> list[Peer]:
     """A route's gateway is the peer's device in the overlay (flannel.md §6.2), or where it has none, its public IP."""
     devices = {link.index for link in sight.devices}
+    ipip = {link.index for link in sight.devices if link.kind == "ipip"}
     remotes = {entry.mac: entry.remote for entry in sight.fdb if entry.index in devices}
     macs = {(each.index, each.ip): each.mac for each in sight.neighbours}
     found = []
@@ -159,8 +171,10 @@ def _by_routes(sight: Sight) -> list[Peer]:
             continue
         inside = route.index in devices
         mac = macs.get((route.index, route.via))
-        public = route.via if not inside else None if mac is None else remotes.get(mac)
-        found.append(Peer(subnet=route.dst, inner=route.via if inside else None, public=public))
+        plain = not inside or route.index in ipip  # their gateway is the node's public IP (flannel.md §6.3, 6.4)
+        public = route.via if plain else None if mac is None else remotes.get(mac)
+        inner = None if not inside else route.dst.network_address if plain else route.via
+        found.append(Peer(subnet=route.dst, inner=inner, public=public))
     return found
 
 

@@ -8,13 +8,13 @@ from typing import Final, Literal, NoReturn
 
 from weft.diag.hops import End, Hop, Way
 from weft.diag.matching import Packet
-from weft.diag.routing import BLACKHOLE, is_own, link_towards, route_to
+from weft.diag.routing import UNICAST, address_on, is_own, link_towards, route_to
 from weft.diag.sight import Sight, peers
 from weft.diag.verdict import judge
 from weft.model.errors import Problem
 from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, PROTOCOL
 from weft.model.net import Ip
-from weft.model.reported import LinkInfo, RouteInfo
+from weft.model.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.value import Value, replace
 
 _PERMANENT: Final = 0x80
@@ -64,8 +64,9 @@ class _Walk:
         elif entry.kind == "pod":
             packet = self._leave_pod(packet)
             self._bridged(packet)
+        self._quietly("prerouting", packet)
         if is_own(self._sight, packet.target):
-            self._filtered("input", packet)
+            self._filtered("input", replace(packet, iif=packet.iif or "lo"))
             self._pass("delivered", f"{packet.target} is this node's own")
             self._over("delivered")
         if entry.kind != "node":
@@ -112,26 +113,39 @@ class _Walk:
             back = route_to(sight, packet.source)
             link = None if back is None else sight.link(back.index)
             return replace(packet, iif="" if link is None else link.name)
-        carrier = next(iter(sight.devices), None) if entry.wrapped else None
+        carrier = self._carrier(packet) if entry.wrapped else None
         by = link_towards(sight, remote)
         if by is not None:
-            self._up(by, "received by", "IFACE-002")
+            self._up(by, "received by", "IFACE-002", carrier=True)
         if carrier is None:
             return replace(packet, iif="" if by is None else by.name)
-        own = () if by is None else sight.addresses_of(by.index)
-        address = next((a.ip for a in own if a.ip.version == remote.version), None)
+        address = None if by is None else address_on(sight, by.index, remote.version)
         port = next((device.port for device in sight.vxlans if device.name == carrier.name), 0)
         if by is not None and address is not None and port:
             outer = Packet(source=remote, target=address, protocol="udp", iif=by.name, source_port=1, target_port=port)
+            self._quietly("prerouting", outer)
             self._filtered("input", outer, code="REACH-001")
         self._up(carrier, "unwrapped by", "VTEP-003")
         return replace(packet, iif=carrier.name)
 
-    def _up(self, link: LinkInfo, what: str, code: str) -> None:
+    def _carrier(self, packet: Packet) -> LinkInfo | None:
+        """The device by which packets of a family come: the one that has an address of it."""
+        devices = self._sight.devices
+        version = packet.target.version
+        own = (device for device in devices if address_on(self._sight, device.index, version) is not None)
+        return next(own, devices[0] if devices else None)
+
+    def _up(self, link: LinkInfo, what: str, code: str, *, carrier: bool = False) -> None:
+        """A link that must be up; one between nodes must have a `carrier`, too."""
         if not link.up:
             hint = f"ip link set {link.name} up"
             problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
             self._drop(what, f"{link.name} is down", problem)
+        if carrier and link.operstate in NO_CARRIER:
+            problem = Problem(
+                code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
+            )
+            self._drop(what, f"{link.name} has no carrier", problem)
         self._pass(what, f"{link.name}, MTU {link.mtu}")
 
     def _forwarded(self, packet: Packet) -> None:
@@ -142,9 +156,18 @@ class _Walk:
             self._drop("forwarding", f"{name} is 0", problem)
 
     def _routed(self, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
+        if self._sight.policies:
+            seen = f"{self._sight.policies} rules choose tables ('ip rule'), and the main one alone is read"
+            self.hops.append(Hop(what="policy", seen=seen, passes=None))
         route = route_to(self._sight, packet.target)
+        if route is not None and route.hops:
+            ways = ", ".join(str(hop.via or self._sight.link(hop.index)) for hop in route.hops)
+            self.hops.append(
+                Hop(what="route", seen=f"{route.dst} by one of {ways}; the first is followed", passes=None)
+            )
+            route = replace(route, via=route.hops[0].via, index=route.hops[0].index)
         link = None if route is None else self._sight.link(route.index)
-        if route is None or route.kind == BLACKHOLE or link is None:
+        if route is None or route.kind != UNICAST or link is None:
             seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
             hint = "No lease is served that has it: 'weft status' says which peers there are"
             where = f"route to {packet.target}"
@@ -168,8 +191,14 @@ class _Walk:
         seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
         self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
 
+    def _quietly(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        """As `_filtered`, at a hook where few have rules: a hop only if it says something."""
+        if judge(self._sight.rules, hook, packet).passes is not True:
+            self._filtered(hook, packet, code=code)
+
     def _send(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
         inside = link in self._sight.devices
+        self._quietly("postrouting", packet)
         self._up(link, "out by", "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002")
         if inside:
             self._send_inside(packet, route, link)
@@ -197,6 +226,11 @@ class _Walk:
         remote = None if peer is None else peer.public
         if link.kind == "vxlan" and route.via is not None:
             remote = self._behind(route.via, link)
+        if remote is None and link.kind == "ipip":
+            remote = route.via
+        if remote is None and link.kind != "vxlan" and self._sight.daemon is None:
+            self.hops.append(Hop(what="peer", seen=f"{link.name} knows to which node", passes=None))
+            self._over("sent")
         if remote is None:
             seen = f"{link.name} knows no node that has {packet.target}"
             self._drop("peer", seen, Problem(code="FDB-001", where=f"link {link.name}", seen=seen, hint=_ITS_TASK))
@@ -206,7 +240,12 @@ class _Walk:
         if out is None:
             seen = f"no route leads to {remote}"
             self._drop("outer packet", seen, Problem(code="REACH-001", where=f"node {remote}", seen=seen))
-        self._up(out, "outer packet by", "IFACE-002")
+        self._up(out, "outer packet by", "IFACE-002", carrier=True)
+        own = address_on(self._sight, out.index, remote.version)
+        if device is not None and own is not None:
+            outer = Packet(source=own, target=remote, protocol="udp", oif=out.name, target_port=device.port)
+            for hook in ("output", "postrouting"):
+                self._quietly(hook, outer, code="REACH-001")
         self._pass("sent", f"to {remote} in {carried}")
         self._over("sent", to=str(remote), carried=carried)
 

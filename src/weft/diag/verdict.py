@@ -9,13 +9,32 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from weft.diag.matching import Packet, is_one_of, matches, value_of
-from weft.diag.ruleset import Chain, Name, Rule, Ruleset
+from weft.diag.ruleset import Chain, Rule, Ruleset, Statement
 from weft.model.value import Value
 
 _DROPS: Final = frozenset(("drop", "reject"))
-_VERDICTS: Final = frozenset(("accept", "drop", "reject", "return", "jump", "goto"))
+_VERDICTS: Final = frozenset(("accept", "drop", "reject", "return", "jump", "goto", "queue"))
 _LEAVES: Final = frozenset(("return", "goto"))  # no later rule of this chain is asked
-_REJECTION: Final[Mapping[str, Any]] = {"reject": None}
+# Targets of xtables that end no chain of the filter. Others may (NFQUEUE).
+_ON: Final = frozenset(
+    (
+        *(
+            "LOG",
+            "NFLOG",
+            "MARK",
+            "CONNMARK",
+            "TCPMSS",
+            "CT",
+            "NOTRACK",
+            "CHECKSUM",
+            "DSCP",
+            "TOS",
+            "CLASSIFY",
+            "TRACE",
+        ),
+        *("SET", "SECMARK", "TTL", "HL", "RATEEST", "AUDIT", "LED"),
+    )
+)
 _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 
 
@@ -52,58 +71,62 @@ def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
 
 
 def _walk(rules: Ruleset, chain: Chain, packet: Packet, depth: int) -> _End:
-    may_accept = may_drop = ""
+    may_accept = may_drop = may_leave = ""
     for rule in chain.rules:
-        found = [matches(each, packet, rules.sets, rule.place) for each in rule.statements]
+        found = [matches(each, packet, rules, rule.place) for each in rule.statements]
         if False in found:
             continue
         end = _ended(rules, rule, packet, depth)
+        leaves = _verdict(rule, packet, rules)[0] in _LEAVES
         may_accept, may_drop = may_accept or end.may_accept, may_drop or end.may_drop
         if None in found:
             may_accept = may_accept or (end.by if end.kind == "accept" else "")
             may_drop = may_drop or (end.by if end.kind == "drop" else "")
-        elif end.kind != "on" or not _LEAVES.isdisjoint(_verdict(rule, packet, rules.sets)):
+            may_leave = may_leave or (str(rule) if leaves else "")
+        elif end.kind != "on" or leaves:
+            # What may have left the chain before is not met by what ends it here.
+            if end.kind == "drop":
+                may_accept = may_accept or may_leave
+            elif end.kind == "accept":
+                may_drop = may_drop or may_leave
             return _End(kind=end.kind, by=end.by, may_accept=may_accept, may_drop=may_drop)
     return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
 
 
 def _ended(rules: Ruleset, rule: Rule, packet: Packet, depth: int) -> _End:
     """How a rule that matches ends its chain."""
-    for kind, said in _verdict(rule, packet, rules.sets).items():
-        if kind in _DROPS:
-            return _End(kind="drop", by=str(rule))
-        if kind == "accept":
-            return _End(kind="accept", by=str(rule))
-        if kind in ("jump", "goto") and depth < _DEEPEST:
-            target = rules.chains.get((*rule.place[:2], said["target"]))
-            if target is not None:
-                return _walk(rules, target, packet, depth + 1)
+    kind, said = _verdict(rule, packet, rules)
+    if kind in _DROPS:
+        return _End(kind="drop", by=str(rule))
+    if kind in ("accept", "queue"):
+        return _End(kind="accept", by=str(rule), may_drop=str(rule) if kind == "queue" else "")
+    if kind in ("jump", "goto") and depth < _DEEPEST:
+        target = rules.chains.get((*rule.place[:2], said["target"]))
+        if target is not None:
+            return _walk(rules, target, packet, depth + 1)
     return _End(kind="on")
 
 
-def _verdict(rule: Rule, packet: Packet, sets: Mapping[Name, list[Any]]) -> Mapping[str, Any]:
-    """The statement of a rule that decides; empty if none does."""
-    for statement in rule.statements:
-        [(kind, said)] = statement.items()
+def _verdict(rule: Rule, packet: Packet, rules: Ruleset) -> Statement:
+    """The statement of a rule that decides; "" if none does. What a program is asked of is a queue."""
+    for kind, said in rule.statements:
         if kind in _VERDICTS:
-            return statement
-        if kind == "xt" and said.get("name") == "REJECT":
-            return _REJECTION
+            return kind, said
+        if kind == "xt" and said.get("type") == "target" and said.get("name") not in _ON:
+            return ("reject" if said.get("name") == "REJECT" else "queue"), None
         if kind == "vmap":
-            return _looked_up(said, rule, packet, sets)
-    return {}
+            return _looked_up(said, rule, packet, rules)
+    return "", None
 
 
-def _looked_up(
-    said: Mapping[str, Any], rule: Rule, packet: Packet, sets: Mapping[Name, list[Any]]
-) -> Mapping[str, Any]:
+def _looked_up(said: Mapping[str, Any], rule: Rule, packet: Packet, rules: Ruleset) -> Statement:
     """What a verdict map has for a packet; where its key can't be told, the worst it has."""
-    have = value_of(said["key"], packet)
+    have = value_of(said["key"], packet, rules)
     data = said["data"]
-    pairs = sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
+    pairs = rules.sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
     worst_first = sorted(pairs, key=lambda pair: _DROPS.isdisjoint(pair[1])) if have is None else pairs
     for key, verdict in worst_first:
-        if have is None or is_one_of(have, key, sets, rule.place):
-            found: Mapping[str, Any] = verdict
-            return found
-    return {}
+        if have is None or is_one_of(have, key, rules, rule.place):
+            [found] = verdict.items()
+            return str(found[0]), found[1]
+    return "", None

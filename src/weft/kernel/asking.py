@@ -1,7 +1,7 @@
 """Asks a daemon of this network namespace, at its control socket."""
 
 import socket
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from weft.model.history import Told
 from weft.model.nodestate import NodeState
 
 _SECONDS: Final = 5.0
+
+T = TypeVar("T")
 
 
 def here() -> list[str]:
@@ -53,12 +55,20 @@ def ask(name: str, question: bytes) -> bytes:
 
 def state(name: str) -> NodeState:
     """What a daemon says of itself. Raises `Unavailable`."""
-    return msgspec.json.decode(ask(name, daemons.ASK_STATE), type=NodeState)
+    return _read(name, daemons.ASK_STATE, NodeState)
 
 
 def events(name: str, after: int) -> Told:
     """What happened at a daemon after the event of that number. Raises `Unavailable`."""
-    return msgspec.json.decode(ask(name, daemons.ask_events(after)), type=Told)
+    return _read(name, daemons.ask_events(after), Told)
+
+
+def _read(name: str, question: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(ask(name, question), type=kind)
+    except msgspec.MsgspecError as error:
+        hint = "It may have ended meanwhile, or be of another version"
+        raise Unavailable(_problem(f"weftd of instance {name}", f"its answer is broken: {error}", hint=hint)) from error
 
 
 def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:

@@ -3,6 +3,8 @@
 `weft.model.objects` says what we manage. Plugins need these without those.
 """
 
+from typing import Final
+
 from weft.model.net import Ip, Mac, Net
 from weft.model.value import Value
 
@@ -27,6 +29,10 @@ class PortVlans(Value):
     own: int = 0
     untagged: frozenset[int] = frozenset()
     tagged: frozenset[int] = frozenset()
+
+
+# Of RFC 2863 and linux/if.h: not present, down, lower layer down. Many drivers say unknown, and carry packets.
+NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
 class LinkInfo(Value):

@@ -13,7 +13,7 @@ from weft.diag.ruleset import Chain, Ruleset
 from weft.diag.sight import Configured, Peer, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import Problem
 from weft.model.net import Mac
-from weft.model.nodestate import NetworkState, NodeState, PeerState, RefusedState, UplinkState
+from weft.model.nodestate import LeaseState, NetworkState, NodeState, PeerState, RefusedState, UplinkState
 from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
 from weft.model.value import replace
 from weft.wire.subnetenv import PluginEnv
@@ -67,13 +67,12 @@ def probed(way: str, *, answered: bool = True) -> Probed:
 
 
 WELL = Sight(
-    kernel="6.1",
     links=LINKS,
     addresses=ADDRESSES,
     routes=ROUTES,
     neighbours=(NeighbourInfo(index=VXLAN, ip=ip_address("10.244.2.0"), mac=MAC, state=0x80),),
     fdb=(FdbInfo(index=VXLAN, mac=MAC, remote=ip_address("192.168.0.2"), state=0x80),),
-    vxlans=(Vxlan(name="flannel.1", vni=1, port=8472, local=ip_address("192.168.0.1"), mac=MAC),),
+    vxlans=(Vxlan(name="flannel.1", vni=1, port=8472),),
     settings={"net/ipv4/ip_forward": "1", "net/ipv4/neigh/default/gc_thresh3": "1024"},
     counters={"Udp.InCsumErrors": 0},
     subnet_env=PluginEnv(
@@ -131,9 +130,9 @@ def test_nothing_is_wrong(sight: Sight):
         ("ADDR-002", state(refused=[RefusedState(id="x", trouble=TROUBLE)])),
         ("ADDR-002", state(peers=[PEER, replace(PEER, trouble=TROUBLE)])),
         ("FDB-001", state(peers=[replace(PEER, lacks=["route: no"])])),
-        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="other", vni=1, port=8472, local=None, mac=None))}),
-        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="x", vni=2, port=8472, local=None, mac=None),
-                                 Vxlan(name="other", vni=1, port=8472, local=None, mac=None))}),
+        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="other", vni=1, port=8472))}),
+        ("VTEP-002", {"vxlans": (*WELL.vxlans, Vxlan(name="x", vni=2, port=8472),
+                                 Vxlan(name="other", vni=1, port=8472))}),
         ("VTEP-003", links("flannel.1", up=False)),
         ("MTU-001", links("flannel.1", mtu=1400)),
         ("BRIDGE-006", links("cni0", up=False)),
@@ -169,11 +168,13 @@ def test_weights():
 def test_bridge_netfilter_is_wanted_by_kube_proxy_alone():
     services = Ruleset(chains={("ip6", "nat", "KUBE-SERVICES"): Chain(place=("ip6", "nat", "K"))})
     on = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "1"}
-    assert codes(rules=services) == ["KERN-001"]
+    six = {"addresses": (*ADDRESSES, AddressInfo(index=CNI0, ip=ip_address("fd00::1"), prefixlen=64))}
+    assert codes(rules=services, **six) == ["KERN-001"]
     off = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "0"}
-    assert find(rules=services, settings=off)[0].problem.seen == "it is 0"
-    assert not codes(rules=services, settings=on)
-    assert not codes(rules=services, networks=())
+    assert find(rules=services, settings=off, **six)[0].problem.seen == "it is 0"
+    assert not codes(rules=services, settings=on, **six)
+    assert not codes(rules=services, networks=(), **six)
+    assert not codes(rules=services)  # kube-proxy writes them for both families, whatever pods have
 
 
 def test_firewalld_is_told_from_others():
@@ -210,9 +211,17 @@ def test_other_back_ends_have_other_ports():
     tun = LinkInfo(index=VXLAN, name="flannel0", kind="tun", mtu=1472, up=True)
     network = replace(STATE.network or NetworkState, devices=["flannel0"])  # type: ignore[type-var]
     udp = replace(WELL, links=(LINKS[0], tun, *LINKS[2:]), vxlans=(), daemon=replace(STATE, network=network))
-    assert codes(udp, rules=at_input(field("udp", "dport", 8285), DROP)) == ["REACH-001"]
+    assert not codes(udp, rules=at_input(field("udp", "dport", 8285), DROP))  # which port it has is not told
     narrow = find(udp, probes=(probed("overlay", answered=False), probed("underlay")))[0]
     assert narrow.problem.hint.startswith("Something between drops the packets between the nodes")
+
+
+def test_what_is_known_without_weftd():
+    assert (FLANNELD.mtu, Sight().mtu) == (1450, 0)
+    assert FLANNELD.subnets == (ip_network("10.244.1.0/24"),)
+    lease = LeaseState(id="x", subnets=["10.244.7.0/24"], public=[], confirmed=True)
+    assert replace(WELL, daemon=replace(STATE, lease=lease)).subnets == (ip_network("10.244.7.0/24"),)
+    assert seen.within(ip_network("fd00::/64"), ip_network("fd00::/48"))
 
 
 def test_peers_of_flanneld_are_seen_by_routes():
@@ -252,8 +261,10 @@ def test_an_answer_that_the_own_firewall_drops_is_not_missed():
 
 
 def test_peers_are_named_up_to_ten():
-    dead = tuple(replace(probed("overlay", answered=False), peer=f"10.244.{n}.0/24") for n in range(12))
-    [finding] = find(probes=dead)
+    inner = [replace(probed("overlay", answered=False), peer=f"10.244.{n}.0/24") for n in range(12)]
+    outer = [replace(probed("underlay"), peer=each.peer) for each in inner]
+    assert not find(probes=tuple(inner))  # whether their public IPs answer is not known
+    [finding] = find(probes=(*inner, *outer))
     assert "10.244.9.0/24 and 2 more: the public IP answers" in finding.problem.seen
 
 
@@ -272,7 +283,48 @@ def test_what_is_of_no_pod_network_is_let_be():
     bridges = {"links": (*LINKS, replace(LINKS[2], index=9, name="other"))}
     assert not codes(**bridges, networks=(FLANNEL, Configured(file="20", name="b", plugins=(), bridges=("other",))))
     left = {"links": (*LINKS, LinkInfo(index=9, name="cali1"))}
-    assert not codes(**left, subnet_env=None, networks=())
+    assert not codes(**left, subnet_env=None, networks=(), daemon=None, programs=frozenset(("flanneld",)))
+    canal = replace(FLANNEL, plugins=("calico", "portmap"), hairpin=False)
+    assert not codes(**left, networks=(canal,), plugins=frozenset(("calico", "portmap")))
+
+
+def test_a_dead_node_without_an_overlay():
+    dead = replace(probed("underlay", answered=False), peer="10.244.2.0/24")
+    assert codes(probes=(dead,)) == ["LEASE-005"]
+
+
+def test_routes_that_take_nothing_from_pods():
+    for text, kind, found in (("0.0.0.0/1", 1, []), ("10.0.0.0/8", 6, []), ("10.0.0.0/8", 1, ["ADDR-001"])):
+        route = RouteInfo(dst=ip_network(text), index=ETH0, kind=kind)
+        assert codes(routes=(*ROUTES, route)) == found
+        assert ask(CHECKS, replace(WELL, routes=(*ROUTES, route))).is_well
+
+
+def test_what_rules_do_not_tell_is_said():
+    doubted = ask(CHECKS, replace(WELL, rules=rules([meta("cpu", 0), DROP])))
+    unseen = {answer.check: answer.unseen for answer in doubted.answers if answer.unseen}
+    assert unseen == {"forward-rules": "tcp 10.244.1.2 to 10.244.2.2:80: rule of inet t f (handle 0)"}
+    doubted = ask(CHECKS, replace(WELL, rules=at_input(meta("cpu", 0), DROP), legacy_tables=("filter",)))
+    unseen = {answer.check: answer.unseen for answer in doubted.answers if answer.unseen}
+    assert unseen["forward-rules"] == "the rules of iptables-legacy in filter are not read"
+    assert unseen["input-rules"] == "udp 192.168.0.2 to 192.168.0.1:8472: rule of inet t f (handle 0)"
+
+
+def test_a_check_that_meets_what_it_does_not_know_ends_no_other():
+    broken = replace(WELL, rules=rules([{"match": {}}]), settings={"net/ipv4/ip_forward": "0"})
+    diagnosis = ask(CHECKS, broken)
+    assert [finding.problem.code for finding in diagnosis.findings] == ["KERN-002"]
+    [answer] = [each for each in diagnosis.answers if each.unseen]
+    assert answer.unseen.startswith("it met what it does not know: KeyError")
+
+
+def test_flanneld_with_ipip():
+    tunnel = LinkInfo(index=VXLAN, name="flannel.ipip", kind="ipip", mtu=1480, up=True)
+    route = replace(ROUTES[2], via=ip_address("192.168.0.2"))
+    node = replace(FLANNELD, links=(LINKS[0], tunnel, *LINKS[2:]), routes=(*ROUTES[:2], route), vxlans=())
+    assert seen.peers(node) == [
+        Peer(subnet=ip_network("10.244.2.0/24"), inner=ip_address("10.244.2.0"), public=ip_address("192.168.0.2"))
+    ]
 
 
 def test_ipv6_pods_need_links_that_carry_ipv6():

@@ -22,7 +22,7 @@ from weft.diag.hops import Way
 from weft.diag.matching import Packet
 from weft.diag.sight import Sight
 from weft.diag.trace import Entry, follow
-from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo
 from weft.model.value import replace
 
 POD, NODE = Entry(kind="pod"), Entry(kind="node")
@@ -166,6 +166,62 @@ def test_an_outer_packet_whose_way_is_not_known_is_taken_to_arrive():
     assert steps(way(PEER, of=IN, ways={}, addresses=ADDRESSES[1:]))[0] == "unwrapped by"
     six = AddressInfo(index=ETH0, ip=ip_address("fd00::1"), prefixlen=64)
     assert steps(way(PEER, of=IN, addresses=(six, *ADDRESSES[1:])))[:2] == ["received by", "unwrapped by"]
+
+
+def test_routes_by_several_ways_and_rules_that_choose_tables_are_not_decided():
+    hops = (NextHop(index=VXLAN, via=ip_address("10.244.2.0")), NextHop(index=ETH0))
+    found = way(routes=(*ROUTES[:2], replace(ROUTES[2], via=None, index=0, hops=hops)))
+    assert (found.end, found.to) == ("undecided", "192.168.0.2")
+    assert way(policies=1).end == "undecided"
+
+
+def test_a_link_between_nodes_without_a_carrier():
+    assert code(way(**links("eth0", operstate=2))) == "IFACE-002"
+    assert code(way(PEER, of=IN, **links("eth0", operstate=3))) == "IFACE-002"
+    assert way(**links("cni0", operstate=2)).end == "sent"
+
+
+def at(hook: str, *statements: Any) -> dict[str, Any]:
+    found = rules(list(statements))
+    return {"rules": replace(found, chains={n: replace(c, hook=hook) for n, c in found.chains.items()})}
+
+
+def test_other_hooks_are_asked_and_said_where_they_matter():
+    assert code(way(**at("prerouting", meta("iifname", "cni0"), DROP))) == "FW-002"
+    assert code(way(**at("postrouting", meta("oifname", "flannel.1"), DROP))) == "FW-002"
+    assert code(way(**at("output", field("udp", "dport", 8472), DROP))) == "REACH-001"
+    assert code(way(PEER, of=IN, **at("prerouting", field("udp", "dport", 8472), DROP))) == "FW-002"
+    assert (
+        code(way(NODE, of=packet("192.168.0.1", "192.168.0.1"), **at("input", meta("iifname", "lo"), DROP))) == "FW-002"
+    )
+
+
+def test_each_family_comes_by_its_own_device():
+    other = LinkInfo(index=9, name="flannel-v6.1", kind="vxlan", mtu=1430, up=True)
+    network = replace(STATE.network, devices=["flannel-v6.1", "flannel.1"])  # type: ignore[type-var]
+    own = AddressInfo(index=VXLAN, ip=ip_address("10.244.1.0"), prefixlen=32)
+    found = way(
+        PEER,
+        of=IN,
+        links=(other, *LINKS),
+        addresses=(*ADDRESSES, own),
+        daemon=replace(STATE, network=network),
+    )
+    assert found.hops[2].seen == "flannel.1, MTU 1450"
+
+
+def test_flanneld_with_devices_that_know_peers_themselves():
+    tunnel = LinkInfo(index=VXLAN, name="flannel.ipip", kind="ipip", mtu=1480, up=True)
+    route = replace(ROUTES[2], via=ip_address("192.168.0.2"))
+    ipip = replace(FLANNELD, links=(LINKS[0], tunnel, *LINKS[2:]), routes=(*ROUTES[:2], route), vxlans=())
+    assert (way(sight=ipip).end, way(sight=ipip).to) == ("sent", "192.168.0.2")
+    assert way(
+        sight=ipip, of=packet(target="10.244.3.1"), routes=(ROUTES[1], replace(route, dst=ip_network("10.244.0.0/16")))
+    ).to
+    wg = LinkInfo(index=VXLAN, name="flannel-wg", kind="wireguard", mtu=1420, up=True)
+    whole = RouteInfo(dst=ip_network("10.244.0.0/16"), index=VXLAN)
+    found = way(sight=replace(ipip, links=(LINKS[0], wg, *LINKS[2:]), routes=(ROUTES[1], whole)))
+    assert (found.end, found.hops[-1].seen) == ("undecided", "flannel-wg knows to which node")
 
 
 def test_the_smaller_metric_counts():

@@ -100,6 +100,18 @@ def verdict(*args: Any, **others: Any) -> bool | None:
         ({"xt": {"type": "target", "name": "LOG"}}, True),
         ({"counter": {"packets": 1, "bytes": 40}}, True),
         ({"limit": {"rate": 5}}, None),
+        ({"set": {"op": "add", "set": "@seen", "stmt": [{"limit": {"rate": 5}}]}}, None),
+        ({"set": {"op": "add", "set": "@seen"}}, True),
+        ({"xt": None}, None),
+        ("a text", None),
+        (asks({"ct": {"key": "status"}}, "dnat"), False),
+        (asks({"ct": {"key": "status"}}, ["dnat", "snat"], "!="), True),
+        (asks({"ct": {"key": "status"}}, "assured"), None),
+        (asks({"&": [{"meta": {"key": "mark"}}, 0x4000]}, 0x4000), False),
+        (asks({"&": [{"meta": {"key": "cpu"}}, 1]}, 1), None),
+        (field("ether", "saddr", "02:00:00:00:00:01"), None),
+        (field("ip", "saddr", {"range": [1, 2]}), None),
+        (meta("iifname", {"prefix": {"addr": "10.0.0.0", "len": 8}}), None),
     ],
 )
 def test_a_rule_asks(statement: dict[str, Any], expected: bool | None):
@@ -153,8 +165,76 @@ def test_jumps():
     assert verdict([jump], [DROP], SUB=[[meta("cpu", 0), ACCEPT]]) is None
 
 
-def test_xtables_rejection():
+def test_xtables_targets():
     assert verdict([{"xt": {"type": "target", "name": "REJECT"}}]) is False
+    assert verdict([{"xt": {"type": "target", "name": "LOG"}}], policy="drop") is False
+    assert verdict([{"xt": {"type": "target", "name": "NFQUEUE"}}], policy="drop") is None
+
+
+def test_a_program_that_is_asked_may_do_either():
+    assert verdict([{"queue": {"num": 0}}]) is None
+    assert verdict([{"queue": {"num": 0}}], policy="drop") is None
+
+
+def test_a_rule_that_may_leave_its_chain():
+    leave = [meta("cpu", 0), {"return": None}]
+    assert verdict(leave, [DROP]) is None
+    assert verdict(leave, [ACCEPT], policy="drop") is None
+    assert verdict(leave) is True
+    assert verdict(leave, [DROP], policy="drop") is None
+    assert verdict([{"jump": {"target": "SUB"}}], SUB=[[{"return": None}], [DROP]]) is True
+
+
+def test_packets_may_be_marked_before():
+    mark = {"mangle": {"key": {"meta": {"key": "mark"}}, "value": 1}}
+    assert verdict([mark], [meta("mark", 1), DROP]) is None
+    assert verdict([{"xt": {"type": "target", "name": "MARK"}}], [meta("mark", 0), DROP]) is None
+    assert verdict([{"mangle": {"key": {"payload": {}}, "value": 1}}], [meta("mark", 1), DROP]) is True
+    nats = json.dumps({"nftables": [
+        {"chain": {"family": "ip", "table": "nat", "name": "M"}},
+        {"rule": {"family": "ip", "table": "nat", "chain": "M", "handle": 1, "expr": [mark]}},
+    ]})  # fmt: skip
+    assert not parse(nats).marks
+
+
+def test_a_table_that_sleeps_is_not_asked():
+    chain = {"family": "ip", "table": "t", "name": "f", "hook": "forward", "type": "filter", "policy": "drop"}
+    asleep = {"table": {"family": "ip", "name": "t", "flags": ["dormant"]}}
+    rule = {"family": "ip", "table": "t", "chain": "f", "handle": 3}
+    assert judge(parse(json.dumps({"nftables": [asleep, {"chain": chain}, {"rule": rule}]})), "forward", PACKET).passes
+    awake = {"table": {"family": "ip", "name": "t"}}
+    assert (
+        judge(parse(json.dumps({"nftables": [awake, {"chain": chain}, {"rule": rule}]})), "forward", PACKET).passes
+        is False
+    )
+
+
+def test_iptables_save_tells_what_nft_does_not():
+    opaque = {"xt": {"type": "match", "name": "conntrack"}}
+    chain = {
+        "family": "ip",
+        "table": "filter",
+        "name": "FORWARD",
+        "hook": "forward",
+        "type": "filter",
+        "policy": "drop",
+    }
+    texts = [[opaque, DROP], [opaque, ACCEPT], [opaque, ACCEPT], [opaque, DROP]]
+    listed = [
+        {"rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "handle": n, "expr": expr}}
+        for n, expr in enumerate(texts)
+    ]
+    nft = json.dumps({"nftables": [{"chain": chain}, *listed]})
+    saved = (
+        "*nat\n-A FORWARD -j NOTHING\n*filter\n:FORWARD DROP [0:0]\n"
+        "-A FORWARD -m conntrack --ctstate INVALID -j DROP\n"
+        "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
+        "-A FORWARD -m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT\nCOMMIT\n"
+    )
+    assert judge(parse(nft), "forward", PACKET).passes is None
+    assert judge(parse(nft, {"ip": saved}), "forward", PACKET).passes is True
+    other = saved.replace("! --ctstate RELATED,ESTABLISHED", "--ctstate NEW --ctproto 6")
+    assert judge(parse(nft, {"ip": other}), "forward", PACKET).passes is None
 
 
 def test_verdict_maps():
@@ -162,6 +242,8 @@ def test_verdict_maps():
     assert verdict([{"vmap": {"key": key, "data": {"set": [["eth0", ACCEPT], ["cni0", DROP]]}}}]) is False
     assert verdict([{"vmap": {"key": key, "data": "@ways"}}], ways=[["cni0", DROP]]) is False
     assert verdict([{"vmap": {"key": key, "data": "@ways"}}], ways=[["eth0", DROP]]) is True
+    six = {"payload": {"protocol": "ip6", "field": "saddr"}}
+    assert verdict([{"vmap": {"key": six, "data": {"set": [["::1", DROP]]}}}]) is True
     assert verdict([{"vmap": {"key": {"meta": {"key": "cpu"}}, "data": {"set": [[1, ACCEPT], [0, DROP]]}}}]) is None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from weft.diag.finding import Check, Finding
+from weft.diag.routing import UNICAST
 from weft.diag.sight import Sight, overlap, within, within_any
 from weft.model.errors import Problem
 from weft.model.marks import PROTOCOL
@@ -11,15 +12,14 @@ from weft.model.reported import RouteInfo
 
 _NEARLY: Final = 0.9  # of a subnet's addresses
 _SPARE: Final = 3  # the subnet's own address, the bridge's, and the last one
-_LOCAL: Final = 255  # RT_TABLE_LOCAL
 
 
 def _overlaps(sight: Sight) -> Iterator[Finding]:
     """A route of another program into the pod network, by which packets of pods go astray."""
     own = {link.index for link in (*sight.devices, *sight.bridges)} | _at_home(sight)
     for route in sight.routes:
-        # A default route is wider than any network; a peer's is inside, and leads to another node.
-        if route.protocol == PROTOCOL or route.table == _LOCAL or route.index in own or not route.dst.prefixlen:
+        # A default route, in one piece or two, is wider than any network.
+        if route.protocol == PROTOCOL or route.index in own or route.dst.prefixlen <= 1 or route.kind != UNICAST:
             continue
         for network in sight.networks_of_pods:
             if overlap(route.dst, network) and not (_serves_a_peer(route, sight) or _serves_a_pod(route, sight)):
@@ -54,7 +54,10 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
         return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
     seen = f"it overlaps the pod network {network}"
     hint = "Give that network another range, or choose another Network for the cluster"
-    return Finding(problem=Problem(code="ADDR-001", where=where, seen=seen, hint=hint))
+    # Peers' routes are longer than a wider one: that has what no peer has.
+    wider = all(route.dst.prefixlen < each.prefixlen for each in sight.networks_of_pods)
+    problem = Problem(code="ADDR-001", where=where, seen=seen, hint=hint)
+    return Finding(problem=problem, weight="warning" if wider else "fault")
 
 
 def _room(sight: Sight) -> Iterator[Finding]:

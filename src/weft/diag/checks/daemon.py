@@ -27,7 +27,7 @@ def _runs(sight: Sight) -> Iterator[Finding]:
 def _has_told(sight: Sight) -> Iterator[Finding]:
     wanting = [network for network in sight.networks if "flannel" in network.plugins]
     if wanting and sight.subnet_env is None:
-        where = f"/run/flannel/subnet.env, which {wanting[0].file} rests on"
+        where = f"subnet.env, which {wanting[0].file} rests on"
         seen = "there is none: no pod gets a network"
         parts = {} if sight.daemon is None else sight.daemon.parts
         reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
@@ -63,7 +63,9 @@ def _serves(sight: Sight) -> Iterator[Finding]:
 
 CHECKS: Final = (
     Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
-    Check(name="subnet-file", about="plugins know this node's subnet", needs=("networks",), find=_has_told),
+    Check(
+        name="subnet-file", about="plugins know this node's subnet", needs=("networks", "subnet_env"), find=_has_told
+    ),
     Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
     Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),
 )

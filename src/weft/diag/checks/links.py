@@ -22,16 +22,15 @@ def _clashes(sight: Sight) -> Iterator[Finding]:
 
 
 def _devices(sight: Sight) -> Iterator[Finding]:
-    mtu = 0 if sight.subnet_env is None else sight.subnet_env.mtu
     for link in sight.devices:
         if not link.up:
             command = f"ip link set {link.name} up"
             hint = f"Routes through it went with it, and weftd puts all of it back. Without weftd: {command}"
             problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
-        elif link.mtu < mtu:
-            command = f"ip link set {link.name} mtu {mtu}"
-            seen, expected = f"MTU {link.mtu}", f"{mtu}, as pods have"
+        elif link.mtu < sight.mtu:
+            command = f"ip link set {link.name} mtu {sight.mtu}"
+            seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
             problem = Problem(code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=command)
             yield Finding(problem=problem, fix=(command,))
 

@@ -29,7 +29,9 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
 def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
     families = {"ip": 4, "ip6": 6}
     kept = {families[place[0]] for place in sight.rules.chains if place[2] == _SERVICES and place[0] in families}
-    for version in sorted(kept if sight.bridges else ()):
+    bridges = {bridge.index for bridge in sight.bridges}
+    pods = {address.ip.version for address in sight.addresses if address.index in bridges and address.scope == 0}
+    for version in sorted(kept & pods):
         name = BRIDGE_NETFILTER[version]
         if sight.settings.get(name) != "1":
             seen = "it is 0" if name in sight.settings else "there is none: the module br_netfilter is not loaded"
@@ -92,5 +94,10 @@ CHECKS: Final = (
     Check(name="neighbours", about="the neighbour tables have room", needs=("neighbours",), find=_neighbours),
     Check(name="connections", about="connection tracking has room", needs=("settings",), find=_conntrack),
     Check(name="checksums", about="datagrams come with right checksums", needs=("counters",), find=_checksums),
-    Check(name="one-iptables", about="one kind of iptables has rules", needs=("rules",), find=_two_firewalls),
+    Check(
+        name="one-iptables",
+        about="one kind of iptables has rules",
+        needs=("rules", "legacy_tables"),
+        find=_two_firewalls,
+    ),
 )

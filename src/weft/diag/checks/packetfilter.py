@@ -1,10 +1,12 @@
 """What the firewall does with packets that pods need: asked of its rules, with packets that stand for all."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
 
-from weft.diag.finding import Check, Finding
+from weft.diag.finding import Check, Finding, UndecidedError
 from weft.diag.matching import Packet
+from weft.diag.routing import address_on, route_to
 from weft.diag.sight import Peer, Sight, peers
 from weft.diag.verdict import judge
 from weft.model.errors import Problem
@@ -13,18 +15,29 @@ from weft.model.net import Ip, Net
 _SOME_PORT: Final = 40000
 _HTTP: Final = 80
 _FIREWALLD: Final = "firewalld"
-_KINDS: Final = ("tun", "wireguard")
-_PORTS: Final = {"tun": 8285, "wireguard": 51820}  # flannel.md §6: their usual ones
+_MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
 
 def _forwarded(sight: Sight) -> Iterator[Finding]:
-    """A new connection between a pod of this node and one of a peer, in either direction, and the peer's answer."""
-    said = set[str]()
+    """A new connection between a pod of this node and one of a peer, in either direction."""
+    said, doubts = set[str](), list[str]()
     for packet in _between_pods(sight):
         verdict = judge(sight.rules, "forward", packet)
         if verdict.passes is False and verdict.by not in said:
             said.add(verdict.by)
             yield _dropped(packet, verdict.by, sight)
+        elif verdict.passes is None:
+            doubts.append(f"{packet}: {verdict.by}")
+    if not said:
+        _doubt(sight, doubts)
+
+
+def _doubt(sight: Sight, doubts: list[str]) -> None:
+    """Say so where nothing was found because it can't be told."""
+    if sight.legacy_tables:
+        doubts.append(f"the rules of iptables-legacy in {', '.join(sight.legacy_tables)} are not read")
+    if doubts:
+        raise UndecidedError(doubts[0])
 
 
 def _between_pods(sight: Sight) -> Iterator[Packet]:
@@ -54,8 +67,8 @@ def _pod(subnet: Net) -> Ip:
 
 
 def _way_out(sight: Sight, peer: Peer) -> str:
-    route = next((route for route in sight.routes if route.dst == peer.subnet), None)
-    link = sight.devices[0] if sight.devices else None if route is None else sight.link(route.index)
+    route = route_to(sight, peer.subnet.network_address + 2)
+    link = None if route is None else sight.link(route.index)
     return "" if link is None else link.name
 
 
@@ -74,36 +87,36 @@ def _dropped(packet: Packet, by: str, sight: Sight) -> Finding:
 
 
 def _received(sight: Sight) -> Iterator[Finding]:
-    """A datagram of each peer's address to the port of the devices, on the link by which the peer is reached."""
-    said = set[str]()
-    for peer in peers(sight):
-        own = next((a.ip for a in sight.addresses if peer.public and a.ip.version == peer.public.version), None)
+    """A datagram of a peer's address to the port of the devices, on the link by which the peer is reached."""
+    said, doubts = set[str](), list[str]()
+    for peer, port in product(peers(sight)[:_MOST], _ports(sight)):
         link = sight.link(sight.ways.get(str(peer.public), 0))
+        own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
         if peer.public is None or own is None or link is None:
             continue
-        own = next((a.ip for a in sight.addresses_of(link.index) if a.ip.version == peer.public.version), own)
-        for port in _ports(sight):
-            packet = Packet(
-                source=peer.public,
-                target=own,
-                protocol="udp",
-                iif=link.name,
-                source_port=_SOME_PORT,
-                target_port=port,
-            )
-            verdict = judge(sight.rules, "input", packet)
-            if verdict.passes is False and verdict.by not in said:
-                said.add(verdict.by)
-                hint = f"Peers' packets end here. Have it accept UDP port {port} from the nodes"
-                where, seen = f"receiving {packet}", f"dropped by {verdict.by}"
-                problem = Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint)
-                yield Finding(problem=problem)
+        packet = Packet(
+            source=peer.public,
+            target=own,
+            protocol="udp",
+            iif=link.name,
+            source_port=_SOME_PORT,
+            target_port=port,
+        )
+        verdict = judge(sight.rules, "input", packet)
+        if verdict.passes is False and verdict.by not in said:
+            said.add(verdict.by)
+            hint = f"Peers' packets end here. Have it accept UDP port {port} from the nodes"
+            where, seen = f"receiving {packet}", f"dropped by {verdict.by}"
+            yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
+        elif verdict.passes is None:
+            doubts.append(f"{packet}: {verdict.by}")
+    if not said:
+        _doubt(sight, doubts)
 
 
 def _ports(sight: Sight) -> list[int]:
-    kinds = {link.kind for link in sight.devices}
-    own = {device.port for device in sight.vxlans if sight.link(device.name) in sight.devices}
-    return sorted(own | {_PORTS[kind] for kind in _KINDS if kind in kinds})
+    """Those of VXLAN devices; the kernel does not say which socket another kind has."""
+    return sorted({device.port for device in sight.vxlans if sight.link(device.name) in sight.devices})
 
 
 CHECKS: Final = (

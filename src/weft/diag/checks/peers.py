@@ -5,6 +5,7 @@ from typing import Final
 
 from weft.diag.finding import Check, Finding
 from weft.diag.matching import Packet
+from weft.diag.routing import address_on
 from weft.diag.sight import Peer, Probed, Sight, peers
 from weft.diag.verdict import judge
 from weft.model.errors import Problem
@@ -47,13 +48,16 @@ def _whole(sight: Sight) -> Iterator[Finding]:
 def _answer(sight: Sight) -> Iterator[Finding]:
     """Of peers that answer by the underlay and not inside, the way inside is broken; of others they are away."""
     probes = {(each.peer, each.way): each for each in sight.probes}
-    inside = [each for each in sight.probes if each.way == "overlay" and _may_answer(sight, each)]
+    heard = {version: _may_answer(sight, version) for version in (4, 6)}
+    inside = [each for each in sight.probes if each.way == "overlay" and heard[each.address.version]]
     dead = [each for each in inside if not each.answered]
-    away = [each for each in dead if _is_away(probes, each)]
-    cut = [each for each in dead if each not in away]
+    inner = {each.peer for each in sight.probes if each.way == "overlay"}
+    plain = [each for each in sight.probes if each.way == "underlay" and each.peer not in inner]
+    away = [each for each in dead if _outside(probes, each) is False] + [each for each in plain if not each.answered]
+    cut = [each for each in dead if _outside(probes, each)]
     narrow = [each for each in inside if each.answered and _fails(probes.get((each.peer, "large")))]
     if away:
-        seen = f"{_names(away)}: no answer, neither from inside the overlay nor from the public IP"
+        seen = f"{_names(away)}: no answer, not even from the public IP"
         hint = (
             "The nodes are gone or cut off. A node that is gone leaves its lease until that expires,"
             " or until its Node object is deleted"
@@ -76,20 +80,24 @@ def _answer(sight: Sight) -> Iterator[Finding]:
         yield Finding(problem=Problem(code="MTU-001", where=counted(len(narrow), "peer"), seen=seen, hint=hint))
 
 
-def _may_answer(sight: Sight, probe: Probed) -> bool:
-    """Tell whether this node's own firewall lets an answer in; else its absence proves nothing."""
-    for link in sight.devices:
-        own = next((a.ip for a in sight.addresses_of(link.index) if a.ip.version == probe.address.version), None)
-        protocol = "icmp" if probe.address.version == 4 else "ipv6-icmp"
-        if own is not None:
-            answer = Packet(source=probe.address, target=own, protocol=protocol, iif=link.name, state="established")
+def _may_answer(sight: Sight, version: int) -> bool:
+    """Tell whether this node's own firewall lets answers in; else their absence proves nothing."""
+    peer = next(
+        (each.address for each in sight.probes if each.way == "overlay" and each.address.version == version), None
+    )
+    for link in sight.devices if peer is not None else ():
+        own = address_on(sight, link.index, version)
+        protocol = "icmp" if version == 4 else "ipv6-icmp"
+        if own is not None and peer is not None:
+            answer = Packet(source=peer, target=own, protocol=protocol, iif=link.name, state="established")
             return judge(sight.rules, "input", answer).passes is not False
     return True
 
 
-def _is_away(probes: dict[tuple[str, str], Probed], one: Probed) -> bool:
+def _outside(probes: dict[tuple[str, str], Probed], one: Probed) -> bool | None:
+    """Whether a peer answers at its public IP; None if it was not asked there."""
     outside = probes.get((one.peer, "underlay"))
-    return outside is not None and not outside.answered
+    return None if outside is None else outside.answered
 
 
 def _fails(probe: Probed | None) -> bool:

@@ -34,9 +34,10 @@ def _first(sight: Sight) -> Iterator[Finding]:
 
 def _leftovers(sight: Sight) -> Iterator[Finding]:
     found: dict[str, list[str]] = {}
+    used = {plugin for network in sight.networks for plugin in network.plugins}
     for link in sight.links:
         for prefix, name in _OTHERS.items():
-            if link.name.startswith(prefix):
+            if link.name.startswith(prefix) and name.lower() not in used:  # Canal has Calico's by design
                 found.setdefault(name, []).append(link.name)
     for name, links in found.items():
         if sight.subnet_env is not None:

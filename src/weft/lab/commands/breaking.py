@@ -43,6 +43,8 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         show_report(output, {"faults": listed}, table(("FAULT", "CODE", "WHAT IT IS", "WHAT ENDS IT"), rows))
         return
     wanted = _named(fault)
+    if mend and not wanted.mends:
+        raise ConfigError(_problem(wanted.name, "nothing mends it", f"'weft lab down' and a new lab; {_ends(wanted)}"))
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
     _run(place, node, wanted.mends if mend else wanted.breaks, _variables(report, node, wanted))
@@ -55,7 +57,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
 
 
 def _ends(fault: Fault) -> str:
-    return "weftd, at once" if fault.repaired else "--mend"
+    return "weftd, at once" if fault.repaired else "--mend" if fault.mends else "a new lab"
 
 
 def _named(name: str) -> Fault:
@@ -75,7 +77,9 @@ def _variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     if fault.backends and report.backend not in fault.backends:
         expected = f"back end {' or '.join(fault.backends)}"
         raise ConfigError(_problem(fault.name, f"a lab of back end {report.backend}", expected))
-    far = next((each for each in report.nodes if each.name != name), own)
+    far = next((each for each in report.nodes if each.name != name), None)
+    if far is None:
+        raise ConfigError(_problem(fault.name, "a lab of one node", "two nodes at least"))
     if 4 not in report.families:
         raise ConfigError(_problem(fault.name, "a lab without IPv4", "a lab with IPv4"))
     subnet = ip_network(_v4(own))
