@@ -69,8 +69,8 @@ class Probed(Value):
 class Sight(Value):
     """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
 
-    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached, by
-    their index. `policies` counts rules that choose routing tables, beyond the kernel's own three.
+    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
+    by their index. `policies` counts rules that choose routing tables, beyond the kernel's own three.
     """
 
     links: tuple[LinkInfo, ...] = ()
