@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -68,13 +69,24 @@ def test_policies_of_others_are_neither_seen_nor_removed(netns: Netns, opened: P
         "src 10.7.3.0/24 dst 10.7.4.0/24 dir in priority 7 tmpl src 1.1.1.1 dst 1.1.1.2 proto esp reqid 11 mode tunnel",
         "src fd00::/64 dst fd01::/64 dir out tmpl src fd02::1 dst fd02::2 proto esp reqid 11 mode tunnel",
         "src 10.7.5.0/24 dst 10.7.6.0/24 dir fwd action block",
+        "src 10.5.1.7/24 dst 10.5.7.9/24 dir out tmpl src 1.1.1.1 dst 1.1.1.2 proto esp reqid 11 mode tunnel",
     ):
         netns.run(f"ip xfrm policy add {other}")
     assert opened.list() == [policy("out")]
-    assert netns.call(remains.present) == [str(policy("out"))]
-    assert netns.call(remains.remove) == ["the kernel's IPsec policies"]
-    assert netns.call(remains.remove) == []
-    assert netns.run("ip xfrm policy").count("src ") == 7
+    assert netns.call(policies.present) == [policy("out")]
+    ours = partial(remains.remove, lambda: [IPv4Network("10.5.0.0/16")])
+    assert netns.call(ours) == ["the kernel's IPsec policies"]
+    assert netns.call(ours) == []
+    assert netns.run("ip xfrm policy").count("src ") == 9
+
+
+def test_policies_of_other_networks_are_another_programs(netns: Netns, opened: Policies):
+    flanneld = replace(policy("in"), src=IPv4Network("10.1.1.0/24"), dst=IPv4Network("10.1.2.0/24"))
+    astride = replace(policy("fwd"), dst=IPv4Network("10.1.2.0/24"))
+    opened.change([policy("out"), flanneld, astride], [])
+    netns.call(partial(remains.remove, lambda: [IPv4Network("10.5.0.0/16")]))
+    assert {each.key for each in opened.list()} == {flanneld.key, astride.key}
+    assert netns.call(partial(remains.remove, list)) == []
 
 
 def test_a_kernel_tells_whether_it_has_esp_and_keeps_nothing_of_the_trial(netns: Netns):

@@ -154,15 +154,17 @@ def test_another_back_end_leaves_nothing_of_it(cluster: Cluster):
     cluster.configure(IPSEC)
     node = cluster.node(1).start()
     node.stop()
-    stale = "src 10.5.1.0/24 dst 10.5.2.0/24 dir out tmpl src 172.31.0.1 dst 172.31.0.2 proto esp reqid 11 mode tunnel"
-    others = "src 10.7.1.0/24 dst 10.7.2.0/24 dir out tmpl src 172.31.0.1 dst 172.31.0.2 proto esp reqid 12 mode tunnel"
-    for policy in (stale, others):
-        node.netns.run(f"ip xfrm policy add {policy}")
-    cluster.configure(HOST_GW)
+    ends = "dir out tmpl src 172.31.0.1 dst 172.31.0.2 proto esp reqid 11 mode tunnel"
+    stale, flanneld = "src 10.5.1.0/24 dst 10.5.2.0/24", "src 10.7.1.0/24 dst 10.7.2.0/24"
+    for subnets in (stale, flanneld):
+        node.netns.run(f"ip xfrm policy add {subnets} {ends}")
+    cluster.configure({"Network": "10.6.0.0/16", "Backend": HOST_GW["Backend"]})
     node.start()
     eventually(lambda: not charon(node))
-    assert "reqid 12" in policies(node)
-    assert "reqid 11" not in policies(node)
+    assert flanneld in policies(node)
+    assert stale not in policies(node), "it was of the network before"
+    found = weft(node, "cleanup", "--dry-run", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}")
+    assert "10.7.1.0/24 to 10.7.2.0/24 by 172.31.0.1 to 172.31.0.2: it is not between" in found.stdout + found.stderr
     node.netns.run("ip xfrm policy flush")
     assert nothing_left(node)
 

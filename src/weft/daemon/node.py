@@ -16,7 +16,7 @@ from typing import Any, Final
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, events, host, start
+from weft.daemon import control, events, host, remains, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import history, identity, instance, memory
@@ -126,7 +126,7 @@ class Node:
         devices = devices_of(inputs)
         for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
             held.callback(claimed.close)
-        self._world.remove_remains()
+        remains.remove(self._world, Path(options.state_dir), (*netconf.networks, *previous.networks))
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
         while not await self._acquire(leasing, inputs, last):

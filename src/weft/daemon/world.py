@@ -1,9 +1,8 @@
 """What a node takes from outside, passed in by `main`: time, chance, where to report, and what it is made of."""
 
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,6 @@ from typing import Final
 from weft.cluster.store import StoreKind
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon.disk import instance
 from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.contract import Plane
@@ -27,9 +25,8 @@ from weft.desired.inputs import Backend
 from weft.forward import kernelpath
 from weft.kernel.charon import remains as ipsecremains
 from weft.model import ipsec
+from weft.model.net import Net
 from weft.model.value import Value
-
-log = logging.getLogger(__name__)
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -48,7 +45,8 @@ class World(Value):
     `unix` is Unix time, which may jump: only for what must be compared across boots. `random(n)` gives n bytes.
     `backends` are those that a network may ask for; what some need before there is a lease, `preparations` make, by the
     back end's name. `planes` open what keeps its objects that are neither rtnetlink's nor rules, by the back end's name
-    and one for the log. `remains` remove what a back end leaves beside its device, which it is named by, and say where.
+    and one for the log. `remains` remove what a back end leaves beside its device, which it is named by, and say where;
+    they are told how to find the networks that are ours.
     `store` holds the leases.
     """
 
@@ -60,7 +58,7 @@ class World(Value):
     backends: Mapping[str, Backend]
     preparations: Mapping[str, Preparation]
     planes: Mapping[str, Mapping[str, Callable[[Place], AbstractContextManager[Plane]]]]
-    remains: Mapping[str, Callable[[], Sequence[str]]]
+    remains: Mapping[str, Callable[[Callable[[], Iterable[Net]]], Sequence[str]]]
     store: StoreKind
     notify_socket: str = ""
 
@@ -75,13 +73,6 @@ class World(Value):
         """Open a back end's own planes for the instance with this directory, by their names, until `held` ends."""
         place = Place(directory=directory, boot=self.boot)
         return {name: held.enter_context(opened(place)) for name, opened in self.planes.get(backend, {}).items()}
-
-    def remove_remains(self) -> None:
-        """Remove what back ends have left that no daemon runs any more: one that does has claimed its device."""
-        for device, remove in self.remains.items():
-            if not instance.is_claimed(f"device/{device}"):
-                for place in remove():
-                    log.info("removed from %s what served %s", place, device)
 
     def moment(self) -> Moment:
         """Now, in a form that can be written down."""
@@ -104,7 +95,7 @@ def real(notify_socket: str = "") -> World:
             "ipsec": {"policies": PoliciesPlane.opened, "charon": CharonPlane.opened},
             "extension": {"commands": CommandsPlane.opened},
         },
-        remains={udp.DEVICE: kernelpath.detach, ipsec.DEVICE: ipsecremains.remove},
+        remains={udp.DEVICE: lambda _: kernelpath.detach(), ipsec.DEVICE: ipsecremains.remove},
         store=BY_FLAGS,
         notify_socket=notify_socket,
     )

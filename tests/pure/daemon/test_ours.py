@@ -1,6 +1,6 @@
-"""Which links and routes with weft's marks a clean-up takes for weft's."""
+"""Which links, routes and IPsec policies a clean-up takes for weft's."""
 
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
+from weft.model.ipsec import Policy
 from weft.model.objects import Route
 from weft.model.reported import LinkInfo
 
@@ -64,6 +65,20 @@ def route(dst: str, dev: str = "eth0", **more: int) -> Route:
 def test_a_route_is_known_by_its_device_or_its_network(thing: Route, networks, why: str):
     bare = LinkInfo(index=8, name="other", kind="vxlan", alias="weft:bridge")
     assert ours.route_is_foreign(thing, (bare, VTEP), networks) == why
+
+
+@pytest.mark.parametrize(
+    "src, dst, networks, why",
+    [
+        ("10.5.1.0/24", "10.5.2.0/24", NETWORKS, ""),
+        ("10.5.1.0/24", "10.6.2.0/24", NETWORKS[:1], "it is not between subnets of 10.5.0.0/16"),
+        ("10.5.1.0/24", "10.5.2.0/24", (), "no network of weft's is known any more, so nothing tells whose it is"),
+    ],
+)
+def test_a_policy_is_known_by_its_networks(src: str, dst: str, networks, why: str):
+    node = IPv4Address("192.168.0.1")
+    ends = {"src": IPv4Network(src), "dst": IPv4Network(dst)}
+    assert ours.policy_is_foreign(Policy(direction="in", tunnel_src=node, tunnel_dst=node, **ends), networks) == why
 
 
 def test_the_networks_of_all_instances_are_read_from_what_they_remember(tmp_path: Path):

@@ -64,6 +64,9 @@ def test_removing_one():
         SELECTOR + REST + pack("=IIBBBB4x", 0, 0, 1, 1, 0, 0) + TEMPLATE,  # that blocks
         SELECTOR + REST + pack("=IIBBBB4x", 0, 0, 3, 0, 0, 0) + TEMPLATE,  # of a socket
         HEAD[:40] + pack("=H", 10) + HEAD[42:] + TEMPLATE,  # IPv6
+        bytes((10, 5, 3, 0)) + HEAD[4:] + TEMPLATE,  # 10.5.3.0/23, made by hand
+        HEAD.replace(bytes((10, 5, 1, 0)), bytes((10, 5, 1, 9))) + TEMPLATE,
+        HEAD.replace(bytes((23, 24)), bytes((23, 33))) + TEMPLATE,
     ],
 )
 def test_policies_of_others(body: bytes):

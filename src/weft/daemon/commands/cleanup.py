@@ -30,11 +30,12 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
+from weft.kernel.xfrm import policies as xfrm
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.marks import ALIAS
 from weft.model.net import Net
-from weft.model.objects import Route
+from weft.model.objects import Object, Route
 from weft.model.reported import LinkInfo
 from weft.model.snapshot import Snapshot
 from weft.model.value import Value
@@ -86,13 +87,14 @@ class Found(Value):
         )
 
 
-async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Net]) -> Found:
+async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, ...]) -> Found:
     """Look for everything that is ours."""
     snapshot = observe(rtnl)
     named = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
     links = tuple(link for link in named if ours.is_link(link))
     routes = {key: thing for key, thing in snapshot.ours.items() if isinstance(thing, Route)}
-    judged = {key: ours.route_is_foreign(route, links, tuple(networks)) for key, route in routes.items()}
+    judged = {key: ours.route_is_foreign(route, links, networks) for key, route in routes.items()}
+    policies = {policy: ours.policy_is_foreign(policy, networks) for policy in xfrm.present()}
     rules = await firewall.present()
     steps = [*diff({}, rules), *diff({}, {key: route for key, route in routes.items() if not judged[key]})]
     return Found(
@@ -101,15 +103,17 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: Iterable[Ne
         tables=_tables(),
         files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
         programs=tuple(kernelpath.present()),
-        ipsec=tuple(remains.present()),
+        ipsec=(*remains.charons(), *(str(policy) for policy, why in policies.items() if not why)),
         attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
         unseen=(
             *await firewall.unseen(rules.keys()),
             *(_unknown(routes[key]) for key, why in judged.items() if why == ours.UNKNOWN),
+            *(_unknown(policy) for policy, why in policies.items() if why == ours.UNKNOWN),
         ),
         foreign=(
             *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
             *(f"{routes[key]}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
+            *(f"{policy}: {why}" for policy, why in policies.items() if why not in ("", ours.UNKNOWN)),
         ),
     )
 
@@ -118,9 +122,9 @@ def _describe(link: LinkInfo) -> str:
     return f"link {link.name} ({link.kind or 'device'}, {link.alias})"
 
 
-def _unknown(route: Route) -> Problem:
+def _unknown(thing: Object) -> Problem:
     hint = "Name the daemon's --subnet-file or --state-dir, or remove it yourself"
-    return Problem(code="CLEAN-001", where=str(route), seen=ours.UNKNOWN, hint=hint)
+    return Problem(code="CLEAN-001", where=str(thing), seen=ours.UNKNOWN, hint=hint)
 
 
 def _tables() -> tuple[str, ...]:
@@ -186,7 +190,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
             return Done(found=found)
         instance.refuse_beside_others()
         kernelpath.detach(wholly=True)
-        remains.remove()
+        remains.remove(lambda: networks)
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
         refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])
         refused += await _remove_tables(tools, found.tables)

@@ -37,6 +37,7 @@ _STATE_REST: Final = Struct("=12xIIHBBB7x")  # sequence number, reqid, family, m
 _STATE_ID: Final = Struct("=16s4sHBx")  # struct xfrm_usersa_id
 _AEAD_HEAD: Final = Struct("=64sII")  # struct xfrm_algo_aead: name, bits of the key, bits of the check value
 
+_LONGEST: Final = 32  # bits of a prefix
 _UNLIMITED: Final = _LIFETIME.pack(*(_NO_LIMIT,) * 4, 0, 0, 0, 0)
 # A state that no packet meets, for a trial: between two addresses of the loopback.
 _TRIAL_SRC, _TRIAL_DST = IPv4Address("127.87.69.1"), IPv4Address("127.87.69.2")
@@ -77,15 +78,18 @@ def policy_in(body: bytes) -> Policy | None:
     templates = find(body, _TEMPLATE, head)
     if family != socket.AF_INET or priority or action != _ALLOW or direction >= len(_DIRECTIONS) or templates is None:
         return None
-    if len(templates) != _TMPL.size:
-        return None  # more than one
+    if len(templates) != _TMPL.size or max(dst_len, src_len) > _LONGEST:
+        return None  # the first: more than one
     far, _, protocol, _, near, reqid, mode, *_ = _TMPL.unpack(templates)
     if (protocol, reqid, mode) != (socket.IPPROTO_ESP, REQID, _TUNNEL):
         return None
+    near_net, far_net = (IPv4Network((ip[:4], length), strict=False) for ip, length in ((src, src_len), (dst, dst_len)))
+    if (near_net.network_address.packed, far_net.network_address.packed) != (src[:4], dst[:4]):
+        return None  # with bits beyond the prefix, which a message about the network would not reach
     return Policy(
         direction=_DIRECTIONS[direction],
-        src=IPv4Network((src[:4], src_len)),
-        dst=IPv4Network((dst[:4], dst_len)),
+        src=near_net,
+        dst=far_net,
         tunnel_src=IPv4Address(near[:4]),
         tunnel_dst=IPv4Address(far[:4]),
     )

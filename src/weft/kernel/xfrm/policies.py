@@ -1,13 +1,15 @@
 """The kernel's IPsec policies in this thread's namespace, as far as they have the form of ours and upstream's."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Final, Self
 
 from weft.kernel.rtnetlink.netlink import NetlinkError, NetlinkSocket
 from weft.kernel.xfrm import messages
-from weft.model.ipsec import Policy
+from weft.model.ipsec import DEVICE, Policy
+from weft.model.net import Net
+from weft.model.ownership import Ownership
 
 _MOST: Final = 64  # policies in one send, for which a socket has room
 
@@ -67,12 +69,27 @@ def missing() -> str:
     return refused.strerror or str(refused)
 
 
-def remove_all() -> bool:
-    """Remove all policies of our form from this namespace; tells whether there were any."""
+def present() -> list[Policy]:
+    """See all of our form in this namespace, whoever has made them: flanneld's are the same."""
+    policies = Policies.open()
+    if policies is None:
+        return []
+    with closing(policies):
+        return policies.list()
+
+
+def remove(networks: Callable[[], Iterable[Net]]) -> bool:
+    """Remove those of our form within `networks` from this namespace; tells whether there were any.
+
+    `networks` is asked only where there are policies of our form.
+    """
     policies = Policies.open()
     if policies is None:
         return False
     with closing(policies):
         found = policies.list()
-        policies.change((), found)
+        if found:
+            ours = Ownership(devices=frozenset({DEVICE}), networks=tuple(networks()))
+            found = [policy for policy in found if policy.is_within(ours)]
+            policies.change((), found)
     return bool(found)
