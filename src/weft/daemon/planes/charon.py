@@ -148,6 +148,7 @@ class CharonPlane:
         return failures
 
     def _tell(self, session: Session, step: Step) -> None:
+        self._told.pop(step.object.key, None)  # first: what fails may have been done
         match step.object:
             case SharedKey() as key if isinstance(step, Put):
                 talk.load_key(session, key)
@@ -157,7 +158,6 @@ class CharonPlane:
                 talk.load_connection(session, connection)
             case Connection(name=name):
                 talk.unload_connection(session, name)
-        self._told.pop(step.object.key, None)
         if isinstance(step, Put):
             self._told[step.object.key] = step.object
 

@@ -3,7 +3,8 @@
 import errno
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import Final, Self
@@ -19,10 +20,15 @@ _MOST: Final = 512 * 1024  # bytes of a packet (vici's README.md)
 
 
 class Session:
-    """A connection to a charon. A context manager; `close` it otherwise."""
+    """A connection to a charon. A context manager; `close` it otherwise.
+
+    Nothing in an answer says which request it is for: after one that has not come, each would be taken for the next
+    one's. So whatever fails, but for a refusal, ends the conversation, and all later calls raise ENOTCONN.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._ended = ""
         self.pid, _ = peer_of(connection)
 
     @classmethod
@@ -52,17 +58,31 @@ class Session:
 
     def ask(self, command: str, message: Message | None = None) -> Told:
         """Have charon do something. Raises `OSError`: EREMOTEIO with charon's words for what it refuses."""
-        self._send(vici.packet(vici.REQUEST, command, message))
-        return _checked(command, self._receive())
+        with self._whole():
+            self._send(vici.packet(vici.REQUEST, command, message))
+            return _checked(command, self._receive())
 
     def list(self, command: str, event: str, take: Callable[[Told], None]) -> None:
         """Have charon list something, an event for each; `take` gets what each says. Raises `OSError`."""
-        self._register(vici.REGISTER, event)
-        self._send(vici.packet(vici.REQUEST, command, {}))
-        while (answer := self._receive())[0] == vici.EVENT:
-            take(answer[1])
-        _checked(command, answer)
-        self._register(vici.UNREGISTER, event)
+        with self._whole():
+            self._register(vici.REGISTER, event)
+            self._send(vici.packet(vici.REQUEST, command, {}))
+            while (answer := self._receive())[0] == vici.EVENT:
+                take(answer[1])
+            _checked(command, answer)
+            self._register(vici.UNREGISTER, event)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        if self._ended:
+            raise OSError(errno.ENOTCONN, f"the conversation with charon has ended: {self._ended}")
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.EREMOTEIO:
+                self._ended = error.strerror or str(error)
+                self.close()
+            raise
 
     def _register(self, kind: int, event: str) -> None:
         self._send(vici.packet(kind, event))
