@@ -117,6 +117,21 @@ def test_a_charon_that_dies_is_back_within_ten_seconds_and_nothing_goes_in_clear
     agreed([one, two])
 
 
+def test_a_configuration_of_charon_that_is_gone_costs_a_start_of_it(cluster: Cluster):
+    cluster.configure(IPSEC)
+    node = cluster.node(1).start()
+    before = charon(node)
+    (configured,) = node.state_dir.rglob("charon.conf")
+    configured.unlink()
+    eventually(configured.exists, seconds=10)
+    eventually(lambda: charon(node) not in (0, before))
+    node.stop()
+    configured.unlink()
+    node.start()
+    assert configured.exists()
+    assert not node.lines("ERROR")
+
+
 @pytest.mark.spec("flannel.md §6.7/peer-removed", "flannel.md §6.7/peer-added")
 def test_peers_come_and_go(cluster: Cluster):
     cluster.configure(IPSEC)

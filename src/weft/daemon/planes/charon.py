@@ -96,9 +96,7 @@ class CharonPlane:
 
     def _charon(self) -> Charon:
         """The process as it is; one that was started otherwise than this weft would counts as another."""
-        text = ""
-        with suppress(OSError):
-            text = self._configured.read_text()
+        text = self._configuration()
         if text == process.configuration(self._socket, in_process=False):
             return Charon()
         if text != process.configuration(self._socket, in_process=True):
@@ -108,6 +106,13 @@ class CharonPlane:
             here = [] if link is None else [each.ip for each in rtnl.addresses(link.index, family=4)]
         address = here[0] if len(here) == 1 and isinstance(here[0], IPv4Address) else None
         return Charon(in_process=True, address=address, mtu=0 if link is None else link.mtu)
+
+    def _configuration(self) -> str:
+        """What charon was started with; empty where that cannot be read."""
+        try:
+            return self._configured.read_text(errors="replace")
+        except OSError:
+            return ""
 
     def _begin_again(self, session: Session, charon: Charon, connections: Sequence[Connection]) -> None:
         """Count what goes by charon, and have it try those again that it gave up because the peer refused."""
@@ -164,7 +169,7 @@ class CharonPlane:
     def _serve(self, wanted: Charon) -> None:
         """Start charon, in place of one that was started otherwise, and give its device what it needs."""
         configuration = process.configuration(self._socket, in_process=wanted.in_process)
-        if not self._answers() or self._configured.read_text() != configuration:
+        if not self._answers() or self._configuration() != configuration:
             self._end()
             files.write_atomically(self._configured, configuration.encode(), 0o600, sync=False)
             self._start(wanted)
