@@ -189,10 +189,12 @@ def test_the_key_is_seen_nowhere(cluster: Cluster):
     cluster.configure(IPSEC)
     one, _ = start(cluster, 1, 2)
     assert not [line for line in one.log.splitlines() if PSK in line]
-    written = [path for path in one.state_dir.rglob("charon.*") if path.is_file()]
-    assert {path.name for path in written} == {"charon.conf", "charon.log"}
-    assert not [path for path in written if PSK in path.read_text()]
-    assert all(path.stat().st_mode & 0o7777 == 0o600 for path in written)
+    written = [path for path in one.subnet_file.parent.parent.rglob("*") if path.is_file()]
+    assert {"charon.conf", "charon.log", "subnet.env"} < {path.name for path in written}
+    keeping = [path for path in written if PSK.encode() in path.read_bytes()]
+    assert [path.name for path in keeping] == ["cluster.jsonl"], "with the network configuration as it was read"
+    for path in (*one.state_dir.rglob("charon.*"), *keeping):
+        assert path.is_socket() or path.stat().st_mode & 0o7777 == 0o600
     proc = Path(f"/proc/{charon(one)}")
     assert PSK.encode() not in proc.joinpath("cmdline").read_bytes() + proc.joinpath("environ").read_bytes()
 

@@ -39,7 +39,7 @@ def decode(text: str, where: str) -> Any:
     except json.JSONDecodeError as error:
         place, seen = f"{where}: line {error.lineno}, column {error.colno}", error.msg
         if error.msg == "Extra data":
-            seen = f"{shown(text[error.pos :].strip(), quote=False)} after the end of the object"
+            seen = "more text after the end of the object"  # which is not shown: it may hold a key
     except RecursionError:
         place, seen = where, "too many nested brackets"
     except _NotJson as error:

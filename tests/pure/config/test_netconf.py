@@ -260,8 +260,8 @@ def test_null_at_the_top_is_an_empty_object():
             "property name|trailing comma",
         ),  # by Python's version
         ("", "line 1, column 1", "Expecting value"),
-        ('{} {"a": 1}', "line 1, column 4", "after the end of the object"),
-        ("{}\n\nx", "line 3, column 1", "x after the end of the object"),
+        ('{} {"a": 1}', "line 1, column 4", "more text after the end of the object"),
+        ("{}\n\nx", "line 3, column 1", "more text after the end of the object"),
         ("{'Network': 1}", "line 1, column 2", "property name"),
     ],
 )
@@ -271,6 +271,12 @@ def test_what_is_not_json_is_named_by_line_and_column(text, place, seen):
     [problem] = caught.value.problems
     assert re.fullmatch(f"etcd: /w/config: {place}", problem.where)
     assert re.search(seen, problem.seen)
+
+
+def test_what_stands_behind_the_object_is_not_shown():
+    with pytest.raises(ConfigError) as caught:
+        parse_netconf('{} "PSK": "0123abcd"}', "net-conf", backends=BACKENDS)
+    assert "0123abcd" not in str(caught.value.problems)
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '"x"', "true", "NaN", "1" * 5000, "[" * 100_000, '{"a":' * 100_000])
