@@ -15,7 +15,7 @@ from tests.support.builders import key
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
-from tests.support.wgnode import server, start
+from tests.support.wgnode import inside, server, start
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 
@@ -123,6 +123,18 @@ def test_a_restart_of_the_daemon_keeps_key_device_and_process_and_loses_no_packe
         start(one)
     assert (server(one), show(one)[0]) == before
     assert not one.lines("ERROR")
+
+
+def test_a_process_with_a_capability_more_than_the_daemon_is_found(cluster: Cluster):
+    """Its namespace cannot be looked at; a process of another one is told apart all the same."""
+    cluster.configure(WG)
+    node = start(cluster.node(1))
+    before = server(node)
+    node.stop()
+    node.spawn(wrap=[*inside(node), "setpriv", "--bounding-set=-chown"])
+    node.wait_ready()
+    assert server(node) == before
+    assert not node.lines("ERROR")
 
 
 def test_a_process_that_dies_is_started_again_and_knows_all(cluster: Cluster):

@@ -14,10 +14,15 @@ _OWN_FOLDER: Final = 'mkdir -p /run/wireguard && mount --bind "$0" /run/wireguar
 
 def start(node: Daemon, *flags: str, env: dict[str, str] | None = None) -> Daemon:
     """Start a daemon with a folder of its own for these sockets."""
+    node.spawn(*flags, env=env, wrap=inside(node))
+    return node.wait_ready()
+
+
+def inside(node: Daemon) -> list[str]:
+    """What runs a daemon with such a folder."""
     folder = node.folder / "wireguard"
     folder.mkdir(exist_ok=True)
-    node.spawn(*flags, env=env, wrap=["unshare", "--mount", "--", "sh", "-c", _OWN_FOLDER, str(folder)])
-    return node.wait_ready()
+    return ["unshare", "--mount", "--", "sh", "-c", _OWN_FOLDER, str(folder)]
 
 
 def server(node: Daemon, device: str = DEVICES[0]) -> int:

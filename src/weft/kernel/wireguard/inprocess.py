@@ -28,7 +28,7 @@ class InProcess:
     def process(self, name: str) -> int:
         """The process that serves a device; 0 if there is none, or one that serves another namespace's."""
         pid = _holder(name)
-        return pid if pid and _is_here(pid) else 0
+        return pid if pid and _is_here(name, pid) else 0
 
     def device(self, name: str) -> Device | None:
         """Look at a device; None if no process serves it. Raises `OSError`."""
@@ -62,7 +62,7 @@ def start(name: str) -> int:
     program = installed()
     if program is None:
         raise OSError(errno.ENOENT, f"there is no {PROGRAM} in {SEARCH_PATH}")
-    if (holder := _holder(name)) and not _is_here(holder):
+    if (holder := _holder(name)) and not _is_here(name, holder):
         taken = f"{_FOLDER}/{name}.sock is process {holder}'s, in another network namespace"
         raise OSError(errno.EADDRINUSE, f"{taken}: give one of the two a mount namespace with a folder of its own")
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
@@ -81,9 +81,16 @@ def _holder(name: str) -> int:
     return pid
 
 
-def _is_here(pid: int) -> bool:
-    """Tell whether a process is in the network namespace of this thread."""
-    return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/proc/thread-self/ns/net").stat().st_ino
+def _is_here(name: str, pid: int) -> bool:
+    """Tell whether the process that has the socket of this name is in the network namespace of this thread."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/proc/thread-self/ns/net").stat().st_ino
+    except FileNotFoundError:
+        return False  # it has ended
+    except PermissionError:
+        # It has a capability that we have not, of an earlier start (ptrace(2)). A namespace lists its own sockets.
+        listed = Path("/proc/thread-self/net/unix").read_text(errors="replace").splitlines()
+        return any(line.endswith(f" {_FOLDER}/{name}.sock") for line in listed)
 
 
 def _connect(name: str) -> socket.socket:
