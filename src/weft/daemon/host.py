@@ -8,8 +8,9 @@ from typing import Final
 from weft.config.options import Options
 from weft.daemon.disk import files
 from weft.daemon.disk.identity import Identity
+from weft.daemon.process.modules import Modules
 from weft.desired.inputs import Device
-from weft.kernel.tools import ToolError, Tools
+from weft.kernel.tools import ToolError
 from weft.model.errors import Problem
 from weft.model.marks import BRIDGE_NETFILTER
 from weft.model.net import Mac
@@ -22,7 +23,7 @@ _MAX_BYTES: Final = 1 << 16
 _BRIDGE_FILTER: Final = {family: Path("/proc/sys", name) for family, name in BRIDGE_NETFILTER.items()}
 
 
-async def bridge_filter(tools: Tools, families: Iterable[int]) -> list[Problem]:
+async def bridge_filter(modules: Modules, families: Iterable[int]) -> list[Problem]:
     """Have bridged packets pass iptables, as kube-proxy needs; load the module if it is missing.
 
     Returns a problem for each family without it: pods reach each other all the same, Services perhaps not.
@@ -31,7 +32,7 @@ async def bridge_filter(tools: Tools, families: Iterable[int]) -> list[Problem]:
     if not missing:
         return []
     try:
-        await tools.run("modprobe", ["br_netfilter"])
+        await modules.run("modprobe", ["br_netfilter"])
         reason = ""
     except ToolError as error:
         reason = f" and cannot be loaded ({error.strerror})"

@@ -19,10 +19,11 @@ from weft.config.options import Options
 from weft.daemon.node import Node
 from weft.daemon.process import logs
 from weft.daemon.process.heap import give_back
-from weft.daemon.process.rights import give_away
+from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
 
@@ -52,7 +53,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     if options.version:
         sys.stderr.write(f"{__version__}\n")
         return 0
-    give_away()
+    world = replace(world, modules=give_away_all_but_modules())
     give_back()
     logs.set_up(options.v)
     os.umask(_UMASK)

@@ -117,7 +117,7 @@ class Node:
             moment=self._world.moment,
             random=self._world.random,
         )
-        rules = tasks.create_task(start.firewall(netconf, held))  # programs take their time; so does the store
+        rules = tasks.create_task(start.firewall(netconf, held, self._world.modules))  # takes its time
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         snapshot = await kernel.snapshot()
         previous = host.previous_subnets(options)

@@ -19,6 +19,7 @@ from weft.daemon.disk import instance
 from weft.daemon.disk.identity import Identity
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.process.modules import Modules
 from weft.daemon.world import World
 from weft.desired.facts import select
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
@@ -177,13 +178,14 @@ def without_clones(own: Identity, others: Iterable[Lease], world: World, *, fact
     return own
 
 
-async def firewall(netconf: NetConf, held: ExitStack) -> tuple[Firewall, Tooling, Monitor | None]:
+async def firewall(netconf: NetConf, held: ExitStack, modules: Modules) -> tuple[Firewall, Tooling, Monitor | None]:
     """Find the programs of the kind that the network wants, and listen to changes of rules by others."""
     tools = Tools()
     found = Firewall(tools)
     if not netconf.nftables:
-        for problem in await host.bridge_filter(tools, netconf.families):
+        for problem in await host.bridge_filter(modules, netconf.families):
             log.warning("%s", problem)
+    modules.end()
     tooling = await found.tooling("nft" if netconf.nftables else "iptables", netconf.families)
     for problem in tooling.problems:
         log.error("%s", problem)

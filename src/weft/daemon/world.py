@@ -19,6 +19,7 @@ from weft.daemon.planes.policies import PoliciesPlane
 from weft.daemon.planes.relay import RelayPlane
 from weft.daemon.planes.wireguard import WireguardPlane
 from weft.daemon.preparing import PREPARATIONS, Preparation
+from weft.daemon.process.modules import Modules
 from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS, udp
 from weft.desired.inputs import Backend
@@ -47,7 +48,7 @@ class World(Value):
     back end's name. `planes` open what keeps its objects that are neither rtnetlink's nor rules, by the back end's name
     and one for the log. `remains` remove what a back end leaves beside its device, which it is named by, and say where;
     they are told how to find the networks that are ours.
-    `store` holds the leases.
+    `store` holds the leases. `modules` may load the kernel's modules.
     """
 
     now: Callable[[], float]
@@ -60,6 +61,7 @@ class World(Value):
     planes: Mapping[str, Mapping[str, Callable[[Place], AbstractContextManager[Plane]]]]
     remains: Mapping[str, Callable[[Callable[[], Iterable[Net]]], Sequence[str]]]
     store: StoreKind
+    modules: Modules
     notify_socket: str = ""
 
     async def prepare(
@@ -97,5 +99,6 @@ def real(notify_socket: str = "") -> World:
         },
         remains={udp.DEVICE: lambda _: kernelpath.detach(), ipsec.DEVICE: ipsecremains.remove},
         store=BY_FLAGS,
+        modules=Modules(),
         notify_socket=notify_socket,
     )

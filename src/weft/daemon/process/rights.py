@@ -1,13 +1,17 @@
 """Gives away the capabilities that the daemon never uses, before anything from outside is read (capabilities(7)).
 
 What is given away is gone for every thread and program that is started later, so this comes before all others.
+One thread alone keeps one right more, for a while (`daemon.process.modules`).
 """
 
 import ctypes
 import struct
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
+
+from weft.daemon.process.modules import Modules
 
 # linux/capability.h: what each is for here.
 KEPT: Final = {
@@ -31,18 +35,24 @@ _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
-def kept(bridge_filter: Path = _BRIDGE_FILTER) -> int:
-    """Return the bits of the capabilities that the daemon needs.
+def kept() -> int:
+    """Return the bits of the capabilities that the daemon needs."""
+    return sum(1 << number for number in KEPT)
 
-    They are those in `KEPT`; where br_netfilter is not loaded, also SYS_MODULE, with which `daemon.host` loads it.
+
+def give_away_all_but_modules(bridge_filter: Path = _BRIDGE_FILTER) -> Modules:
+    """Keep the capabilities in `kept`; where br_netfilter is not loaded, a thread keeps the right to load it.
+
+    `daemon.host` loads it, if the network wants it.
     """
-    bits = sum(1 << number for number in KEPT)
-    return bits if bridge_filter.exists() else bits | 1 << _SYS_MODULE
+    with_modules = partial(_give_away, kept() | 1 << _SYS_MODULE)
+    modules = Modules() if bridge_filter.exists() else Modules.apart(with_modules)
+    _give_away(kept())
+    return modules
 
 
-def give_away() -> None:
-    """Keep the capabilities in `kept`, as far as they are there; what the kernel refuses to take stays as well."""
-    bits = kept()
+def _give_away(bits: int) -> None:
+    """Keep these capabilities, as far as they are there; what the kernel refuses to take stays as well."""
     libc = ctypes.CDLL(None, use_errno=True)
     # The kernel says no of the first number that it does not know.
     for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):
