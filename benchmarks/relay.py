@@ -6,6 +6,7 @@ Against upstream's own relay, and against host-gw.
 import json
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -21,7 +22,7 @@ from tests.support import upstreamrelay
 from tests.support.netns import Netns
 from weft.forward import start
 from weft.forward.build import PROGRAM
-from weft.forward.control import Call, Change
+from weft.forward.control import SOCKET, Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
 from weft.kernel import tun
 
@@ -113,8 +114,9 @@ def ours(program: Path | None) -> Connect:
             f" && ip route add 10.9.0.0/16 dev {DEVICE}"
         )
         job = start.Job(device=DEVICE, local=IPv4Address(f"172.31.0.{own}"), port=PORT)
-        node.call(lambda: start.start(job, "a benchmark", program))
-        while (call := node.call(lambda: Call.to(DEVICE))) is None:
+        path = Path(node.closing.enter_context(tempfile.TemporaryDirectory())) / SOCKET
+        node.call(lambda: start.start(job, "a benchmark", program, path))
+        while (call := Call.to(path)) is None:
             time.sleep(0.01)
         with closing(call):
             call.change([Change(IPv4Network(f"10.9.{other}.0/24"), IPv4Address(f"172.31.0.{other}"))])

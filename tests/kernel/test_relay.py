@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -35,7 +36,7 @@ from tests.support.relaysite import (
     way,
 )
 from tests.support.weftd import eventually
-from weft.forward import build
+from weft.forward import build, processes
 from weft.forward.control import Call, Change
 
 __all__ = ["program", "relay", "way"]
@@ -257,9 +258,8 @@ class TestControl:
 
     def test_nonsense_costs_its_connection_alone(self, relay: Site):
         for nonsense in (b"X\0\0\0", b"S", b"C\0\0\0" + b"\1\x81" + bytes(34), b"C\0\0\0x", b"C\0\0\0\7" + bytes(35)):
-            connection = relay.here.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            with connection:
-                relay.here.call(lambda connection=connection: connection.connect(f"\0weft/relay/{DEVICE}"))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.connect(str(relay.socket))
                 connection.settimeout(5)
                 connection.send(nonsense)
                 answer = connection.recv(100)
@@ -267,9 +267,12 @@ class TestControl:
         assert relay.call.routes() == KNOWN
 
     def test_another_user_is_not_answered(self, relay: Site):
+        relay.socket.parent.chmod(0o755)
+        relay.socket.chmod(0o777)
+
         def ask() -> None:
             os.setuid(65534)
-            call = Call.to(DEVICE)
+            call = Call.to(relay.socket)
             assert call
             with pytest.raises(OSError, match=r"cannot be read|reset|Broken pipe"):
                 call.state()
@@ -279,7 +282,14 @@ class TestControl:
     def test_it_ends_when_it_is_told(self, relay: Site):
         relay.call.end()
         assert relay.ended() == 0
-        assert relay.here.call(lambda: Call.to(DEVICE)) is None
+        assert Call.to(relay.socket) is None
+
+    def test_it_is_found_without_its_socket(self, relay: Site):
+        relay.second()
+        relay.there.call(processes.end_all)
+        assert relay.call.state().pid == relay.pid, "one of another network namespace"
+        relay.here.call(processes.end_all)
+        assert relay.ended() == -signal.SIGKILL
 
     def test_it_ends_with_its_device(self, relay: Site):
         relay.here.run(f"ip link del {DEVICE}")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
-from weft.forward.control import Call
+from weft.forward.control import SOCKET, Call
 from weft.model.net import Ip, Net
 
 # Where the kernel has a path of its own, the relay has little to do: what is about the relay asks for it alone.
@@ -29,9 +30,14 @@ def way(cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
     return cluster
 
 
+def connect(node: Daemon) -> Call | None:
+    """Connect to the relay of a node; None if there is none."""
+    return next(filter(None, map(Call.to, node.state_dir.glob(f"*/{SOCKET}"))), None)
+
+
 def routes(node: Daemon) -> dict[Net, Ip]:
     """What the relay of a node knows."""
-    call = node.netns.call(lambda: Call.to("flannel0"))
+    call = connect(node)
     assert call, f"no relay:\n{node.log}"
     try:
         return call.routes()
@@ -41,7 +47,7 @@ def routes(node: Daemon) -> dict[Net, Ip]:
 
 def relay(node: Daemon) -> int:
     """The process of a node's relay; 0 if there is none."""
-    call = node.netns.call(lambda: Call.to("flannel0"))
+    call = connect(node)
     if call is None:
         return 0
     try:
@@ -205,6 +211,43 @@ def test_a_relay_that_dies_is_started_again_and_knows_its_peers(cluster: Cluster
     eventually(lambda: routes(one) == {two.v4: two.public_v4})
     assert reaches(here, there.ips[0])
     one.says("VTEP-004.*relay of flannel0", seconds=3)
+
+
+def test_a_name_that_another_has_taken_keeps_no_relay_from_starting(cluster: Cluster):
+    """A container in the host's network namespace has the same abstract names, so the relay has none."""
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    with node.netns.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as taken:
+        taken.bind("\0weft/relay/flannel0")
+        taken.listen()
+        node.start()
+        assert eventually(lambda: relay(node))
+    [path] = node.state_dir.glob(f"*/{SOCKET}")
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_relay_that_answers_elsewhere_is_replaced(cluster: Cluster):
+    """As one that an older weft has started: it would get its share of the packets."""
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    before, others = relay(one), relay(two)
+    one.stop()
+    [path] = one.state_dir.glob(f"*/{SOCKET}")
+    path.rename(path.with_name("elsewhere"))
+    one.start()
+    assert eventually(lambda: relay(one)) != before
+    assert not Path(f"/proc/{before}/task").exists()
+    assert relay(two) == others
+    assert reaches(here, there.ips[0])
+
+
+def test_a_directory_with_a_long_name_has_room_for_the_socket(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    node.state_dir = node.state_dir / ("long" * 25)
+    node.start()
+    assert eventually(lambda: relay(node))
 
 
 def test_a_device_that_is_deleted_comes_back_with_its_relay(way: Cluster):

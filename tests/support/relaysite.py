@@ -4,8 +4,10 @@ import os
 import signal
 import socket
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,7 +19,7 @@ from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
 from weft.forward import build, start
-from weft.forward.control import Call, Change
+from weft.forward.control import SOCKET, Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
 from weft.kernel import tun
 
@@ -56,7 +58,8 @@ class Site:
         job = start.Job(
             device=DEVICE, local=ip_address(self.local), port=PORT, joined=not in_kernel, own6=IPv6Address(OWN6)
         )
-        self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built()))
+        self.socket = self.directory(here) / SOCKET
+        self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built(), self.socket))
         here.closing.callback(self.end)
         self.call = self.connect()
         here.closing.callback(self.call.close)
@@ -68,6 +71,10 @@ class Site:
             here.closing.callback(self.path.close)
         self.peer = self.bound(there, socket.SOCK_DGRAM, self.remote, PORT)  # what its relay would send and receive by
 
+    def directory(self, netns: Netns) -> Path:
+        """A directory that lasts as long as a namespace."""
+        return Path(netns.closing.enter_context(tempfile.TemporaryDirectory()))
+
     def attach(self) -> Programs:
         """Have the kernel carry packets, and complete them at the uplink as for a wire: the peer here is a program."""
         self.here.run(f"ethtool -K eth0 tx off; ping -c 1 {PEER}; echo 1 > /proc/sys/net/ipv4/ip_forward")
@@ -75,7 +82,7 @@ class Site:
         return Programs.attach(job, {IPv4Network("10.5.2.0/24"): Forward(IPv4Address(PEER), kernel=True)})
 
     def connect(self) -> Call:
-        while (call := self.here.call(lambda: Call.to(DEVICE))) is None:
+        while (call := Call.to(self.socket)) is None:
             assert os.waitpid(self.pid, os.WNOHANG) == (0, 0), "the relay has ended"
         return call
 
@@ -89,9 +96,10 @@ class Site:
             f"ip route add fd05::/48 dev {DEVICE} src {THERE6}"
         )
         job = start.Job(device=DEVICE, local=ip_address(self.remote), port=PORT, own6=IPv6Address(THERE6))
-        pid = there.call(lambda: start.start(job, "another", build.PROGRAM.built()))
+        path = self.directory(there) / SOCKET
+        pid = there.call(lambda: start.start(job, "another", build.PROGRAM.built(), path))
         there.closing.callback(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
-        call = eventually(lambda: there.call(lambda: Call.to(DEVICE)))
+        call = eventually(lambda: Call.to(path))
         there.closing.callback(call.close)
         call.change([Change(IPv6Network("fd05:0:0:1::/64"), ip_address(self.local))])
         return call

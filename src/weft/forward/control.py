@@ -1,7 +1,8 @@
 """What a daemon says to a relay and asks it, over a socket that only root is answered at.
 
-The socket is SOCK_SEQPACKET with an abstract name, `weft/relay/DEVICE`, so that a daemon finds the relay of its network
-namespace that an earlier one has started. A request is a letter and three zero bytes, then what it needs:
+The socket is SOCK_SEQPACKET in the instance's directory, which is root's alone, so that a daemon finds the relay that
+an earlier one has started. It has no abstract name: any root of the network namespace could use that, as a container in
+the host's, whatever it may do otherwise. A request is a letter and three zero bytes, then what it needs:
 
 | letter | then | answer |
 |---|---|---|
@@ -20,8 +21,9 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import Path
 from struct import Struct
 from typing import Any, Final, Self
 
@@ -30,6 +32,7 @@ from weft.model.net import Ip, Net
 from weft.model.value import Value
 
 PROTOCOL: Final = 2
+SOCKET: Final = "relay.socket"  # in the instance's directory
 DROPS: Final = (
     "no route",
     "unknown peer",
@@ -75,11 +78,13 @@ class Change(Value, kw_only=False):
     peer: Ip | None
 
 
-def listen(device: str) -> socket.socket:
-    """Make the socket that the relay of a device answers at. `OSError` if there is one."""
+def listen(path: Path) -> socket.socket:
+    """Make the socket that a relay answers at, in place of what an earlier one has left. `OSError` if that fails."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        listener.bind(_name(device))
+        path.unlink(missing_ok=True)
+        with _short(path) as name:
+            listener.bind(name)
         listener.listen()
     except OSError:
         listener.close()
@@ -94,12 +99,13 @@ class Call:
         self._connection = connection
 
     @classmethod
-    def to(cls, device: str) -> Self | None:
-        """Connect to the relay of a device; None if there is none, or it is not root's."""
+    def to(cls, path: Path) -> Self | None:
+        """Connect to the relay that answers at a socket; None if there is none, or it is not root's."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.settimeout(_PATIENCE)
         with suppress(OSError):
-            connection.connect(_name(device))
+            with _short(path) as name:
+                connection.connect(name)
             if is_root(connection):
                 return cls(connection)
         connection.close()
@@ -172,8 +178,14 @@ class Call:
         return self._connection.recv(_LARGEST)
 
 
-def _name(device: str) -> str:
-    return f"\0weft/relay/{device}"
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Name a socket shortly: a name has room for 107 bytes (unix(7)), and `--state-dir` may be longer."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
 
 
 def encode(change: Change) -> bytes:

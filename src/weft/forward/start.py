@@ -41,10 +41,10 @@ class Job(Value):
     own6: IPv6Address | None = None
 
 
-def start(job: Job, about: str, program: Path | None) -> int:
+def start(job: Job, about: str, program: Path | None, socket_path: Path) -> int:
     """Start the relay of a device that is there, and return its process id. `OSError` if it cannot be.
 
-    `program` is the one in C; without it Python relays.
+    `program` is the one in C; without it Python relays. It answers at `socket_path`.
     """
     command = [sys.executable, "-I", "-m", "weft.forward"] if program is None else [str(program)]
     # Half of the processors are for what sends and receives; Python serves one queue.
@@ -52,7 +52,7 @@ def start(job: Job, about: str, program: Path | None) -> int:
     with ExitStack() as held:
         icmp = _icmp(held)
         icmp6 = icmp if job.own6 is None else _icmp6(held, job.own6)
-        inherited = [held.enter_context(control.listen(job.device)).fileno(), icmp, icmp6]
+        inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6]
         for _ in range(queues):
             queue = tun.open_queue(job.device)
             held.callback(os.close, queue)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -21,9 +22,9 @@ from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
-from weft.forward import start
+from weft.forward import processes, start
 from weft.forward.build import PROGRAM
-from weft.forward.control import PROTOCOL, Call, Change, State
+from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
 from weft.model.errors import Failure
 from weft.model.net import Ip, Net
 from weft.model.objects import Key, Object, Objects
@@ -60,16 +61,17 @@ class RelayPlane:
     announces = False
     blind = False
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
         self.counts: Mapping[str, int] = {}
+        self._socket = place.directory / SOCKET
         self._running: _Running | None = None
         self._children = Children()
 
     @classmethod
     @contextmanager
-    def opened(cls, _place: Place) -> Iterator[Self]:
+    def opened(cls, place: Place) -> Iterator[Self]:
         """Leaves the relay running at the end: packets go on."""
-        made = cls()
+        made = cls(place)
         try:
             yield made
         finally:
@@ -88,7 +90,7 @@ class RelayPlane:
         return await asyncio.to_thread(self._traffic)
 
     def _traffic(self) -> dict[Key, Traffic]:
-        call, running = Call.to(DEVICE), self._running  # a connection of its own: a look may be under way
+        call, running = Call.to(self._socket), self._running  # a connection of its own: a look may be under way
         if call is None:
             return {}
         with closing(call):
@@ -109,7 +111,7 @@ class RelayPlane:
         """The relay as it is now, if it is one of ours."""
         with suppress(OSError):
             if self._running is None:
-                self._running = _connect()
+                self._running = _connect(self._socket)
             running = self._running
             if running is None:
                 return None
@@ -159,7 +161,7 @@ class RelayPlane:
         job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port, joined=wanted.joined, own6=wanted.own6)
         about = msgspec.json.encode(_about(wanted)).decode()
         program = PROGRAM.built()
-        pid = start.start(job, about, program)
+        pid = start.start(job, about, program, self._socket)
         self._children.add(pid)
         log.info("%s: started, process %d, in %s", wanted, pid, "Python" if program is None else "C")
         self._children.wait_for(pid, self._connect)
@@ -167,14 +169,15 @@ class RelayPlane:
             self._tell([Change(each.dst, each.via) for each in known.values()])
 
     def _end(self) -> None:
-        """End the relay that is there, whoever started it, if it is another one than is wanted."""
-        call = Call.to(DEVICE)
+        """End the relay that is there, if it is another one than is wanted, and those that answer elsewhere or not."""
+        call = Call.to(self._socket)
         if call is not None:
             with suppress(OSError):
                 call.end()
             call.close()
         if self._running is not None:
             self._running.call.close()
+        processes.end_all()
         self._children.wait_for_end()
 
     def _drop(self) -> None:
@@ -183,14 +186,14 @@ class RelayPlane:
         self._running = None
 
     def _connect(self) -> bool:
-        """Find the relay that has just been started: it alone has the name of the socket."""
-        self._running = _connect()
+        """Find the relay that has just been started: it alone has the socket."""
+        self._running = _connect(self._socket)
         return self._running is not None
 
 
-def _connect() -> _Running | None:
-    """Find the relay that runs here; None if there is none, or one that this weft would not have started."""
-    call = Call.to(DEVICE)
+def _connect(path: Path) -> _Running | None:
+    """Find the relay of a socket; None if there is none, or one that this weft would not have started."""
+    call = Call.to(path)
     if call is None:
         return None
     try:
