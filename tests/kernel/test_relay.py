@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -265,6 +267,27 @@ class TestControl:
                 answer = connection.recv(100)
                 assert answer[:4] in (b"", struct.pack("=I", errno.EINVAL))
         assert relay.call.routes() == KNOWN
+
+    @pytest.mark.parametrize("when", ["before the answer", "before it was read"])
+    def test_who_goes_with_a_question_open_costs_nothing(self, relay: Site, when: str):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(str(relay.socket))
+            relay.call.state()  # the connection has been accepted
+            if when == "before the answer":
+                os.kill(relay.pid, signal.SIGSTOP)
+            connection.send(b"S\0\0\0")
+            if when == "before it was read":
+                select.select([connection], [], [])
+        if when == "before the answer":
+            os.kill(relay.pid, signal.SIGCONT)
+        assert relay.call.state().pid == relay.pid
+        with closing(relay.connect()) as another:
+            assert another.state().pid == relay.pid
+
+    def test_counts_of_more_peers_than_a_message_holds(self, relay: Site):
+        many = {IPv4Address("10.64.0.0") + number for number in range(10_000)}
+        relay.call.change(Change(IPv4Network(int(peer) + (1 << 24)), peer) for peer in many)
+        assert relay.call.peers() == dict.fromkeys([*many, IPv4Address(PEER)], ((0, 0), (0, 0)))
 
     def test_another_user_is_not_answered(self, relay: Site):
         relay.socket.parent.chmod(0o755)

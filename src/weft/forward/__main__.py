@@ -11,6 +11,8 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -24,8 +26,14 @@ _LISTENER, _ICMP, _ICMP6, _TUN, _UDP = 3, 4, 5, 6, 7
 _LARGEST: Final = 1 << 16
 _HEAD: Final = 4
 _BATCH: Final = 64  # packets between two looks at the daemon
+_AT_ONCE: Final = _LARGEST // PEER.size  # peers in a message
 _TOTALS: Final = Struct(f"=QQ{len(DROPS)}Q")
 _COUNTED: Final = Struct("=16sQQ")  # peer, packets, bytes
+
+
+def _number(asked: bytes) -> int:
+    """Which is the first that a message asks for."""
+    return int.from_bytes(asked[_HEAD : _HEAD + 4], sys.byteorder)
 
 
 def _totals(of: Direction) -> list[int]:
@@ -50,7 +58,8 @@ def send(sender: Sender, device: int, parent: socket.socket) -> None:
             elif asked[:1] == b"S":
                 parent.send(_TOTALS.pack(*_totals(sender)))
             else:
-                counted = ((packed(peer), sender.packets[peer], sender.bytes[peer]) for peer in sender.routes.uses)
+                peers = islice(sender.routes.uses, _number(asked), _number(asked) + _AT_ONCE)
+                counted = ((packed(peer), sender.packets[peer], sender.bytes[peer]) for peer in peers)
                 parent.send(b"".join(_COUNTED.pack(*each) for each in counted))
 
 
@@ -65,7 +74,6 @@ class Answers:
     def to(self, asked: bytes) -> bytes | None:
         """The answer to one message; None if it makes no sense. `SystemExit` at the end of the relay."""
         routes = self._receiver.routes
-        number = int.from_bytes(asked[_HEAD : _HEAD + 4], sys.byteorder)
         match asked[:1]:
             case b"S":
                 return self._state()
@@ -75,9 +83,9 @@ class Answers:
                 self._child.recv(1)  # it knows them, too
                 return DONE.pack(error, routes.generation)
             case b"R":
-                return routes.told(number)
+                return routes.told(_number(asked))
             case b"P":
-                return self._peers()[number * PEER.size :][: _LARGEST // PEER.size * PEER.size]
+                return self._peers(asked)
             case b"E":
                 sys.exit(0)
         return None
@@ -90,11 +98,26 @@ class Answers:
         counters = (sent, sent_bytes, received, received_bytes, *both)
         return STATE.pack(PROTOCOL, os.getpid(), self._receiver.routes.generation, *counters) + self._about
 
-    def _peers(self) -> bytes:
-        self._child.send(b"P")
+    def _peers(self, asked: bytes) -> bytes:
+        self._child.send(asked)
         receiver = self._receiver
-        counted = ((number_of(each[0]), each) for each in _COUNTED.iter_unpack(self._child.recv(1 << 20)))
+        counted = ((number_of(each[0]), each) for each in _COUNTED.iter_unpack(self._child.recv(_LARGEST)))
         return b"".join(PEER.pack(*each, receiver.packets[peer], receiver.bytes[peer]) for peer, each in counted)
+
+
+def _answer(client: socket.socket, answers: Answers) -> bool:
+    """Answer a message; False if the client has gone, makes no sense, or does not take its answers."""
+    asked = b""
+    with suppress(OSError):
+        asked = client.recv(_LARGEST)
+    answer = answers.to(asked) if len(asked) >= _HEAD else None  # its errors are of the other process
+    if answer is None:
+        return False
+    try:
+        client.send(answer, socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers) -> None:
@@ -107,13 +130,9 @@ def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, ans
                 if not receiver.once():
                     break
         for client in clients.intersection(readable):
-            asked = client.recv(_LARGEST)
-            answer = answers.to(asked) if len(asked) >= _HEAD else None
-            if answer is None:
+            if not _answer(client, answers):
                 clients.discard(client)
                 client.close()
-            else:
-                client.send(answer)
         if listener in readable:
             client, _ = listener.accept()
             if is_root(client):
