@@ -169,6 +169,35 @@ def test_a_peer_that_goes_while_no_daemon_runs_is_removed_at_the_next_start(clus
     assert len(lines(tmp_path, "removed")) == 1
 
 
+def test_a_peer_whose_command_failed_or_was_cut_off_is_removed_too(cluster: Cluster, tmp_path: Path):
+    add = f'echo "$SUBNET" >>{tmp_path}/tried; test "$SUBNET" = 10.5.50.0/24 && exit 1; sleep 30'
+    cluster.configure(conf(SubnetAddCommand=["sh", "-c", add], SubnetRemoveCommand=told(tmp_path, "removed")))
+    peer(cluster, 50, "fifty")
+    node = cluster.node(1).spawn()
+    eventually(lambda: lines(tmp_path, "tried"))
+    cluster.etcd.delete(cluster.key("10.5.50.0-24"))
+    assert eventually(lambda: lines(tmp_path, "removed")) == ["|10.5.50.0/24||172.31.0.50||fifty"]
+    peer(cluster, 51)
+    eventually(lambda: "10.5.51.0/24" in lines(tmp_path, "tried"))
+    node.kill()
+    cluster.etcd.delete(cluster.key("10.5.51.0-24"))
+    node.start()
+    assert eventually(lambda: lines(tmp_path, "removed")[1:]) == ["|10.5.51.0/24||172.31.0.51||"]
+
+
+def test_another_back_end_removes_what_the_commands_have_made(cluster: Cluster):
+    cluster.configure({**VXLAN, "Backend": EXAMPLES[0]["Backend"]})
+    peer(cluster, 50)
+    node = cluster.node(1).start()
+    eventually(lambda: "10.5.50.0/24" in node.ip("route"))
+    node.stop()
+    cluster.configure(VXLAN)
+    node.start()
+    assert "10.5.50.0/24" not in node.ip("route")
+    assert not list(node.state_dir.rglob("ran.json"))
+    assert not node.lines("ERROR")
+
+
 def test_a_plan_runs_no_command(cluster: Cluster, tmp_path: Path):
     cluster.configure(conf(PreStartupCommand=f"touch {tmp_path}/ran", SubnetAddCommand=f"touch {tmp_path}/ran"))
     peer(cluster, 50)

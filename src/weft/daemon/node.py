@@ -126,7 +126,7 @@ class Node:
         devices = devices_of(inputs)
         for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
             held.callback(claimed.close)
-        remains.remove(self._world, Path(options.state_dir), (*netconf.networks, *previous.networks))
+        await remains.remove(self._world, self._directory, inputs)
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
         while not await self._acquire(leasing, inputs, last):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from weft.cluster.store import StoreKind
 from weft.config.netconf import NetConf
 from weft.config.options import Options
+from weft.daemon.planes import commands
 from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.commands import CommandsPlane
 from weft.daemon.planes.contract import Plane
@@ -47,7 +48,8 @@ class World(Value):
     `backends` are those that a network may ask for; what some need before there is a lease, `preparations` make, by the
     back end's name. `planes` open what keeps its objects that are neither rtnetlink's nor rules, by the back end's name
     and one for the log. `remains` remove what a back end leaves beside its device, which it is named by, and say where;
-    they are told how to find the networks that are ours.
+    they are told how to find the networks that are ours. What a back end has done that no device is named for, `undo`
+    undoes once another one has its place.
     `store` holds the leases. `modules` may load the kernel's modules.
     """
 
@@ -60,6 +62,7 @@ class World(Value):
     preparations: Mapping[str, Preparation]
     planes: Mapping[str, Mapping[str, Callable[[Place], AbstractContextManager[Plane]]]]
     remains: Mapping[str, Callable[[Callable[[], Iterable[Net]]], Sequence[str]]]
+    undo: Mapping[str, Callable[[Place], Awaitable[None]]]
     store: StoreKind
     modules: Modules
     notify_socket: str = ""
@@ -98,6 +101,7 @@ def real(notify_socket: str = "") -> World:
             "extension": {"commands": CommandsPlane.opened},
         },
         remains={udp.DEVICE: lambda _: kernelpath.detach(), ipsec.DEVICE: ipsecremains.remove},
+        undo={"extension": commands.undo},
         store=BY_FLAGS,
         modules=Modules(),
         notify_socket=notify_socket,

@@ -4,6 +4,7 @@ It counts for this boot alone: after another nothing of what they made is there.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,12 @@ def load(directory: Path, boot: str) -> tuple[Added, ...]:
         )
         for each in found.peers
     )
+
+
+def forget(directory: Path) -> None:
+    """Remove the file."""
+    with suppress(OSError):
+        (directory / _FILE).unlink()
 
 
 def file(directory: Path, boot: str, peers: Callable[[], Iterable[Added]]) -> Latest:

@@ -18,7 +18,8 @@ from weft.kernel.commands import run
 from weft.model.command import Command
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Objects
-from weft.plan.diff import Delete, Step
+from weft.model.value import replace
+from weft.plan.diff import Delete, Put, Step
 
 log = logging.getLogger(__name__)
 
@@ -54,20 +55,28 @@ class CommandsPlane:
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Run the commands of each step; nothing runs for a peer before what is to run at the start has succeeded."""
         failures = []
+        new = [step.object for step in steps if isinstance(step, Put) and step.object.key not in self._done]
+        await self._record(*(thing for thing in new if isinstance(thing, Added)))
         for step in steps:
             try:
                 await self._do(step)
             except OSError as error:
                 failures.append(failed(step, error))
-        self._added = tuple(thing for thing in self._done.values() if isinstance(thing, Added))
-        await self._file.attempt()
+        await self._record()
         return failures
+
+    async def _record(self, *begun: Added) -> None:
+        """Write down for whom commands have run, and are about to: one that fails or is killed may have done half."""
+        self._added = (*(thing for thing in self._done.values() if isinstance(thing, Added)), *begun)
+        await self._file.attempt()
 
     async def _do(self, step: Step) -> None:
         thing, had = step.object, self._done.get(step.object.key)
         if isinstance(had, Added) and (isinstance(step, Delete) or not _same_peer(had, thing)):
             del self._done[had.key]
             await _remove(had)
+            if isinstance(thing, Added) and not isinstance(step, Delete):
+                await self._record(thing)
         if isinstance(step, Delete):
             self._done.pop(thing.key, None)
             return
@@ -78,8 +87,16 @@ class CommandsPlane:
         elif isinstance(thing, Added):
             if self._waiting:
                 raise OSError(errno.EAGAIN, "it waits for the PostStartupCommand")
+            self._done[thing.key] = replace(thing, add=None)  # as after a restart: to be run again, and to be removed
             await _run("SubnetAddCommand", thing.add, thing.variables, thing.text)
         self._done[thing.key] = thing
+
+
+async def undo(place: Place) -> None:
+    """Remove whom an earlier run has added: another back end serves the network now."""
+    for thing in ran.load(place.directory, place.boot):
+        await _remove(thing)
+    ran.forget(place.directory)
 
 
 def _same_peer(had: Added, thing: Object) -> bool:

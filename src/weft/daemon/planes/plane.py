@@ -82,14 +82,19 @@ class Keeper:
     def seen(self, key: Key, thing: Object | None) -> None:
         """Take a notice: somebody else changed the object of `key` to `thing`, or removed it."""
         wanted = self._decider.wanted.get(key)
-        ours = thing is not None and (thing == wanted or thing.is_within(self._decider.ownership))
-        self._present.notice(key, thing if ours else None)
+        self._present.notice(key, self._if_ours(key, thing))
         if key[0] == "link":
             self._link_changed()
         if self._present.objects.get(key) != wanted:
             self.changed([key])
             if thing is not None and thing.took_others_along():
                 self.look_again()
+
+    def _if_ours(self, key: Key, thing: Object | None) -> Object | None:
+        ours = thing is not None and (
+            thing == self._decider.wanted.get(key) or thing.is_within(self._decider.ownership)
+        )
+        return thing if ours else None
 
     def _link_changed(self) -> None:
         for keeper in self.on_links:
@@ -168,6 +173,8 @@ class Keeper:
         """Look at what is marked, compare, act: first what is to be put, then what is to go."""
         self.tally.rounds += 1
         blind = self.plane.blind and self.tally.rounds == 1
+        # What was refused may have been done by half, and is to go now.
+        marks.unseen |= {key for key in marks.decided & self.tally.failing.keys() if key not in self._decider.wanted}
         if marks.look and not blind:
             await self._look(marks)
         elif marks.unseen:
@@ -214,7 +221,7 @@ class Keeper:
             seen = await self.plane.look(self._decider.wanted, keys)
         for key in keys:
             if key not in newer:
-                self._present.notice(key, seen.get(key))
+                self._present.notice(key, self._if_ours(key, seen.get(key)))
 
     def _repair(self, step: Step) -> repairs.Repair:
         return repairs.repair(step, self._decider.wanted, self._present.objects)
