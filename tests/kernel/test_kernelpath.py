@@ -4,6 +4,7 @@ That both do the same to a packet, test_relay.py shows.
 """
 
 import errno
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -60,6 +61,33 @@ def test_a_peer_that_is_a_program_gets_all_from_the_relay(site: Site):
     site.peer.sendto(packet(b"back"), (LOCAL, PORT))
     assert pod.recv(100) == b"back"
     assert carried(site) == (0, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "routed",
+    [
+        "ip route add {peer}/32 dev other",
+        "ip route add default dev other table 100; ip rule add to {peer} lookup 100",
+        "ip route add default dev other table 100; ip rule add iif lo to {peer} lookup 100",
+    ],
+    ids=["a route", "a rule", "a rule for what the node sends"],
+)
+def test_a_peer_that_another_link_leads_to_gets_all_from_the_relay(site: Site, routed: str):
+    """As IPsec or a tunnel of the operator's may: by the uplink it would leave in the clear."""
+    site.here.run("ip link add other type veth peer name behind; ip link set behind up; ip link set other up arp off")
+    site.here.run(routed.format(peer=PEER))
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    before = sent(site, "other")
+    pod.sendto(b"there", (THERE, 7))
+    wait_for(lambda: carried(site)[2] + carried(site)[0] == 1)
+    assert carried(site) == (0, 0, 1, 0)
+    wait_for(lambda: sent(site, "other") > before)
+
+
+def sent(site: Site, link: str) -> int:
+    """How many datagrams to the peer a link has sent."""
+    [told] = json.loads(site.here.run(f"ip -j -s link show {link}"))
+    return int(told["stats64"]["tx"]["packets"])
 
 
 def test_a_peer_that_is_gone_gets_nothing_more_by_the_kernel(site: Site):

@@ -205,6 +205,7 @@ _PATH: Final = (
     ("path.c", "if (!skb->gso_size)", "if (1)"),
     ("path.c", "(words >> 4) * 4u", "0"),
     ("path.c", "    outer.ip.frag_off = htons(DONT_FRAGMENT);\n", ""),
+    ("path.c", "path.ifindex != ours->uplink", "0"),
     ("path.c", "outer.ip.check = checksum(&outer.ip);", ";"),
     ("path.c", "spend_ttl(skb, sizeof outer, &inner) < 0 || ", ""),
     ("path.c", " || ip->frag_off & htons(FRAGMENT)", ""),

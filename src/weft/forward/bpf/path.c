@@ -26,6 +26,7 @@
 
 enum { PASS = TC_ACT_UNSPEC, INET = 2, HOPS = 64, FRAGMENT = 0x3fff, DONT_FRAGMENT = 0x4000, LONGEST = 65535 };
 enum { SENT, RECEIVED };
+enum { LOOPBACK = 1 }; /* its index in every network namespace */
 
 struct outer {
     struct iphdr ip;
@@ -123,8 +124,9 @@ static ALWAYS __u32 longest_piece(struct __sk_buff *skb, const struct iphdr *ip)
     return header + (words >> 4) * 4u + skb->gso_size;
 }
 
-/* Finds the next hop on the uplink for datagrams of so many bytes. One whose link-layer address is not known yet, or
- * has been forgotten, is found out when the relay sends to it. */
+/* Finds the next hop on the uplink for datagrams of so many bytes. What is asked is what the relay's socket would ask,
+ * as for what the node itself sends: where another link leads to the peer, the datagrams are the relay's. One whose
+ * link-layer address is not known yet, or has been forgotten, is found out when the relay sends to it. */
 static ALWAYS int find_path(struct __sk_buff *skb, const struct settings *ours, __be32 peer, __u32 size,
                             struct bpf_redir_neigh *next)
 {
@@ -135,10 +137,12 @@ static ALWAYS int find_path(struct __sk_buff *skb, const struct settings *ours, 
     path.l4_protocol = IPPROTO_UDP;
     path.sport = path.dport = ours->port;
     path.tot_len = (__u16)size;
-    path.ifindex = ours->uplink;
+    path.ifindex = LOOPBACK;
     path.ipv4_src = ours->local;
     path.ipv4_dst = peer;
-    if (fib_lookup(skb, &path, sizeof path, BPF_FIB_LOOKUP_OUTPUT) != BPF_FIB_LKUP_RET_SUCCESS || path.family != INET)
+    if (fib_lookup(skb, &path, sizeof path, 0) != BPF_FIB_LKUP_RET_SUCCESS || path.family != INET)
+        return -1;
+    if (path.ifindex != ours->uplink)
         return -1;
     next->nh_family = INET;
     next->ipv4_nh = path.ipv4_dst;
