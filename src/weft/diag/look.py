@@ -56,7 +56,7 @@ class Places(Value):
 
 
 def look(places: Places) -> Sight:
-    """See this node, and ask its peers for an echo."""
+    """See this node, and by which links its peers are reached. Sends nothing."""
     seen: dict[str, Any] = {}
     unseen: dict[str, str] = {}
 
@@ -91,9 +91,17 @@ def look(places: Places) -> Sight:
     with part("daemon"):
         seen["daemon"] = _daemon(places.instance)
     sight = Sight(unseen=unseen, **seen)
-    with part("probes"):
-        return _asked(sight)
+    with part("links"):
+        sight = replace(sight, ways=_ways(sight))
     return replace(sight, unseen=unseen)
+
+
+def ask_peers(sight: Sight) -> Sight:
+    """The same sight with what peers answer to echo requests."""
+    try:
+        return replace(sight, probes=probing.probe(peers(sight), mtu=sight.mtu))
+    except OSError as error:
+        return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
 
 
 def _words(error: Exception) -> str:
@@ -207,13 +215,12 @@ def _daemon(wanted: str | None) -> NodeState | None:
     return asking.state(asking.choose(wanted)) if wanted or asking.here() else None
 
 
-def _asked(sight: Sight) -> Sight:
-    """Find the ways to peers, and have them answer."""
-    found = peers(sight)
+def _ways(sight: Sight) -> dict[str, int]:
+    """The links by which peers' public IPs are reached."""
     ways: dict[str, int] = {}
     with Rtnl.open() as rtnl:
-        for peer in found:
+        for peer in peers(sight):
             if peer.public is not None:
                 with suppress(OSError):  # no way at all: its echo will not come
                     ways[str(peer.public)] = rtnl.route_to(peer.public).index
-    return replace(sight, ways=ways, probes=probing.probe(found, mtu=sight.mtu))
+    return ways

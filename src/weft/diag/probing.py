@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.diag.sight import Peer, Probed
+from weft.kernel import icmp
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -32,9 +33,6 @@ _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
 _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
 _MTU_DISCOVER: Final = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
 _PROBE: Final = 3  # IP_PMTUDISC_PROBE: don't fragment, and believe no path MTU of before
-_SOL_RAW: Final = 255  # linux/socket.h
-_ICMP_FILTER: Final = 1  # linux/icmp.h: a bit for each type that is not wanted
-_ICMP6_FILTER: Final = 1  # linux/icmpv6.h: the same, 256 bits
 
 
 class _Question(Value):
@@ -71,17 +69,9 @@ def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
 
 
 def _open(version: int) -> socket.socket:
-    if version == 4:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-        wanted = 1 << _REPLY[4] | 1 << _UNREACHABLE[4]
-        sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("=I", ~wanted & 0xFFFFFFFF))
-    else:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
-        unwanted = ((1 << 256) - 1) ^ (1 << _REPLY[6] | 1 << _UNREACHABLE[6])
-        sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, unwanted.to_bytes(32, "little"))
+    sock = icmp.listen(version, (_REPLY[version], _UNREACHABLE[version]))
     sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
-    sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
     return sock
 
 

@@ -111,6 +111,12 @@ class Sight(Value):
         return [link for link in self.links if _is_flannels(link)]
 
     @property
+    def ports(self) -> list[int]:
+        """The UDP ports of VXLAN devices; of another kind the kernel does not say which socket it has."""
+        named = {link.name for link in self.devices}
+        return sorted({device.port for device in self.vxlans if device.name in named})
+
+    @property
     def networks_of_pods(self) -> tuple[Net, ...]:
         """The pod network, one range for each family; none where neither a daemon nor its file says it."""
         if self.daemon is not None and self.daemon.network is not None:

@@ -89,7 +89,7 @@ def _dropped(packet: Packet, by: str, sight: Sight) -> Finding:
 def _received(sight: Sight) -> Iterator[Finding]:
     """A datagram of a peer's address to the port of the devices, on the link by which the peer is reached."""
     said, doubts = set[str](), list[str]()
-    for peer, port in product(peers(sight)[:_MOST], _ports(sight)):
+    for peer, port in product(peers(sight)[:_MOST], sight.ports):
         link = sight.link(sight.ways.get(str(peer.public), 0))
         own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
         if peer.public is None or own is None or link is None:
@@ -112,11 +112,6 @@ def _received(sight: Sight) -> Iterator[Finding]:
             doubts.append(f"{packet}: {verdict.by}")
     if not said:
         _doubt(sight, doubts)
-
-
-def _ports(sight: Sight) -> list[int]:
-    """Those of VXLAN devices; the kernel does not say which socket another kind has."""
-    return sorted({device.port for device in sight.vxlans if sight.link(device.name) in sight.devices})
 
 
 CHECKS: Final = (

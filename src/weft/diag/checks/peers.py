@@ -110,8 +110,7 @@ def _names(probes: list[Probed]) -> str:
 
 
 def _carried(sight: Sight) -> str:
-    ports = sorted({device.port for device in sight.vxlans if sight.link(device.name) in sight.devices})
-    return f"UDP port {', '.join(map(str, ports))}" if ports else "the packets between the nodes"
+    return f"UDP port {', '.join(map(str, sight.ports))}" if sight.ports else "the packets between the nodes"
 
 
 def _one_uplink(sight: Sight) -> Iterator[Finding]:

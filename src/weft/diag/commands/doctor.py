@@ -10,7 +10,7 @@ from weft.cni.commands.install import need_root
 from weft.diag import forms
 from weft.diag.checks import CHECKS
 from weft.diag.finding import ask
-from weft.diag.look import Places, look
+from weft.diag.look import Places, ask_peers, look
 from weft.model.text import one_line
 
 _DEFAULT = Places()
@@ -45,7 +45,7 @@ def doctor(output: str, *, verbose: bool, instance: str | None, **directories: s
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft doctor")
     places = Places(instance=instance, **{name: Path(directory) for name, directory in directories.items()})
-    diagnosis = ask(CHECKS, look(places))
+    diagnosis = ask(CHECKS, ask_peers(look(places)))
     if output == "text":
         for line in forms.lines(diagnosis, verbose=verbose):
             click.echo(one_line(line))

@@ -16,6 +16,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final, Literal
 
+from weft.kernel import icmp
 from weft.lab.inside import underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.node import RunningNode
@@ -37,9 +38,6 @@ _MARK: Final = b"weft lab"
 _PROBE: Final = struct.Struct("!BBHHH8sQ")
 _REQUEST: Final[Mapping[Family, int]] = {4: 8, 6: 128}
 _REPLY: Final[Mapping[Family, int]] = {4: 0, 6: 129}
-_SOL_RAW: Final = 255  # linux/socket.h
-_ICMP_FILTER: Final = 1  # linux/icmp.h: a bit for each type that is not wanted
-_ICMP6_FILTER: Final = 1  # linux/icmpv6.h: the same, 256 bits
 
 
 class _End(Value):
@@ -198,18 +196,8 @@ def _fault(probe: _Probe, source: _End, target: _End) -> Literal["", "lost", "un
 
 
 def _listen(family: Family) -> socket.socket:
-    if family == 4:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-        wanted = 1 << _REQUEST[4] | 1 << _REPLY[4]
-        sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("=I", ~wanted & 0xFFFFFFFF))
-    else:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
-        unwanted = [0xFFFFFFFF] * 8
-        for kind in (_REQUEST[6], _REPLY[6]):
-            unwanted[kind // 32] &= ~(1 << kind % 32)
-        sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *unwanted))
+    sock = icmp.listen(family, (_REQUEST[family], _REPLY[family]))
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    sock.settimeout(0)
     return sock
 
 
