@@ -12,7 +12,6 @@ from weft.lab.commands.choose import ask, base, lab_option, nodes, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.faults import FAULTS, Fault
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NodeReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
@@ -102,11 +101,7 @@ def _v4(node: NodeReport) -> str:
 
 
 def _run(place: Place, node: str, script: str, variables: dict[str, str]) -> None:
-    def request(descriptors: list[int], _tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
-        wanted = protocol.Exec(where=node, command=["sh", "-ec", script], environ=variables, tty=False)
-        return Call(place.socket, wanted, descriptors=descriptors)
-
-    status, _, stderr = terminal.captured(request)
+    status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-ec", script], variables))
     if status:
         hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is"
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"

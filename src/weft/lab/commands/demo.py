@@ -155,12 +155,7 @@ class _Scene(Value, kw_only=False):
     def _lines(self, *command: str) -> list[str]:
         """Return what a command prints on node1."""
         node = self.nodes[0].name
-
-        def request(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
-            wanted = protocol.Exec(where=node, command=list(command), environ={}, tty=tty)
-            return Call(self.place.socket, wanted, descriptors=descriptors)
-
-        status, stdout, stderr = terminal.captured(request)
+        status, stdout, stderr = terminal.captured(terminal.command(self.place, node, command))
         if status != 0:
             raise _untrue(f"{' '.join(command)} on {node} to work", stderr.strip())
         return stdout.splitlines()

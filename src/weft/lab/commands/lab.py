@@ -103,11 +103,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
         raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="NODE|POD -- COMMAND", hint=hint))
     place = start.find(base(), lab)
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
-
-    def request(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
-        wanted = protocol.Exec(where=where, command=list(command), environ=environ, tty=tty)
-        return Call(place.socket, wanted, descriptors=descriptors)
-
+    request = terminal.command(place, where, command, environ)
     if output == "text":
         return terminal.run(request)
     status, stdout, stderr = terminal.captured(request)

@@ -8,11 +8,12 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from weft.lab.protocol import Call
+from weft.lab.places import Place
+from weft.lab.protocol import Call, Exec
 from weft.lab.report import ExecReport
 
 _CHUNK: Final = 1 << 16
@@ -20,6 +21,16 @@ _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUI
 
 # Makes the request with these descriptors; True if they are a terminal of its own.
 Start = Callable[[list[int], bool], Call]
+
+
+def command(place: Place, where: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> Start:
+    """A command in a node or a pod of a lab, to be run with the descriptors that are given."""
+
+    def start(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is Start's
+        wanted = Exec(where=where, command=list(words), environ=dict(environ or {}), tty=tty)
+        return Call(place.socket, wanted, descriptors=descriptors)
+
+    return start
 
 
 def run(start: Start) -> int:

@@ -12,7 +12,6 @@ from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.lab.report import LabReport, PingReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import Value
@@ -111,12 +110,8 @@ def _with_port(address: str, port: str) -> str:
 
 def _ways(place: Place, node: str, words: list[str]) -> dict[str, Way]:
     """Both directions, as a node sees them."""
-
-    def request(descriptors: list[int], _tty: bool) -> Call:  # noqa: FBT001 - the meaning is terminal.Start's
-        wanted = protocol.Exec(where=node, command=["weft", "trace", "-o", "json", *words], environ={}, tty=False)
-        return Call(place.socket, wanted, descriptors=descriptors)
-
-    status, stdout, stderr = terminal.captured(request)
+    command = terminal.command(place, node, ["weft", "trace", "-o", "json", *words])
+    status, stdout, stderr = terminal.captured(command)
     if status not in (0, 3):
         raise Unavailable(Problem(code="LAB-002", where=f"weft trace on {node}", seen=" ".join(stderr.split())[:300]))
     return msgspec.json.decode(stdout, type=dict[str, Way])
