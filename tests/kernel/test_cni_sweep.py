@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from weft.cni.host import locks
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep, sweeper
 from weft.cni.leaks.sweeper import Sweeper, node_host
+from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.value import replace
 from weft.wire.cnijson import JsonError
@@ -39,12 +41,25 @@ def of(container_id: str, network: str = "cbr0", ifname: str = "eth0") -> Attach
     return Attachment(network=network, container_id=container_id, ifname=ifname)
 
 
+def wait_for_turn(host: Host, container: str) -> None:
+    """A server ends a container's turn a moment after its client has the answer; a turn that a test holds stays."""
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        with host.claim(container) as claimed:
+            if claimed:
+                return
+        time.sleep(0.005)
+
+
 def sweep_all(site: Site) -> dict[str, str]:
     """What one sweep of the daemon frees, and why."""
 
     def inside() -> dict[str, str]:
         with node_host(site.node) as host:
-            proofs = {one.container_id: sweep.free(host, one) for one in list(sweep.attachments(host))}
+            known = list(sweep.attachments(host))
+            for one in known:
+                wait_for_turn(host, one.container_id)
+            proofs = {one.container_id: sweep.free(host, one) for one in known}
         return {id_: proof for id_, proof in proofs.items() if proof}
 
     return site.host.call(inside)
