@@ -1,6 +1,8 @@
 """The decoder and the writer of captures, against scapy's."""
 
 import io
+import json
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from struct import pack
 
 import pytest
@@ -8,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import ICMPv6DestUnreach, ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS, IPv6
+from scapy.layers.ipsec import ESP
 from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
-from weft.lab.commands import decode
-from weft.lab.commands.pcapng import Writer
+from weft.lab.commands.packets import decode
+from weft.lab.commands.packets.levels import levels, line
+from weft.lab.commands.packets.pcapng import Writer
+from weft.lab.commands.packets.reader import Order, Packet
+from weft.lab.commands.packets.tunnels import comment, programs, tunnels
+from weft.lab.commands.packets.wanted import Filter, places
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 INNER = Ether(src=A, dst=B) / IP(src="10.244.1.2", dst="10.244.2.2", ttl=63) / ICMP(type=8)
@@ -77,7 +84,7 @@ def test_a_tunnelled_frame_is_told_layer_by_layer():
             "10.244.1.2 -> 10.244.2.2, TTL 63, 28 bytes, carries ICMP",
             {"source": "10.244.1.2", "target": "10.244.2.2", "protocol": 1, "ttl": 63, "length": 28},
         ),
-        ("ICMP", "echo request", {"type": 8, "code": 0}),
+        ("ICMP", "echo request", {"type": 8, "code": 0, "sequence": 0}),
     ]
     [*_, last] = told(outer / UDP(dport=8472) / VXLAN(flags=0) / INNER)
     assert last == ("data", "50 bytes", {"length": 50})
@@ -85,13 +92,195 @@ def test_a_tunnelled_frame_is_told_layer_by_layer():
 
 SIX = ("fd00::1", "fd00::2")
 IPV6 = Ether(src=A, dst=B) / IPv6(src=SIX[0], dst=SIX[1], hlim=7)
+OUTER = Ether() / IP(src="172.31.0.11", dst="172.31.0.12")
+PACKET = IP(src="10.244.1.2", dst="10.244.2.2") / ICMP(type=8, seq=3)
+WAY, INNER_WAY = "172.31.0.11 > 172.31.0.12", "10.244.1.2 > 10.244.2.2"
+
+
+@pytest.mark.parametrize(
+    "frame, names, said",
+    [
+        (
+            OUTER / UDP(dport=8472) / VXLAN(vni=1) / Ether() / PACKET,
+            [("IPv4", "UDP", "VXLAN"), ("IPv4", "ICMP")],
+            f"{WAY} VXLAN 1 | {INNER_WAY} ICMP echo request 3",
+        ),
+        (
+            OUTER / UDP(sport=8285, dport=8285) / PACKET,
+            [("IPv4", "UDP"), ("IPv4", "ICMP")],
+            f"172.31.0.11:8285 > 172.31.0.12:8285 UDP | {INNER_WAY} ICMP echo request 3",
+        ),
+        (OUTER / PACKET, [("IPv4",), ("IPv4", "ICMP")], f"{WAY} IPIP | {INNER_WAY} ICMP echo request 3"),
+        (
+            OUTER / IPv6(src="fd00::1", dst="fd00::2") / TCP(sport=1, dport=80, flags="SA"),
+            [("IPv4",), ("IPv6", "TCP")],
+            f"{WAY} IPIP | [fd00::1]:1 > [fd00::2]:80 TCP SYN ACK",
+        ),
+        (
+            OUTER / UDP(sport=51820, dport=51820) / b"\4\0\0\0sealed",
+            [("IPv4", "UDP", "WireGuard")],
+            f"{WAY} WireGuard encrypted packet",
+        ),
+        (
+            OUTER / UDP(sport=1, dport=51820) / b"\4\0\1\0",
+            [("IPv4", "UDP", "data")],
+            "172.31.0.11:1 > 172.31.0.12:51820 UDP, 4 bytes",
+        ),
+        (OUTER / ESP(spi=0xC0FFEE, seq=9), [("IPv4", "ESP")], f"{WAY} ESP SPI 0x00c0ffee, sequence 9"),
+        (
+            OUTER / IP(proto=99) / b"abc",
+            [("IPv4",), ("IPv4", "data")],
+            f"{WAY} IPIP | 127.0.0.1 > 127.0.0.1 protocol 99, 3 bytes",
+        ),
+        (OUTER / ICMP(type=3, code=4), [("IPv4", "ICMP")], f"{WAY} ICMP type 3, code 4"),
+        (
+            Ether() / ARP(op=1, psrc="10.0.0.1", pdst="10.0.0.2"),
+            [("ARP",)],
+            "ARP who has 10.0.0.2? tell 10.0.0.1",
+        ),
+        (
+            Ether(src=A, dst=B, type=0x88CC) / b"xy",
+            [("Ethernet", "data")],
+            f"Ethernet {MACS}, carries type 0x88cc, data 2 bytes",
+        ),
+        (b"short", [("data",)], "data 5 bytes"),
+    ],
+)
+def test_a_packet_is_told_on_one_line(frame, names, said):
+    found = levels(decode.layers(bytes(frame)))
+    assert [level.names for level in found] == names
+    assert line(found) == said
+
+
+def test_the_rest_of_a_datagram_is_not_taken_for_its_header():
+    assert told(OUTER / IP(frag=100, proto=17) / (b"\0" * 8))[-1] == ("data", "8 bytes", {"length": 8})
+    assert told(Ether() / IP(flags="MF") / UDP(sport=1, dport=2))[-1][0] == "UDP"
+
+
+def test_a_packet_without_a_frame_is_told_by_its_version():
+    def alone(data: bytes) -> list[str]:
+        return [layer.name for layer in decode.layers(data, ethernet=False)]
+
+    assert alone(bytes(PACKET)) == ["IPv4", "ICMP"]
+    assert alone(bytes(IPv6() / ICMPv6EchoRequest())) == ["IPv6", "ICMPv6"]
+    assert (alone(b"abc"), alone(b"")) == (["data"], [])
+
+
+def test_ports_of_tunnels_are_those_of_the_labs_network():
+    frame = bytes(OUTER / UDP(sport=1, dport=4789) / VXLAN(vni=9) / INNER)
+    assert line(levels(decode.layers(frame))) == "172.31.0.11:1 > 172.31.0.12:4789 UDP, 50 bytes"
+    own = tunnels('{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789}}')
+    assert own == {4789: "VXLAN"}
+    assert line(levels(decode.layers(frame, tunnels=own))) == f"{WAY} VXLAN 9 | {INNER_WAY} ICMP echo request 0"
+
+
+COMMENTS = "What is in a tunnel is the comment of its packet."
+PROGRAMS = "Wireshark shows it after Decode As…, or with -d udp.port==8472,vxlan; tcpdump with -T vxlan."
+
+
+@pytest.mark.parametrize(
+    "backend, known, said, tried",
+    [
+        (
+            {"Type": "vxlan"},
+            {8472: "VXLAN"},
+            f"UDP port 8472 carries VXLAN. {PROGRAMS} {COMMENTS}",
+            ("wireshark -d udp.port==8472,vxlan -r", "tcpdump -n -T vxlan -r"),
+        ),
+        (
+            {"Type": "udp", "Port": 9},
+            {9: "IP"},
+            f"UDP port 9 carries IP. {COMMENTS}",
+            ("wireshark -r", "tcpdump -n -r"),
+        ),
+        (
+            {"Type": "wireguard", "ListenPort": 7},
+            {7: "WireGuard", 51821: "WireGuard"},
+            f"UDP port 7 carries WireGuard. UDP port 51821 carries WireGuard. {COMMENTS}",
+            ("wireshark -r", "tcpdump -n -r"),
+        ),
+        ({"Type": "host-gw"}, {}, "", ("wireshark -r", "tcpdump -n -r")),
+        ({"Type": "none such"}, {}, "", ("wireshark -r", "tcpdump -n -r")),
+    ],
+)
+def test_what_a_file_says_of_its_tunnels(backend, known, said, tried):
+    own = tunnels(json.dumps({"Network": "10.244.0.0/16", "Backend": backend}))
+    assert own == known
+    assert comment("weft", ["node1", "pod1-1"], own) == f"Captured in lab weft, on node1, pod1-1. {said}".strip()
+    assert programs(own) == tried
+
+
+NODES = ["node1", "node2"]
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        ("", [("node1", ""), ("node2", "")]),
+        ("node2", [("node2", "")]),
+        ("eth0", [("node1", "eth0"), ("node2", "eth0")]),
+        ("node1 pod eth0", [("node1", "eth0"), ("pod", "eth0")]),
+        ("node1 eth0 cni0 node2", [("node1", "eth0"), ("node1", "cni0"), ("node2", "")]),
+        ("node1 eth0 node1 eth0", [("node1", "eth0")]),
+    ],
+)
+def test_words_mean_places_and_links_of_the_places_before(words, found):
+    assert places(words.split(), names={*NODES, "pod"}, nodes=NODES) == found
+
+
+def nets(*addresses: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(map(ip_network, addresses))
+
+
+TUNNELLED = OUTER / UDP(dport=8472) / VXLAN(vni=1) / Ether() / IP(src="10.244.1.2", dst="10.244.2.2") / TCP(dport=80)
+
+
+@pytest.mark.parametrize(
+    "frame, wanted, wants",
+    [
+        (TUNNELLED, Filter(), True),
+        (Ether(type=0x88CC), Filter(), True),
+        (TUNNELLED, Filter(protocol="vxlan"), True),
+        (TUNNELLED, Filter(protocol="tcp", port=80), True),
+        (TUNNELLED, Filter(protocol="udp", port=8472), True),
+        (TUNNELLED, Filter(protocol="udp", port=80), False),  # the one is outside, the other inside
+        (TUNNELLED, Filter(protocol="icmp"), False),
+        (OUTER / ICMP(), Filter(protocol="icmp"), True),
+        (IPV6 / ICMPv6EchoRequest(), Filter(protocol="icmp"), True),
+        (Ether() / ARP(psrc="10.0.0.1", pdst="10.0.0.2"), Filter(protocol="arp", ends=(nets("10.0.0.2"),)), True),
+        (TUNNELLED, Filter(ends=(nets("10.244.2.0/24"),)), True),
+        (TUNNELLED, Filter(ends=(nets("fd00::1", "10.244.1.2"), nets("10.244.2.2"))), True),
+        (TUNNELLED, Filter(ends=(nets("10.244.1.2"), nets("172.31.0.12"))), False),
+        (TUNNELLED, Filter(ends=(nets("10.244.3.0/24"),)), False),
+        (Ether(type=0x88CC), Filter(port=80), False),
+        (OUTER / ESP(), Filter(protocol="esp"), True),
+        (OUTER / UDP(dport=51820) / b"\1\0\0\0", Filter(protocol="wireguard"), True),
+    ],
+)
+def test_a_filter_holds_on_one_level_of_a_packet(frame, wanted, wants):
+    assert wanted.wants(levels(decode.layers(bytes(frame)))) == wants
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30))))
+def test_packets_come_in_the_order_of_their_times_and_none_is_lost(given_):
+    order = Order()
+    released = []
+    for number, (time, before) in enumerate(given_):
+        order.hold(Packet(place="n", link="l", data=bytes([number]), nanoseconds=time, inbound=True, ethernet=True))
+        batch = list(order.release(before))
+        assert [packet.nanoseconds for packet in batch] == sorted(packet.nanoseconds for packet in batch)
+        assert all(packet.nanoseconds < before for packet in batch)
+        released += batch
+    released += order.release(100)
+    assert sorted(packet.data for packet in released) == [bytes([number]) for number in range(len(given_))]
+    assert len(order) == 0
 
 
 @pytest.mark.parametrize(
     "carried, length, protocol, name, text, fields",
     [
-        (ICMPv6EchoRequest(), 48, (58, "ICMPv6"), "ICMPv6", "echo request", {"type": 128, "code": 0}),
-        (ICMPv6EchoReply(), 48, (58, "ICMPv6"), "ICMPv6", "echo reply", {"type": 129, "code": 0}),
+        (ICMPv6EchoRequest(), 48, (58, "ICMPv6"), "ICMPv6", "echo request", {"type": 128, "code": 0, "sequence": 0}),
+        (ICMPv6EchoReply(seq=7), 48, (58, "ICMPv6"), "ICMPv6", "echo reply", {"type": 129, "code": 0, "sequence": 7}),
         (ICMPv6ND_NS(), 64, (58, "ICMPv6"), "ICMPv6", "neighbour solicitation", {"type": 135, "code": 0}),
         (ICMPv6ND_NA(), 64, (58, "ICMPv6"), "ICMPv6", "neighbour advertisement", {"type": 136, "code": 0}),
         (ICMPv6DestUnreach(code=4), 48, (58, "ICMPv6"), "ICMPv6", "type 1, code 4", {"type": 1, "code": 4}),
@@ -101,7 +290,7 @@ IPV6 = Ether(src=A, dst=B) / IPv6(src=SIX[0], dst=SIX[1], hlim=7)
             (6, "TCP"),
             "TCP",
             "port 1 -> 80, FIN SYN RST PSH ACK URG, sequence 9",
-            {"source": 1, "target": 80, "sequence": 9},
+            {"source": 1, "target": 80, "sequence": 9, "flags": "FIN SYN RST PSH ACK URG"},
         ),
     ],
 )
@@ -121,7 +310,7 @@ def test_what_ipv6_carries(carried, length, protocol, *, name, text, fields):
 @pytest.mark.parametrize(
     "frame, last",
     [
-        (Ether() / IP() / ICMP(type=0), ("ICMP", "echo reply", {"type": 0, "code": 0})),
+        (Ether() / IP() / ICMP(type=0), ("ICMP", "echo reply", {"type": 0, "code": 0, "sequence": 0})),
         (Ether() / IP() / ICMP(type=3, code=4), ("ICMP", "type 3, code 4", {"type": 3, "code": 4})),
         (
             Ether() / ARP(op=2, hwsrc=A, psrc="10.0.0.1", pdst="10.0.0.2"),
@@ -187,7 +376,7 @@ def test_no_frame_is_too_short_or_too_odd(name, length, noise):
 )
 def test_a_capture_is_read_back_by_scapy(frames):
     file = io.BytesIO()
-    writer = Writer(file, snaplen=1000)
+    writer = Writer(file, snaplen=1000, comment="all")
     start = 1_700_000_000_123_456_789
     for number, (link, data, inbound) in enumerate(frames):
         writer.packet(link, data, nanoseconds=start + number, inbound=inbound)
@@ -203,10 +392,15 @@ def test_a_capture_is_read_back_by_scapy(frames):
 def test_a_capture_is_the_drafts_bytes():
     """draft-ietf-opsawg-pcapng: a section (1.0, length unknown), a link (Ethernet, nanoseconds), a packet."""
     file = io.BytesIO()
-    Writer(file, snaplen=0x40000).packet("eth0", b"abcde", nanoseconds=0x1_0000_0002, inbound=False)
-    section = pack("=IHHq", 0x1A2B3C4D, 1, 0, -1) + pack("=HH16s", 4, 16, b"weft lab capture") + bytes(4)
+    writer = Writer(file, snaplen=0x40000, comment="tale")
+    writer.packet("eth0", b"abcde", nanoseconds=0x1_0000_0002, inbound=False)
+    writer.packet("eth0", b"", nanoseconds=0, inbound=True, ethernet=False, comment="x")
+    section = pack("=IHHq", 0x1A2B3C4D, 1, 0, -1) + pack("=HH4s", 1, 4, b"tale")
+    section += pack("=HH16s", 4, 16, b"weft lab capture") + bytes(4)
     link = pack("=HHI", 1, 0, 0x40000) + pack("=HH4sHHB3xHH", 2, 4, b"eth0", 9, 1, 9, 0, 0)
     packet = pack("=IIIII8s", 0, 1, 2, 5, 5, b"abcde") + pack("=HHIHH", 2, 4, 2, 0, 0)
-    blocks = ((0x0A0D0D0A, section), (1, link), (6, packet))
+    raw = pack("=HHI", 101, 0, 0x40000) + link[8:]
+    commented = pack("=IIIII", 1, 0, 0, 0, 0) + pack("=HHB3x", 1, 1, ord("x")) + pack("=HHIHH", 2, 4, 1, 0, 0)
+    blocks = ((0x0A0D0D0A, section), (1, link), (6, packet), (1, raw), (6, commented))
     sized = [(pack("=I", kind), pack("=I", len(body) + 12), body) for kind, body in blocks]
     assert file.getvalue() == b"".join(kind + size + body + size for kind, size, body in sized)

@@ -11,9 +11,10 @@ from typing import Final
 import click
 
 from weft.lab import labfile, places, protocol
-from weft.lab.commands import decode, show, start, terminal
-from weft.lab.commands.decode import Layer
-from weft.lab.packets import Reader
+from weft.lab.commands import show, start, terminal
+from weft.lab.commands.packets import decode
+from weft.lab.commands.packets.decode import Layer
+from weft.lab.commands.packets.reader import Readers
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
@@ -135,9 +136,10 @@ class _Scene(Value, kw_only=False):
         call.result(Nothing)
         [descriptor] = call.descriptors()
         call.close()
-        with Reader(descriptor) as reader:
+        with Readers() as readers:
+            readers.add(self.nodes[0].name, descriptor)
             self._ping(*self.pods)
-            for packet in reader.packets(until=time.monotonic() + _LISTEN):
+            for packet in itertools.chain.from_iterable(readers.batches(until=time.monotonic() + _LISTEN)):
                 layers = decode.layers(packet.data)
                 if any(layer.name == "ICMP" and layer.fields["type"] == _ICMP_ECHO for layer in layers):
                     return layers

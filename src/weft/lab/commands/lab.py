@@ -4,21 +4,16 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 """
 
 import os
-import shlex
-import sys
-from pathlib import Path
 from typing import Final
 
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import breaking, lifecycle, show, start, terminal, tracing
+from weft.lab.commands import breaking, capture, lifecycle, show, start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
-from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.text import counted
 
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
 
@@ -32,7 +27,15 @@ def lab() -> None:
     """
 
 
-for command in (lifecycle.up, lifecycle.down, lifecycle.list_labs, lifecycle.clean, breaking.break_node, tracing.trace):
+for command in (
+    lifecycle.up,
+    lifecycle.down,
+    lifecycle.list_labs,
+    lifecycle.clean,
+    breaking.break_node,
+    tracing.trace,
+    capture.capture,
+):
     lab.add_command(command)
 
 
@@ -156,66 +159,6 @@ def logs(node: str, lab: str, output: str) -> None:
         raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
     text = names[node].read_text(errors="replace")
     show_report(output, {"name": node, "lines": text.splitlines()}, text)
-
-
-@lab.command()
-@click.argument("where", metavar="NODE|POD", shell_complete=nodes_and_pods)
-@click.argument("link", default="", metavar="[LINK]")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
-    help="The file; - is standard output.",
-)
-@click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
-@lab_option
-@output_option
-def capture(
-    where: str, link: str, *, out: Path, count: int | None, seconds: float | None, lab: str, output: str
-) -> None:
-    """Write the packets of one link of a node or pod, or of all, to a file for Wireshark, until Ctrl-C.
-
-    \b
-      weft lab capture node1 --out packets.pcapng
-      weft lab capture node1 eth0 --out - | tcpdump -n -T vxlan -r -
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab.commands import capturefile
-
-    path = None if str(out) == "-" else out
-    if path is None:
-        _check_stream(output)
-    place = start.find(base(), lab)
-    call = Call(place.socket, protocol.Capture(where=where, link=link))
-    try:
-        call.result(Nothing)
-        [descriptor] = call.descriptors()
-    finally:
-        call.close()
-    if output == "text":
-        click.echo(f"capturing on {link or 'all links'} of {where}; Ctrl-C ends it", err=True)
-    try:
-        packets = capturefile.record(descriptor, path, count=count, seconds=seconds)
-    except OSError as error:
-        expected = "a file that can be written"
-        raise ConfigError(
-            Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
-        ) from None
-    if path is None:
-        click.echo(counted(packets, "packet"), err=True)
-        return
-    show_report(output, {"file": str(out), "packets": packets}, f"{counted(packets, 'packet')} in {out}\n")
-    file = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
-    next_commands(output, f"wireshark {file}", f"tcpdump -n -T vxlan -r {file}")
-
-
-def _check_stream(output: str) -> None:
-    """Refuse to mix packets with anything else on standard output, or to show them to people."""
-    mixed = "with -o json, which is for standard output too" if output == "json" else ""
-    seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
-    if seen:
-        hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"
-        raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))
 
 
 @lab.command()

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from weft.lab.inside.cluster import World
-from weft.lab.packets import SO_TIMESTAMPNS
+from weft.lab.stamps import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
 
 _ETH_P_ALL: Final = 3  # linux/if_ether.h

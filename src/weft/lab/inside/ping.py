@@ -21,9 +21,9 @@ from weft.lab.inside import underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
-from weft.lab.packets import ANCILLARY, SO_TIMESTAMPNS, arrival
 from weft.lab.report import Cell, PingReport
 from weft.lab.spec import Family
+from weft.lab.stamps import ANCILLARY, SO_TIMESTAMPNS, arrival
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
 from weft.model.text import counted

@@ -1,0 +1,184 @@
+"""`weft lab capture`: packets of nodes and pods, in order of time, on the screen or in a file for Wireshark."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from weft.lab import protocol
+from weft.lab.commands import start
+from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods, pods, within
+from weft.lab.commands.packets import recording, tunnels
+from weft.lab.commands.packets.decode import USUAL
+from weft.lab.commands.packets.reader import Readers
+from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
+from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, Nothing
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Net
+from weft.model.text import counted
+from weft.model.value import replace
+
+
+def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[Net, ...]:
+    try:
+        return tuple(ip_network(text) for text in texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+@click.command()
+@click.argument("where", nargs=-1, metavar="[NODE|POD]… [LINK]…", shell_complete=nodes_and_pods)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="ADDRESS|NETWORK",
+    callback=_networks,
+    help="Only from or to this address or network.",
+)
+@click.option("--pod", "of", multiple=True, metavar="POD", shell_complete=pods, help="Only from or to this pod.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="Only from or to this port.")
+@click.option("--proto", type=click.Choice(PROTOCOLS), help="Only this protocol; icmp is ICMPv6, too.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="Write them to this file; - is standard output.",
+)
+@click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@lab_option
+@output_option
+def capture(
+    where: tuple[str, ...],
+    *,
+    hosts: tuple[Net, ...],
+    of: tuple[str, ...],
+    port: int | None,
+    proto: str | None,
+    out: Path | None,
+    count: int | None,
+    seconds: float | None,
+    lab: str,
+    output: str,
+) -> None:
+    """Show the packets of nodes and pods, or write them to a file for Wireshark, in order of time, until Ctrl-C.
+
+    Without a name it is all nodes; behind names, links: those of these alone. An option that chooses packets counts
+    inside tunnels, too; --host and --pod, twice, choose what passes between the two.
+
+    \b
+      weft lab capture                                  # each step of each packet
+      weft lab capture --pod pod1-1 --proto icmp
+      weft lab capture node1 node2 eth0 --port 80
+      weft lab capture node1 --out packets.pcapng
+      weft lab capture node1 eth0 --out - | tcpdump -n -T vxlan -r -
+
+    On the screen each packet is a line: when, where, whether it left (→) or came (←), from whom to whom, and behind |
+    what is inside. With -o json it is a line of JSON. Exits 0, also by Ctrl-C.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if str(out) == "-":
+        _check_stream(output)
+    place = start.find(base(), lab)
+    report = ask(place, protocol.Ps(), LabReport)
+    own = tunnels.tunnels(bytes(report.network).decode())
+    ends = (*((host,) for host in hosts), *(_addresses(report, name) for name in of))
+    links = _links(report, where)
+    with Readers() as readers:
+        for name, link in links:
+            readers.add(name, _open(place, name, link))
+        with _writing(out) as file:
+            if out is not None:
+                write = recording.to_file(file, tunnels.comment(place.name, [name for name, _ in links], own))
+            else:
+                write = recording.to_programs(file) if output == "json" else recording.to_people(file)
+            packets = recording.record(
+                readers,
+                write,
+                file.flush,
+                announce=partial(_announce, links, output),
+                wanted=Filter(ends=ends, port=port, protocol=proto),
+                tunnels={**USUAL, **own},
+                count=count,
+                seconds=seconds,
+            )
+        lost = readers.dropped()
+    for name, number in lost.items():
+        seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
+        problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
+        click.echo(f"weft: {problem}", err=True)
+    said = counted(packets, "packet")
+    if out is not None and str(out) != "-":
+        show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")
+        name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
+        next_commands(output, *(f"{program} {name}" for program in tunnels.programs(own)))
+    elif output == "text":
+        click.echo(said, err=True)
+
+
+def _links(report: LabReport, words: Sequence[str]) -> list[tuple[str, str]]:
+    nodes = [node.name for node in report.nodes]
+    return places(words, names={*nodes, *(pod.name for pod in report.pods)}, nodes=nodes)
+
+
+def _open(place: Place, name: str, link: str) -> int:
+    """Have the lab open a packet socket, and return its descriptor."""
+    call = Call(place.socket, protocol.Capture(where=name, link=link))
+    try:
+        call.result(Nothing)
+        [descriptor] = call.descriptors()
+    except ConfigError as error:
+        hint = f"If {link!r} is to be a node or a pod: 'weft lab ps{within(place)}' lists them."
+        raise ConfigError(*(replace(problem, hint=hint) for problem in error.problems)) from None
+    finally:
+        call.close()
+    return descriptor
+
+
+def _addresses(report: LabReport, name: str) -> tuple[Net, ...]:
+    pods = {pod.name: pod for pod in report.pods}
+    if name not in pods:
+        expected = f"one of {', '.join(pods)}" if pods else "a pod, of which there is none"
+        raise ConfigError(Problem(code="LAB-002", where="--pod", seen=name, expected=expected))
+    return tuple(ip_network(ip_interface(address).ip) for address in pods[name].addresses)
+
+
+def _announce(links: Sequence[tuple[str, str]], output: str) -> None:
+    names: dict[str, list[str]] = {}
+    for name, link in links:
+        names.setdefault(link or "all links", []).append(name)
+    words = "; ".join(f"{link} of {', '.join(of)}" for link, of in names.items())
+    if output == "text":
+        click.echo(f"capturing on {words}; Ctrl-C ends it", err=True)
+
+
+@contextmanager
+def _writing(out: Path | None) -> Iterator[BinaryIO]:
+    """Open the file, or standard output for None and `-`; the end of the latter's reader is no error."""
+    target: Path | int = sys.stdout.fileno() if out is None or str(out) == "-" else out
+    try:
+        # Not through sys.stdout: what its reader has not taken would be written again at the program's end.
+        with suppress(BrokenPipeError), open(target, "wb", closefd=isinstance(target, Path)) as file:
+            yield file
+    except OSError as error:
+        expected = "a file that can be written"
+        raise ConfigError(
+            Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
+        ) from None
+
+
+def _check_stream(output: str) -> None:
+    """Refuse to mix packets with anything else on standard output, or to show them to people."""
+    mixed = "with -o json, which is for standard output too" if output == "json" else ""
+    seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
+    if seen:
+        hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"
+        raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))

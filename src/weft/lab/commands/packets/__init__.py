@@ -1,0 +1,1 @@
+"""What is done with captured packets: read, sorted, chosen, shown, and written to a file."""

@@ -1,0 +1,167 @@
+"""Reads packet sockets that the supervisor has opened in nodes and pods, and puts what they saw in order of time.
+
+All of them are stamped by one clock, the kernel's, but read one after the other. So a packet is held back until no
+socket can still bring an earlier one.
+"""
+
+import errno
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, Self
+
+from weft.lab.stamps import ANCILLARY, arrival
+from weft.model.value import Value
+
+SNAPLEN: Final = 1 << 18
+_OUTGOING: Final = 4  # linux/if_packet.h, PACKET_OUTGOING
+_ETHERNET: Final = (1, 772)  # linux/if_arp.h: ARPHRD_ETHER, ARPHRD_LOOPBACK; tunnels of IP have no header before IP's
+_SOL_PACKET: Final = 263  # linux/socket.h
+_PACKET_STATISTICS: Final = 6  # linux/if_packet.h
+_STATISTICS: Final = struct.Struct("@II")  # struct tpacket_stats: all, and those of them that found no room
+_TURN: Final = 512  # packets of one socket before the others get their turn
+_LATEST: Final = 20_000_000  # nanoseconds from a packet's stamp until its socket can be read, with room to spare
+
+
+class Packet(Value, gc=False):
+    """A frame seen on a link of a node or pod, at a time since 1970. No frame is longer than SNAPLEN.
+
+    Without `ethernet` it begins with the IP header: the link is a tunnel of IP packets.
+    """
+
+    place: str
+    link: str
+    data: bytes
+    nanoseconds: int
+    inbound: bool
+    ethernet: bool
+
+
+class Reader:
+    """The packets of one socket, which is in the node or pod `place`."""
+
+    def __init__(self, place: str, descriptor: int) -> None:
+        """Take over the descriptor."""
+        self.place = place
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        self._dropped = 0
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait for packets."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def take(self) -> tuple[list[Packet], bool]:
+        """Return the packets that wait, a turn's at most, and whether more may wait behind them."""
+        packets: list[Packet] = []
+        while len(packets) < _TURN:
+            try:
+                data, ancillary, _, address = self._socket.recvmsg(SNAPLEN, ANCILLARY)
+            except OSError as error:
+                # A link that goes down says so once, and is heard again when it is up.
+                if error.errno not in (errno.EAGAIN, errno.ENETDOWN):
+                    raise
+                return packets, False
+            # Python asks the socket's own namespace for the link's name.
+            link, _, kind, hardware, _ = address
+            packet = Packet(
+                place=self.place,
+                link=link,
+                data=data,
+                nanoseconds=arrival(ancillary),
+                inbound=kind != _OUTGOING,
+                ethernet=hardware in _ETHERNET,
+            )
+            packets.append(packet)
+        return packets, True
+
+    def dropped(self) -> int:
+        """Return how many packets the kernel could not keep until they were read, so far."""
+        counted = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)  # since the last question
+        self._dropped += _STATISTICS.unpack(counted)[1]
+        return self._dropped
+
+
+class Order:
+    """Packets on their way into the order of their times."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, int, Packet]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, packet: Packet) -> None:
+        """Take one in."""
+        heappush(self._held, (packet.nanoseconds, next(self._numbers), packet))
+
+    def release(self, before: int) -> Iterator[Packet]:
+        """Yield those that are older than `before`, the oldest first; of one time as they came in."""
+        while self._held and self._held[0][0] < before:
+            yield heappop(self._held)[2]
+
+
+class Readers:
+    """Several sockets. A context manager that closes them."""
+
+    def __init__(self) -> None:
+        self._readers: list[Reader] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def add(self, place: str, descriptor: int) -> None:
+        """Take over the descriptor of a socket in a node or pod."""
+        self._readers.append(Reader(place, descriptor))
+
+    def dropped(self) -> dict[str, int]:
+        """Return how many packets were lost for want of room, by node or pod; those that lost none are not named."""
+        lost: dict[str, int] = {}
+        for reader in self._readers:
+            if number := reader.dropped():
+                lost[reader.place] = lost.get(reader.place, 0) + number
+        return lost
+
+    def batches(self, *, until: float | None = None) -> Iterator[list[Packet]]:
+        """Yield packets as they come, in order of time, until the clock (`time.monotonic`) shows `until`, or for ever.
+
+        What comes together is one list: whoever shows packets at once does so after each.
+        """
+        order = Order()
+        waiting = select.poll()
+        for reader in self._readers:
+            waiting.register(reader, select.POLLIN)
+        while until is None or time.monotonic() < until:
+            if batch := list(order.release(self._take(order))):
+                yield batch
+            seconds = [_LATEST / 1_000_000_000] if order else []
+            if until is not None:
+                seconds.append(max(0.0, until - time.monotonic()))
+            waiting.poll(1000 * min(seconds) if seconds else None)
+        end = time.time_ns()
+        while self._take(order) < end - _LATEST:
+            pass
+        yield list(order.release(end))
+
+    def _take(self, order: Order) -> int:
+        """Take in what waits, and return the time before which nothing more can come."""
+        complete = time.time_ns() - _LATEST
+        for reader in self._readers:
+            packets, more = reader.take()
+            for packet in packets:
+                order.hold(packet)
+            if more:
+                complete = min(complete, packets[-1].nanoseconds)
+        return complete

@@ -1,0 +1,114 @@
+"""Takes packets from their sockets until it is told to stop, and writes those that are wanted: to a file, or as lines.
+
+A file is for Wireshark and the like; lines are for people, and JSON for programs. Each is flushed whenever no packet
+waits, so that a reader sees them at once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+import msgspec
+
+from weft.lab.commands.packets import decode
+from weft.lab.commands.packets.decode import Layer, Tunnels
+from weft.lab.commands.packets.levels import Level, levels, line
+from weft.lab.commands.packets.pcapng import Writer
+from weft.lab.commands.packets.reader import SNAPLEN, Packet, Readers
+from weft.lab.commands.packets.wanted import Filter
+
+# Writes one packet, with its layers and levels.
+Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
+
+_WHERE: Final = 18  # characters: node1 veth01234567
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A packet as a line of JSON. `time` is in seconds since 1970; each layer has its name, a text and its fields."""
+
+    time: float
+    place: str
+    link: str
+    inbound: bool
+    text: str
+    layers: Sequence[Layer]
+
+
+def record(
+    readers: Readers,
+    write: Write,
+    flush: Callable[[], None],
+    *,
+    announce: Callable[[], None],
+    wanted: Filter,
+    tunnels: Tunnels,
+    count: int | None,
+    seconds: float | None,
+) -> int:
+    """Write until `count` packets, `seconds`, Ctrl-C or the end of whoever reads; return how many there were.
+
+    `announce` says that it begins: from then on Ctrl-C is its end, and no interruption.
+    """
+    until = None if seconds is None else time.monotonic() + seconds
+    written = 0
+    with suppress(KeyboardInterrupt, BrokenPipeError):  # how a capture ends
+        announce()
+        for batch in readers.batches(until=until):
+            for packet in batch:
+                layers = decode.layers(packet.data, ethernet=packet.ethernet, tunnels=tunnels)
+                found = levels(layers)
+                if wanted.wants(found):
+                    write(packet, layers, found)
+                    written += 1
+                    if written == count:
+                        return written
+            flush()
+    return written
+
+
+def to_file(file: BinaryIO, comment: str) -> Write:
+    """Begin a file. What is in a tunnel is said beside the packet: a reader may not know the tunnel's port."""
+    writer = Writer(file, snaplen=SNAPLEN, comment=comment)
+    file.flush()
+
+    def write(packet: Packet, _: Sequence[Layer], found: Sequence[Level]) -> None:
+        writer.packet(
+            f"{packet.place}:{packet.link}",
+            packet.data,
+            nanoseconds=packet.nanoseconds,
+            inbound=packet.inbound,
+            ethernet=packet.ethernet,
+            comment=line(found) if len(found) > 1 else "",
+        )
+
+    return write
+
+
+def to_people(file: BinaryIO) -> Write:
+    """Write a line for each packet, with its local time, where it was seen, and whether it came or went there."""
+
+    def write(packet: Packet, _: Sequence[Layer], found: Sequence[Level]) -> None:
+        seconds, rest = divmod(packet.nanoseconds, 1_000_000_000)
+        clock = f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:06}"
+        where = f"{packet.place} {packet.link}".ljust(_WHERE)
+        file.write(f"{clock}  {where} {'←' if packet.inbound else '→'} {line(found)}\n".encode())
+
+    return write
+
+
+def to_programs(file: BinaryIO) -> Write:
+    """Write a line of JSON for each packet."""
+
+    def write(packet: Packet, layers: Sequence[Layer], found: Sequence[Level]) -> None:
+        said = Line(
+            time=packet.nanoseconds / 1_000_000_000,
+            place=packet.place,
+            link=packet.link,
+            inbound=packet.inbound,
+            text=line(found),
+            layers=layers,
+        )
+        file.write(msgspec.json.encode(said) + b"\n")
+
+    return write
