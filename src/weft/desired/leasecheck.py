@@ -12,6 +12,7 @@ from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Ip, Mac, Net
 from weft.model.value import Value
+from weft.model.wireguard import key_bytes
 
 
 class Ours(Value):
@@ -140,6 +141,24 @@ def vtep_mac(data: Any) -> Mac | None:
         return None
     try:
         return Mac.parse(text)
+    except ValueError:
+        return None
+
+
+def wireguard_keys_in(lease: Lease) -> tuple[bytes, ...]:
+    """The WireGuard public keys that can be read in a lease's data, as bytes: one key may be spelt in several ways."""
+    if lease.attrs.backend != "wireguard":
+        return ()
+    found = (_wireguard_key(lease.attrs.data), _wireguard_key(lease.attrs.data_v6))
+    return tuple(dict.fromkeys(key for key in found if key is not None))
+
+
+def _wireguard_key(data: Any) -> bytes | None:
+    text = data.get("PublicKey") if isinstance(data, dict) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        return key_bytes(text)
     except ValueError:
         return None
 

@@ -1,7 +1,7 @@
 """Which leases are believed: leases are data from strangers (settled.md §7).
 
-A lease that would do harm is refused, by id and with a reason. Of peers that claim the same subnet, address or
-MAC the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.
+A lease that would do harm is refused, by id and with a reason. Of peers that claim the same subnet, address, MAC or
+WireGuard key the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.
 
 Anybody who may write to the store may write thousands of leases that clash, so no judgement looks at all of them.
 What a believed lease claims is held by it under keys, one lease a key. A lease that comes too late waits for one key,
@@ -12,6 +12,7 @@ After the store has lost its data a lease that it does not know any more may sti
 kept for some time as unproven: younger than all others, and gone for good when any of those claims what it claims.
 """
 
+from base64 import b64encode
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +20,14 @@ from heapq import heappop, heappush
 from ipaddress import ip_address
 from typing import Final
 
-from weft.desired.leasecheck import Judge, Ours, macs_in
+from weft.desired.leasecheck import Judge, Ours, macs_in, wireguard_keys_in
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Mac
 from weft.model.value import Value
+from weft.model.wireguard import KEY_BYTES
 
-_Claim = bytes  # an address as on the wire, or a MAC
+_Claim = bytes  # an address as on the wire, a MAC or a WireGuard key: each has another length
 _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 _Key = _Claim | _Base
 _Age = tuple[int, str]  # the store's revision at which the lease came, and its id
@@ -38,7 +40,7 @@ class _Entry(Value, kw_only=False, frozen=False, gc=False):
 
     lease: Lease
     age: _Age
-    keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, public addresses, and the bases
+    keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, WireGuard keys, public addresses, bases
     waits: _Key | None = None  # the key for which it stands in line
     since: float = 0.0  # the moment of the verdict by which it is served, or is not
 
@@ -323,7 +325,7 @@ class Roster:
         bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
         bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
-        entry.keys = (*macs_in(lease), *(ip.packed for ip in public), *bases)
+        entry.keys = (*macs_in(lease), *wireguard_keys_in(lease), *(ip.packed for ip in public), *bases)
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""
@@ -375,4 +377,6 @@ def _meet(one: _Base, other: _Base) -> bool:
 
 
 def _shown(claim: _Claim) -> str:
+    if len(claim) == KEY_BYTES:
+        return f"key {b64encode(claim).decode()}"
     return str(claim if isinstance(claim, Mac) else ip_address(claim))

@@ -10,7 +10,7 @@ from weft.model.objects import OnLink
 from weft.model.secret import Secret
 from weft.model.value import Value, put_in
 
-_KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32
 
 
 class Endpoint(Value, kw_only=False):
@@ -119,6 +119,6 @@ def key_bytes(text: str) -> bytes:
         key = b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("no base64") from None
-    if len(key) != _KEY_BYTES:
+    if len(key) != KEY_BYTES:
         raise ValueError(f"{len(key)} bytes")
     return key

@@ -28,6 +28,8 @@ OURS = Ours(
     macs=frozenset({builders.mac(1)}),
 )
 
+_BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
 
 def roster() -> Roster:
     return Roster(OURS, own_ids=["10.5.1.0-24"])
@@ -92,6 +94,33 @@ def test_what_a_lease_says_of_a_family_that_is_off_does_no_harm():
     both, alone = peer(2, v6=IPv6Network("2001:db8::/64")), peer(3, v4=None, v6=IPv6Network("2001:db8:1::/64"))
     assert peers.listed([both, alone]) == {both.id}
     assert peers.refused[alone.id].seen == "no subnet of a family that is on"
+
+
+def test_of_two_leases_with_one_wireguard_key_the_older_is_believed_however_it_is_spelt():
+    """The kernel knows a peer by its key: a second one would take the first one's addresses."""
+    said = builders.key(7)
+    last = _BASE64[_BASE64.index(said[-2]) + 1]  # 256 bits leave two of the last digit free
+    of = {"backend": "wireguard", "data_v6": None}
+    old = peer(2, **of, data={"PublicKey": said}, created=5)
+    new = peer(3, **of, data={"PublicKey": f"{said[:-2]}{last}="}, created=6)
+    other = peer(4, **of, data={"PublicKey": builders.key(8)}, created=7)
+    peers = roster()
+    assert peers.listed([new, old, other]) == {old.id, other.id}
+    assert peers.refused[new.id].seen == f"claims key {said} like the older lease {old.id}"
+    assert peers.changed(gone=[old.id]) == {old.id, new.id}
+    assert new.id in peers.believed
+
+
+@pytest.mark.parametrize("said", [{"PublicKey": 7}, {"PublicKey": "short"}, {"PublicKey": "*" * 44}, "text", None])
+def test_a_key_that_cannot_be_read_is_no_claim(said):
+    peers = roster()
+    both = [peer(number, backend="wireguard", data=said, data_v6=None) for number in (2, 3)]
+    assert peers.listed(both) == {lease.id for lease in both}
+
+
+def test_one_key_for_both_families_is_a_nodes_own():
+    said = {"PublicKey": builders.key(7)}
+    assert roster().listed([peer(2, backend="wireguard", data=said, data_v6=said)])
 
 
 @pytest.mark.parametrize("length, last, believed", [(31, 1, True), (30, 3, False), (30, 2, True)])

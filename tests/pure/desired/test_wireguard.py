@@ -252,6 +252,13 @@ def test_data_that_cannot_be_used_cost_their_peer_alone(data: Any, says: str):
         wireguard.peer(own(), lease(data=said(), backend="vxlan"))
 
 
+def test_a_key_is_told_the_kernel_in_its_own_spelling():
+    """Else what is wanted would never be what the kernel shows."""
+    spelt = {**said(), "PublicKey": "B" * 42 + "B="}
+    [one] = wireguard.peer(own(), lease(data=spelt))
+    assert one.peer.key == "B" * 42 + "A="
+
+
 @pytest.mark.spec("flannel.md §6.6/changed-key")
 def test_a_new_key_is_another_peer_with_the_same_addresses():
     [one] = wireguard.peer(own(), lease(data=said()))

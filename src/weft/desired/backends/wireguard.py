@@ -5,6 +5,7 @@ mode `separate` each family of pods has a device of its own and is carried over 
 device carries both.
 """
 
+from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal
@@ -217,12 +218,11 @@ def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Ne
 
 
 def _key(lease: Lease, data: Any) -> str:
-    """Read a peer's public key; `PeerError` if there is none."""
+    """Read a peer's public key, in the one spelling that the kernel shows; `PeerError` if there is none."""
     key = data.get("PublicKey") if isinstance(data, dict) else None
     try:
         if isinstance(key, str):
-            key_bytes(key)
-            return key
+            return b64encode(key_bytes(key)).decode()
     except ValueError:
         pass
     raise unusable(lease, f"PublicKey {key!r:.60}", "32 bytes in base64")
