@@ -18,7 +18,7 @@ from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns, wire
 from tests.support.relaysite import DEVICE, LOCAL, PEER, POD, PORT, THERE, Site, packet
 from tests.support.weftd import eventually
-from weft.forward import kernelpath
+from weft.forward import hooks, kernelpath
 from weft.forward.build import PATH
 from weft.forward.control import Change
 from weft.forward.kernelpath import Forward, Job, Programs
@@ -240,7 +240,7 @@ def test_one_program_alone_is_none(site: Site, taken: str):
     site.here.run(f"tc filter del dev {taken}")
     assert not site.here.call(path(site).is_attached)
     assert site.here.call(lambda: Programs.find(DEVICE)) is None
-    assert site.here.call(kernelpath.present) == ["eth0" if taken.startswith(DEVICE) else DEVICE]
+    assert site.here.call(hooks.present) == ["eth0" if taken.startswith(DEVICE) else DEVICE]
 
 
 def test_another_build_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch):
@@ -253,11 +253,11 @@ def test_another_build_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_attached_goes_and_what_others_have_attached_stays(site: Site):
     site.here.run("tc filter add dev eth0 ingress prio 7 protocol ip u32 match u32 0 0 flowid 1:1")
-    assert sorted(site.here.call(lambda: kernelpath.detach(wholly=True))) == ["eth0", DEVICE]
+    assert sorted(site.here.call(lambda: hooks.detach_all(wholly=True))) == ["eth0", DEVICE]
     assert CLSACT in site.here.run("tc qdisc show dev eth0")
     assert "u32" in site.here.run("tc filter show dev eth0 ingress")
     assert CLSACT not in site.here.run(f"tc qdisc show dev {DEVICE}")
-    assert site.here.call(kernelpath.detach) == []
+    assert site.here.call(hooks.detach_all) == []
 
 
 def test_a_trial_leaves_nothing(make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,7 @@
-"""What some back ends need before there is a lease, because the lease tells of it: a command's output, keys."""
+"""What some back ends need before there is a lease, because the lease tells of it: a command's output, keys.
+
+The code of a back end is imported when a network asks for it.
+"""
 
 import logging
 from collections.abc import Awaitable, Mapping
@@ -6,19 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from weft.config.options import Options
-from weft.daemon.disk import wgkey
 from weft.daemon.disk.beside import beside
 from weft.desired.backends.extension import ExtensionOptions, Told
 from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.udp import UdpOptions, Ways
 from weft.desired.backends.wireguard import Keys
-from weft.forward import kernelpath
-from weft.kernel.charon import process
-from weft.kernel.charon.session import LONGEST_PATH
 from weft.kernel.commands import run
-from weft.kernel.wireguard import inprocess
-from weft.kernel.wireguard.inkernel import InKernel
-from weft.kernel.xfrm import policies
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import Value
 
@@ -59,6 +55,8 @@ async def told(chosen: Value, _options: Options, _directory: Path, *, look_only:
 
 async def keys(_chosen: Value, options: Options, directory: Path, *, look_only: bool = False) -> Keys:
     """This node's key for `wireguard`, made if there is none, and whether the kernel has WireGuard."""
+    from weft.daemon.disk import wgkey
+
     file = options.wireguard_key_file
     private = await beside(
         lambda: wgkey.given(Path(file), look_only=look_only) if file else wgkey.own(directory, look_only=look_only)
@@ -69,6 +67,9 @@ async def keys(_chosen: Value, options: Options, directory: Path, *, look_only: 
 
 def _in_process() -> bool:
     """Tell whether a process is to serve devices: the kernel cannot, and the program is there."""
+    from weft.kernel.wireguard import inprocess
+    from weft.kernel.wireguard.inkernel import InKernel
+
     kernel = InKernel.open()
     if kernel is not None:
         kernel.close()
@@ -83,6 +84,8 @@ async def ways(chosen: Value, _options: Options, _directory: Path, *, look_only:
     """Whether the kernel carries packets of `udp` itself: it has taken the programs, as a trial."""
     if not isinstance(chosen, UdpOptions) or not chosen.kernel_path:
         return Ways(in_kernel=False)
+    from weft.forward import kernelpath
+
     why = await beside(lambda: kernelpath.missing(attach=not look_only))
     if not look_only:
         log.info("the kernel carries packets itself" if not why else f"a relay carries all packets: {why}")
@@ -94,6 +97,10 @@ async def esp(_chosen: Value, _options: Options, directory: Path, *, look_only: 
 
     Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
     """
+    from weft.kernel.charon import process
+    from weft.kernel.charon.session import LONGEST_PATH
+    from weft.kernel.xfrm import policies
+
     path = directory / process.SOCKET
     if len(bytes(path)) > LONGEST_PATH:
         seen, expected = f"{len(bytes(path))} bytes in {path}", f"{LONGEST_PATH} at most, for a socket of charon's"

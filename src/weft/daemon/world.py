@@ -10,21 +10,15 @@ from typing import Final
 from weft.cluster.store import StoreKind
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon.planes import commands
-from weft.daemon.planes.charon import CharonPlane
-from weft.daemon.planes.commands import CommandsPlane
+from weft.daemon.planes import commands, opening
 from weft.daemon.planes.contract import Plane
-from weft.daemon.planes.kernelpath import KernelPathPlane
 from weft.daemon.planes.place import Place
-from weft.daemon.planes.policies import PoliciesPlane
-from weft.daemon.planes.relay import RelayPlane
-from weft.daemon.planes.wireguard import WireguardPlane
 from weft.daemon.preparing import PREPARATIONS, Preparation
 from weft.daemon.process.modules import Modules
 from weft.daemon.stores import BY_FLAGS
 from weft.desired.backends import BACKENDS, udp
 from weft.desired.inputs import Backend
-from weft.forward import kernelpath
+from weft.forward import hooks
 from weft.kernel.charon import remains as ipsecremains
 from weft.model import ipsec
 from weft.model.net import Net
@@ -94,13 +88,8 @@ def real(notify_socket: str = "") -> World:
         random=os.urandom,
         backends=BACKENDS,
         preparations=PREPARATIONS,
-        planes={
-            "udp": {"relay": RelayPlane.opened, "kernelpath": KernelPathPlane.opened},
-            "wireguard": {"wireguard": WireguardPlane.opened},
-            "ipsec": {"policies": PoliciesPlane.opened, "charon": CharonPlane.opened},
-            "extension": {"commands": CommandsPlane.opened},
-        },
-        remains={udp.DEVICE: lambda _: kernelpath.detach(), ipsec.DEVICE: ipsecremains.remove},
+        planes=opening.PLANES,
+        remains={udp.DEVICE: lambda _: hooks.detach_all(), ipsec.DEVICE: ipsecremains.remove},
         undo={"extension": commands.undo},
         store=BY_FLAGS,
         modules=Modules(),

@@ -5,6 +5,7 @@ A name is `weft-udp-BUILD-NUMBER-in` or `-out`: the two that belong together hav
 
 import errno
 import re
+import socket
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple, Self
 
@@ -68,3 +69,23 @@ class Hooks:
         except NetlinkError as error:
             if error.errno not in but:
                 raise
+
+
+def detach_all(*, wholly: bool = False) -> list[str]:
+    """Take away all that is attached in this network namespace, and return where: the names of devices.
+
+    Wholly is with what it was attached to, unless that holds something else; this costs packets of a moment.
+    """
+    with Hooks() as hooks:
+        there = list(hooks.attached())
+        for each in there:
+            hooks.detach(each)
+            if wholly:
+                hooks.delete_empty(each.device)
+    return [socket.if_indextoname(each.device) for each in there]
+
+
+def present() -> list[str]:
+    """Return the names of the devices at which something of ours is attached."""
+    with Hooks() as hooks:
+        return [socket.if_indextoname(each.device) for each in hooks.attached()]

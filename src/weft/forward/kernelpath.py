@@ -149,26 +149,6 @@ class Programs:
         return None
 
 
-def detach(*, wholly: bool = False) -> list[str]:
-    """Take away all that is attached in this network namespace, and return where: the names of devices.
-
-    Wholly is with what it was attached to, unless that holds something else; this costs packets of a moment.
-    """
-    with Hooks() as hooks:
-        there = list(hooks.attached())
-        for each in there:
-            hooks.detach(each)
-            if wholly:
-                hooks.delete_empty(each.device)
-    return [socket.if_indextoname(each.device) for each in there]
-
-
-def present() -> list[str]:
-    """Return the names of the devices at which something of ours is attached."""
-    with Hooks() as hooks:
-        return [socket.if_indextoname(each.device) for each in hooks.attached()]
-
-
 def missing(*, attach: bool) -> str:
     """Say why this machine cannot have it; empty if it can: the kernel takes the programs.
 

@@ -21,7 +21,7 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
-from weft.forward import kernelpath
+from weft.forward import hooks
 from weft.kernel import statefiles
 from weft.kernel.charon import remains
 from weft.kernel.netfilter.firewall import Firewall
@@ -102,7 +102,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
         links=_once(links, snapshot),
         tables=_tables(),
         files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
-        programs=tuple(kernelpath.present()),
+        programs=tuple(hooks.present()),
         ipsec=(*remains.charons(), *(str(policy) for policy, why in policies.items() if not why)),
         attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
         unseen=(
@@ -189,7 +189,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
         if dry_run:
             return Done(found=found)
         instance.refuse_beside_others()
-        kernelpath.detach(wholly=True)
+        hooks.detach_all(wholly=True)
         remains.remove(lambda: networks)
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
         refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])

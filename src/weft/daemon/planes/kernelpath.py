@@ -17,7 +17,7 @@ from typing import Final, Self
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
-from weft.forward import kernelpath
+from weft.forward import hooks
 from weft.forward.kernelpath import Forward, Job, Programs
 from weft.model.errors import Failure
 from weft.model.objects import Key, Object, Objects
@@ -64,7 +64,7 @@ class KernelPathPlane:
         self._hold(self._found())
         if self._programs is None:
             self.counts = {}
-            return {_BROKEN.key: _BROKEN} if kernelpath.present() else {}
+            return {_BROKEN.key: _BROKEN} if hooks.present() else {}
         self.counts = {f"packets {name}": number for name, number in self._programs.packets().items()}
         job = self._programs.job
         path = KernelPath(dev=job.device, uplink=job.uplink, local=job.local, port=job.port)
@@ -99,7 +99,7 @@ class KernelPathPlane:
 
     def _detach(self) -> None:
         self._hold(None)
-        kernelpath.detach()
+        hooks.detach_all()
 
     def _tell(self, changes: Mapping[IPv4Network, Forward | None]) -> None:
         if self._programs is not None:

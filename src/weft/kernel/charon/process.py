@@ -7,7 +7,6 @@ nodes in several network namespaces can have one each.
 
 import errno
 import os
-import shutil
 import signal
 import socket
 import time
@@ -78,7 +77,7 @@ def configuration(socket_path: Path, *, in_process: bool) -> str:
 
 def installed() -> Path | None:
     """Where the program is; None if it is not there."""
-    return next((path for path in PLACES if shutil.which(path)), None)
+    return next((path for path in PLACES if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def start(configured: Path, log: Path) -> int:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import socket
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from weft.kernel.tools import SEARCH_PATH
+from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
 from weft.model.secret import Secret
 from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
@@ -54,7 +53,7 @@ def look(name: str) -> Device | None:
 
 def installed() -> str | None:
     """Where the program is; None if it is not there."""
-    return shutil.which(PROGRAM, path=SEARCH_PATH)
+    return find(PROGRAM, SEARCH_PATH)
 
 
 def start(name: str) -> int:
