@@ -143,6 +143,18 @@ def join(packets: list[bytes], *, udp: bool = True) -> list[bytes]:
     return [*written, b"".join(joined.parts())] if joined else []
 
 
+def join_message(packets: list[bytes]) -> list[bytes]:
+    """What Python writes for packets that came as one message: all of the first one's size, but the last."""
+    ip, each = memoryview(bytearray(b"".join(packets))), len(packets[0])
+    written: list[bytes] = []
+    joined = Joined(ip[:each])
+    for start in range(each * (1 + joined.add_all(ip[each:], each)), len(ip), each):
+        if not joined.add(ip[start : start + each]):
+            written.append(b"".join(joined.parts()))
+            joined = Joined(ip[start : start + each])
+    return [*written, b"".join(joined.parts())]
+
+
 def again(written: bytes) -> list[bytes]:
     """The packets that something written stands for."""
     how, ip = Offload(*VNET.unpack_from(written)), memoryview(bytearray(written[VNET.size :]))
@@ -170,6 +182,39 @@ def test_what_is_joined_is_the_same_in_both_and_comes_apart_again(c, flows, odd)
     assert ask(c.joined, lengths(packets), 1) == written
     assert [each for one in written for each in again(one)] == packets
     assert max(len(one) for one in written) <= VNET.size + 65535
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    size=st.integers(99, 102),
+    count=st.integers(2, 70),
+    last=st.integers(1, 100),
+    flags=st.sampled_from(["A", "PA"]),
+    wrong=st.none() | st.tuples(st.integers(0, 70), st.integers(0, 150), st.integers(1, 255), st.booleans()),
+    kind=st.sampled_from([TCP, TCP, UDP]),
+    v6=st.booleans(),
+)
+def test_a_message_is_joined_at_once_as_its_packets_are_one_by_one(*, size, count, last, flags, wrong, kind, v6):
+    made, how = whole(bytes(range(256)) * 28, size, kind, flags, v6=v6)
+    packets = [header + bytes(part) for header, part in split(memoryview(bytearray(made)), how)][:count]
+    packets[-1] = mended(_shorter(packets[-1], size - min(last, size)))
+    if wrong is not None:
+        number, offset, change, is_mended = wrong
+        one = bytearray(packets[number % len(packets)])
+        one[offset % len(one)] ^= change
+        packets[number % len(packets)] = mended(bytes(one)) if is_mended and offset >= 20 else bytes(one)
+    assert join_message(packets) == join(packets)
+
+
+def _shorter(raw: bytes, less: int) -> bytes:
+    """A packet with so many bytes less of content."""
+    ip = bytearray(raw[: len(raw) - less])
+    at, size = (4, len(ip) - 40) if ip[0] >> 4 == 6 else (2, len(ip))
+    ip[at : at + 2] = size.to_bytes(2, "big")
+    below = 40 if ip[0] >> 4 == 6 else 20
+    if ip[6 if below == 40 else 9] == 17:
+        ip[below + 4 : below + 6] = (len(ip) - below).to_bytes(2, "big")
+    return bytes(ip)
 
 
 @pytest.mark.parametrize("v6", [False, True])

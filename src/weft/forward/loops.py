@@ -56,6 +56,7 @@ _DISCOVER: Final = {
 _MTU: Final = {socket.AF_INET: (socket.IPPROTO_IP, IP_MTU), socket.AF_INET6: (socket.IPPROTO_IPV6, IPV6_MTU)}
 _ERRORS_A_SECOND: Final = 100
 _PATIENCE: Final = 0.1  # seconds for a full socket
+_FEW: Final = 2  # packets for which it is not worth while to look at all together
 _CONTROL: Final = socket.CMSG_SPACE(4)
 _GONE: Final = (errno.EBADFD, errno.ENODEV)
 
@@ -239,7 +240,11 @@ class Receiver(Direction):
         self.packets[peer] += packets
         self.bytes[peer] += got
         whole = memoryview(self._buffer)[:got]
-        for start in range(0, got, each):
+        taken = 0
+        if packets > _FEW:
+            self._take(whole[:each])
+            taken = 1 + (0 if self._joined is None else self._joined.add_all(whole[each:], each))
+        for start in range(taken * each, got, each):
             self._take(whole[start : start + each])
         self._flush()
         return True

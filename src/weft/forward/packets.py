@@ -28,7 +28,9 @@ _NO_ERRORS_ABOVE: Final = 128  # ICMPv6
 _REDIRECT: Final = 137
 _ICMP_HEAD: Final = Struct(">BBHI")
 _LONG: Final = 256  # bytes
-_LOW_5760, _LOW_2880, _LOW_1440 = ((1 << bits) - 1 for bits in (5760, 2880, 1440))
+_FOLDS: Final = tuple((1440 << times, (1 << (1440 << times)) - 1) for times in range(8, -1, -1))
+_FOLDS_OF_PACKET: Final = _FOLDS[6:]
+_PACKET: Final = 2880  # bytes
 
 
 class Offload(NamedTuple):
@@ -50,9 +52,8 @@ def word_sum(data: bytes | bytearray | memoryview) -> int:
     """Return the sum of the 16-bit words, an odd byte last; only its rest modulo 65535 means anything."""
     number = int.from_bytes(data, "big")
     if len(data) > _LONG:
-        number = (number >> 5760) + (number & _LOW_5760)
-        number = (number >> 2880) + (number & _LOW_2880)
-        number = (number >> 1440) + (number & _LOW_1440)
+        for bits, low in _FOLDS_OF_PACKET if len(data) <= _PACKET else _FOLDS:
+            number = (number >> bits) + (number & low)
     return (number << 8 if len(data) & 1 else number) % ALL
 
 

@@ -64,6 +64,23 @@ def _form(below: int, tcp: int, v6: bool) -> Struct:  # noqa: FBT001 - `cache` i
     return Struct(lower + (f"I5sB2sH{tcp - below - 18}s" if tcp else "HH"))
 
 
+@cache
+def _sequence(below: int, tcp: int) -> Struct:
+    """The sequence number among headers of so many bytes below TCP, and in all."""
+    return Struct(f">{below + 4}xI{tcp - below - 8}x")
+
+
+@cache
+def _alike(below: int, tcp: int, v6: bool, count: int) -> tuple[int, int]:  # noqa: FBT001 - as above
+    """Numbers for `count` headers in a row: the bits that are the same in all of a flow, and the last bit of each."""
+    one = bytearray(b"\xff" * tcp)
+    differ = [(below + 4, 4), (below + 16, 2)] + ([] if v6 else [(4, 2), (10, 2)])
+    for at, size in differ:
+        one[at : at + size] = bytes(size)
+    last = sum(1 << 8 * tcp * number for number in range(count))
+    return int.from_bytes(one, "big") * last, last
+
+
 def _cut(ip: memoryview, each: int, below: int, headers: int, *, is_tcp: bool) -> list[tuple[bytes, memoryview]]:
     v6 = is_v6(ip)
     # What is the same in all is summed once: each has another length, id, checksums, sequence number and flags.
@@ -118,6 +135,7 @@ class Joined:
         if self._closed:
             return
         self._form = _form(self._below, self._headers if self._is_tcp else 0, self._v6)
+        self._head = bytes(ip[: self._headers])
         rest = self._begin_ip(ip)
         self._same += tuple(rest[each] for each in (1, 3, 5) if self._is_tcp)
         self._next = rest[0] + self._each
@@ -157,6 +175,34 @@ class Joined:
             self._ip[self._flags] |= _PUSH
             self._closed = True
         return True
+
+    def add_all(self, whole: memoryview, each: int) -> int:
+        """Take in packets of `each` bytes of TCP that came as one, all but the last, which may differ.
+
+        They are looked at together, four times as quick as one by one. Returns their number, or 0 if one does not fit:
+        which, `add` tells. One sum of all is as good as theirs: a wrong one shows as often in either.
+        """
+        count = (len(whole) - 1) // each
+        if self._closed or not self._is_tcp or each != len(self._ip) or each & 1 or count < 1:
+            return 0
+        ip, headers, below = self._head, self._headers, self._below
+        if len(self._parts) + count > _MOST_JOINED or self._total + count * self._each > MOST:
+            return 0
+        starts = range(0, count * each, each)
+        heads = b"".join([whole[start : start + headers] for start in starts])
+        same, last = _alike(below, headers, self._v6, count)
+        if int.from_bytes(heads, "big") & same != int.from_bytes(ip, "big") * last & same:
+            return 0
+        numbers = [number for (number,) in _sequence(below, headers).iter_unpack(heads)]
+        if numbers != list(range(self._next, self._next + count * self._each, self._each)):
+            return 0
+        inner = self._pseudo + each - below + (word_sum(ip[:below]) if self._v6 else 0)
+        if (word_sum(whole[: count * each]) + count * inner) % ALL:
+            return 0
+        self._parts += [whole[start + headers : start + each] for start in starts]
+        self._total += count * self._each
+        self._next += count * self._each
+        return count
 
     def _follows(self, ip: memoryview, size: int) -> bool:
         """Tell whether only that differs which differs from packet to packet of a flow."""
