@@ -9,7 +9,6 @@ from weft.config.netconf import NetConf, Pool, parse_netconf
 from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
-from weft.lab.kubernetes import server
 from weft.model.errors import Problem
 
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
@@ -42,8 +41,8 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
                 Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
             )
         taken = {"the lab's nodes are": underlay.address(family).network}
-        if lab.store == "kubernetes":
-            taken["its Services are"] = ip_network(server.SERVICES[family])
+        if lab.store == "kubernetes" or lab.services:
+            taken["its Services are"] = ip_network(spec.SERVICES[family])
         for what, other in taken.items():
             if pool.network.overlaps(other):
                 seen = f"{name} {pool.network} overlaps {other}, where {what}"

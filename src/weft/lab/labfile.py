@@ -8,6 +8,7 @@
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
     store: etcd                  # or kubernetes
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
+    services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
 
 A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well: kindfile.py.
 """
@@ -21,12 +22,13 @@ import yaml
 from weft.config.netconf import NetConf
 from weft.lab import kindfile, portmappings, spec, yamlfile
 from weft.lab.fitting import misfits, understand
+from weft.lab.services import filekey
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 
 _API: Final = "weft.dev/v1"
 _NETWORK: Final = "network"
-_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods", "store", "kubernetes")
+_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods", "store", "kubernetes", filekey.KEY)
 _NODE: Final = ("name", "pods", portmappings.KEY)
 
 
@@ -90,17 +92,18 @@ class _Reader(yamlfile.Reader):
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
         if kubelets and pods:
             self.problem(parts["kubernetes"], "pods in a lab of Kubernetes nodes", expected="pods from its API")
-        if checked is None:
-            return spec.Lab(name=name or "weft", network="", families=(), nodes=nodes, pods=pods)
         lab = spec.Lab(
             name=name or "weft",
             network=text,
-            families=checked.families,
+            families=(4, 6) if checked is None else checked.families,
             nodes=nodes,
             pods=pods,
             store=store,
             kubelets=kubelets,
         )
+        lab = filekey.read(self, parts.get(filekey.KEY), lab)
+        if checked is None:
+            return lab
         place = network or parts.get("nodes")
         self.add(place, misfits(checked, lab, f"{self.at(place)} {'network' if network else 'nodes'}"))
         return lab

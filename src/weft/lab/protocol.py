@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from weft.lab.spec import Lab
+from weft.lab.spec import Lab, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
 
@@ -92,11 +92,23 @@ class Names(msgspec.Struct, frozen=True, tag=True):
     start: int
 
 
+class Expose(msgspec.Struct, frozen=True, tag=True):
+    """Begin a Service. Answered by its `ServiceReport`."""
+
+    service: Service
+
+
+class Unexpose(msgspec.Struct, frozen=True, tag=True):
+    """End a Service. Answered by `Nothing`."""
+
+    service: str
+
+
 class Down(msgspec.Struct, frozen=True, tag=True):
     """End the lab. Answered by `Nothing` just before the end."""
 
 
-Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Capture | Names | Down
+Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Capture | Names | Expose | Unexpose | Down
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from weft.lab.spec import Family
+from weft.lab.spec import Family, Protocol
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,30 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True):
     netns: str
 
 
+class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod behind a Service, by one of its addresses."""
+
+    pod: str
+    node: str
+    address: str
+
+
+class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One Service: `port` of its addresses, and `node_port` of every node if it is not 0, lead to its endpoints.
+
+    `pods` are the names and patterns (`web*`) by which its pods are chosen.
+    """
+
+    name: str
+    protocol: Protocol
+    addresses: list[str]
+    port: int
+    target_port: int
+    node_port: int
+    pods: list[str]
+    endpoints: list[EndpointReport]
+
+
 class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
@@ -48,6 +72,7 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     network: msgspec.Raw
     nodes: list[NodeReport]
     pods: list[PodReport]
+    services: list[ServiceReport] = []
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,15 @@ from weft.model.errors import Problem
 
 Family = Literal[4, 6]
 Store = Literal["etcd", "kubernetes"]
+Protocol = Literal["TCP", "UDP"]
 FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
 
 # Flannel's usual pod network, and its IPv6 companion. Nothing outside the lab ever sees them.
 _POD_NETWORK: Final = "10.244.0.0/16"
 _POD_NETWORK6: Final = "2001:cafe:42::/56"
+
+# Where Services have their addresses: Kubernetes', and those of a lab on etcd.
+SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 
 MOST_NODES: Final = 1000
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
@@ -45,6 +49,22 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """A Service: packets to `port` of its addresses go to `target_port` of one of its pods.
+
+    `pods` are names, of which one that ends in `*` means all that begin so. `addresses` are its own, one of each family
+    of the lab; without any they are chosen. Every node leads its `node_port` to it, if that is not 0.
+    """
+
+    name: str
+    port: int
+    target_port: int
+    pods: tuple[str, ...]
+    protocol: Protocol = "TCP"
+    addresses: tuple[str, ...] = ()
+    node_port: int = 0
+
+
 class Lab(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
 
@@ -58,6 +78,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...]
     store: Store = "etcd"
     kubelets: bool = False
+    services: tuple[Service, ...] = ()
 
     @property
     def option(self) -> str:
@@ -115,7 +136,7 @@ def regular(
 
 
 def name_problem(what: str, where: str, name: str) -> list[Problem]:
-    """Say what is wrong with the name of a lab, a node or a pod, if anything."""
+    """Say what is wrong with the name of a lab, a node, a pod or a Service, if anything."""
     if _NAME.fullmatch(name):
         return []
     return [

@@ -18,3 +18,5 @@ FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"
 BRIDGE_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).
 MAIN_TABLE: Final = 254
+# The tables of nft in which the nodes of a lab have the rules of its Services, of families `ip` and `ip6`.
+SERVICES_TABLE: Final = "weft-lab-services"

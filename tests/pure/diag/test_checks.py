@@ -165,7 +165,7 @@ def test_weights():
     assert [finding.weight for finding in mixed] == ["fault", "warning"]
 
 
-def test_bridge_netfilter_is_wanted_by_kube_proxy_alone():
+def test_bridge_netfilter_is_wanted_by_rules_of_services_alone():
     services = Ruleset(chains={("ip6", "nat", "KUBE-SERVICES"): Chain(place=("ip6", "nat", "K"))})
     on = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "1"}
     six = {"addresses": (*ADDRESSES, AddressInfo(index=CNI0, ip=ip_address("fd00::1"), prefixlen=64))}
@@ -174,6 +174,10 @@ def test_bridge_netfilter_is_wanted_by_kube_proxy_alone():
     assert find(rules=services, settings=off, **six)[0].problem.seen == "it is 0"
     assert not codes(rules=services, settings=on, **six)
     assert not codes(rules=services, networks=(), **six)
+    for table in ("kube-proxy", "weft-lab-services"):
+        assert codes(rules=Ruleset(chains={("ip6", table, "c"): Chain(place=("ip6", table, "c"))}), **six) == [
+            "KERN-001"
+        ]
     assert not codes(rules=services)  # kube-proxy writes them for both families, whatever pods have
 
 

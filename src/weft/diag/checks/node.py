@@ -6,11 +6,12 @@ from typing import Final
 from weft.diag.finding import Check, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE
 
 _FULL: Final = 0.9  # of a table
 _UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them
-_SERVICES: Final = "KUBE-SERVICES"  # kube-proxy's chain, in iptables mode
+# Where rules of Services are: kube-proxy's chain in iptables mode, its table in nftables mode, and a lab's own.
+_SERVICES: Final = frozenset(("KUBE-SERVICES", "kube-proxy", SERVICES_TABLE))
 
 
 def _forwarding(sight: Sight) -> Iterator[Finding]:
@@ -28,7 +29,8 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
 
 def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
     families = {"ip": 4, "ip6": 6}
-    kept = {families[place[0]] for place in sight.rules.chains if place[2] == _SERVICES and place[0] in families}
+    places = (place for place in sight.rules.chains if place[0] in families)
+    kept = {families[family] for family, table, chain in places if not _SERVICES.isdisjoint((table, chain))}
     bridges = {bridge.index for bridge in sight.bridges}
     pods = {address.ip.version for address in sight.addresses if address.index in bridges and address.scope == 0}
     for version in sorted(kept & pods):
@@ -36,7 +38,7 @@ def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
         if sight.settings.get(name) != "1":
             seen = "it is 0" if name in sight.settings else "there is none: the module br_netfilter is not loaded"
             commands = ("modprobe br_netfilter", f"sysctl -w {name.replace('/', '.')}=1")
-            hint = f"kube-proxy's rules do not see packets between pods of this node. {'; '.join(commands)}"
+            hint = f"The rules of Services do not see packets between pods of this node. {'; '.join(commands)}"
             problem = Problem(code="KERN-001", where=f"sysctl {name}", seen=seen, expected="1", hint=hint)
             yield Finding(problem=problem, fix=commands)
 
@@ -87,7 +89,7 @@ CHECKS: Final = (
     Check(name="forwarding", about="the kernel forwards pods' packets", needs=("settings",), find=_forwarding),
     Check(
         name="bridge-netfilter",
-        about="packets between pods of this node pass kube-proxy's rules, if it has any",
+        about="packets between pods of this node pass the rules of Services, if there are any",
         needs=("settings", "rules"),
         find=_bridge_netfilter,
     ),

@@ -43,7 +43,7 @@ def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 
 
 def _completer(*kinds: str) -> Completer:
-    """Return a completer for names of nodes, pods or both."""
+    """Return a completer for names of nodes, pods or Services."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -52,6 +52,7 @@ def _completer(*kinds: str) -> Completer:
             return []  # there is nothing to complete, and no place to say why
         found = [CompletionItem(node.name, help="node") for node in report.nodes if "node" in kinds]
         found += [CompletionItem(pod.name, help=f"pod on {pod.node}") for pod in report.pods if "pod" in kinds]
+        found += [CompletionItem(each.name, help="Service") for each in report.services if "Service" in kinds]
         return [item for item in found if str(item.value).startswith(incomplete)]
 
     return complete
@@ -60,6 +61,7 @@ def _completer(*kinds: str) -> Completer:
 nodes: Final = _completer("node")
 pods: Final = _completer("pod")
 nodes_and_pods: Final = _completer("node", "pod")
+services: Final = _completer("Service")
 
 
 def lab_option(command: Command) -> Command:

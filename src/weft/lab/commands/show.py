@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from weft.lab.report import Cell, LabReport, PingReport
+from weft.lab.report import Cell, LabReport, PingReport, ServiceReport
 from weft.model.table import table
 from weft.model.text import counted
 
@@ -25,10 +25,29 @@ def lab(report: LabReport) -> str:
         ),
     )
     nodes += "".join(f"{node.name}: {problem}\n" for node in report.nodes for problem in node.problems)
-    if not report.pods:
-        return f"{head}\n{nodes}"
-    pods = table(("POD", "NODE", "ADDRESS"), ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods))
-    return f"{head}\n{nodes}\n{pods}"
+    parts = [head, nodes]
+    if report.pods:
+        rows = ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods)
+        parts.append(table(("POD", "NODE", "ADDRESS"), rows))
+    if report.services:
+        parts.append(services(report.services))
+    return "\n".join(parts)
+
+
+def services(reports: Sequence[ServiceReport]) -> str:
+    """Return a line for each Service."""
+    rows = (
+        (
+            each.name,
+            ", ".join(each.addresses),
+            f"{each.port}/{each.protocol}",
+            str(each.node_port or "-"),
+            str(each.target_port),
+            ", ".join(dict.fromkeys(endpoint.pod for endpoint in each.endpoints)) or f"none ({', '.join(each.pods)})",
+        )
+        for each in reports
+    )
+    return table(("SERVICE", "ADDRESS", "PORT", "NODE PORT", "TARGET PORT", "PODS"), rows)
 
 
 def ping(report: PingReport) -> str:

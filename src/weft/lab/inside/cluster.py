@@ -25,7 +25,8 @@ from weft.lab.inside.processes import Processes
 from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
-from weft.lab.report import LabReport, PodReport
+from weft.lab.report import LabReport, PodReport, ServiceReport
+from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
 from weft.model.value import replace
@@ -64,6 +65,7 @@ class World:
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
+        self._services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self._rtnl = Rtnl.open()
         ways = list(outside)
         self._store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
@@ -87,7 +89,7 @@ class World:
         async with asyncio.TaskGroup() as group:
             for wanted in self.lab.pods:
                 group.create_task(self._run_through(gate, wanted))
-        self._name_hosts()
+        await self._lead()
         note(f"{counted(len(self.pods), 'pod')} started")
         # A daemon opens its health port when the network works, and says so there itself.
         for running in self.nodes.values():
@@ -97,7 +99,7 @@ class World:
         """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
         await self._check_daemon(self.node(wanted.node))
         running = await self._run_pod(wanted)
-        self._name_hosts()
+        await self._lead()
         return running.report()
 
     async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
@@ -106,9 +108,9 @@ class World:
             hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
             seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
             raise ConfigError(Problem(code="LAB-001", where=f"pod {wanted.name}", seen=seen, hint=hint))
-        if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing):
+        if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing | set(self._services.names)):
             raise ConfigError(
-                self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node or pod has")
+                self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node, pod or Service has")
             )
         self._changing.add(wanted.name)
         try:
@@ -130,11 +132,22 @@ class World:
         try:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
             del self.pods[name]
-            self._name_hosts()
+            await self._lead()
         except Unavailable as error:
             raise Unavailable(*(self._of_pod(problem, running.spec) for problem in error.problems)) from error
         finally:
             self._changing.discard(name)
+
+    async def expose(self, wanted: spec.Service) -> ServiceReport:
+        """Begin a Service; all nodes and pods then know its name. On failure nothing of it stays."""
+        report = await self._services.expose(wanted)
+        self._name_hosts()
+        return report
+
+    async def unexpose(self, name: str) -> None:
+        """End a Service."""
+        await self._services.unexpose(name)
+        self._name_hosts()
 
     def node(self, name: str) -> RunningNode:
         """Return a node by name. `ConfigError` names those there are."""
@@ -176,7 +189,13 @@ class World:
             network=msgspec.Raw(self.lab.network.encode()),
             nodes=await asyncio.gather(*nodes),
             pods=[running.report() for running in self.in_order()],
+            services=self._services.reports(),
         )
+
+    async def _lead(self) -> None:
+        """Have names and Services lead to what there is now."""
+        self._name_hosts()
+        await self._services.follow()
 
     def _name_hosts(self) -> None:
         nodes = (
@@ -185,7 +204,7 @@ class World:
             for family in self.lab.families
         )
         pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
-        filesystem.name_hosts([*nodes, *pods])
+        filesystem.name_hosts([*nodes, *pods, *self._services.hosts()])
 
     async def _make_nodes(self, note: Note) -> None:
         arrivals = Arrivals()

@@ -106,13 +106,8 @@ class Server:
         match request:
             case protocol.Ps():
                 await connection.done(await world.report())
-            case protocol.Run(pod, node):
-                if problems := spec.name_problem("a pod", "weft lab run", pod):
-                    raise ConfigError(*problems)
-                await connection.done(await world.run_pod(spec.Pod(name=pod, node=node)))
-            case protocol.Remove(pod):
-                await world.remove_pod(pod)
-                await connection.done(Nothing())
+            case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
+                await connection.done(await _changed(world, request))
             case protocol.Exec():
                 await connection.done(await self._exec(world, connection, request))
             case protocol.Ping(source, target, count):
@@ -174,6 +169,24 @@ class Server:
         finally:
             listening.cancel()
         return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
+
+
+async def _changed(
+    world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
+) -> msgspec.Struct:
+    """Change what there is in a lab; return what became of it."""
+    match request:
+        case protocol.Run(pod, node):
+            if problems := spec.name_problem("a pod", "weft lab run", pod):
+                raise ConfigError(*problems)
+            return await world.run_pod(spec.Pod(name=pod, node=node))
+        case protocol.Remove(pod):
+            await world.remove_pod(pod)
+        case protocol.Expose(service):
+            return await world.expose(service)
+        case protocol.Unexpose(service):
+            await world.unexpose(service)
+    return Nothing()
 
 
 def _shell_status(error: OSError) -> int:

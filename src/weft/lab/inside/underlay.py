@@ -4,12 +4,14 @@ The bridge stands for the switch of a data centre. It has an address, where the 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
 from weft.kernel.rtnetlink import neigh
+from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.spec import Family
+from weft.lab.spec import SERVICES, Family
 from weft.model.net import Mac, Net
 
 SWITCH: Final = "underlay"
@@ -80,6 +82,22 @@ def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
     for family in families:
         everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
         rtnl.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+
+
+def lead_to_services(rtnl: Rtnl, families: Sequence[Family], *, wanted: bool) -> None:
+    """Give a node, of which `rtnl` is a socket, a route to the addresses of Services, or take it away.
+
+    Nothing has them. But the kernel asks for a route before its rules change a packet's destination.
+    """
+    uplink = rtnl.link(UPLINK)
+    assert uplink is not None  # noqa: S101 - plug_in has made it
+    for family in families:
+        network, via = ip_network(SERVICES[family]), address(family).ip
+        if wanted:
+            rtnl.add_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+        else:
+            with suppress(NetlinkError):  # it went with the link
+                rtnl.delete_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
 
 
 def lead_to(rtnl: Rtnl, subnet: Net, node: int) -> None:

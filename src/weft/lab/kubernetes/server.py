@@ -6,11 +6,10 @@ from typing import Final
 from weft.config.netconf import NetConf
 from weft.lab.inside import underlay
 from weft.lab.kubernetes.access import CERTIFICATE, HOME, KEY, PORT, TOKENS
-from weft.lab.spec import Family
+from weft.lab.spec import SERVICES, Family
 
 CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"
-SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 FIRST: Final[dict[Family, str]] = {4: "10.96.0.1", 6: "fd31:96::1"}  # the API's own Service
 DNS: Final[dict[Family, str]] = {4: "10.96.0.10", 6: "fd31:96::a"}
 

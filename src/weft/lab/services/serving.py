@@ -1,0 +1,170 @@
+"""The Services of a lab that runs: which there are, and that every node has their rules and a route to them.
+
+What the rules are says `rules`. All nodes have the same; a table is replaced whole, in one transaction.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from ipaddress import ip_address
+from typing import Final
+
+import msgspec
+
+from weft.kernel.netfilter.conntrack import forget_udp
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.lab import spec
+from weft.lab.fitting import misfits, understand
+from weft.lab.inside import underlay
+from weft.lab.inside.namespaces import Inside
+from weft.lab.inside.node import RunningNode
+from weft.lab.inside.pod import RunningPod
+from weft.lab.inside.processes import Processes
+from weft.lab.report import EndpointReport, ServiceReport
+from weft.lab.services import choice, rules
+from weft.lab.services.choice import Endpoint, Served
+from weft.lab.spec import Service
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Ip
+
+_AT_ONCE: Final = 8  # nodes whose rules are written together
+
+
+class Serving:
+    """The Services. `nodes` and `pods` are the lab's own, and change with it."""
+
+    def __init__(
+        self,
+        lab: spec.Lab,
+        inside: Inside,
+        processes: Processes,
+        *,
+        nodes: dict[str, RunningNode],
+        pods: dict[str, RunningPod],
+    ) -> None:
+        self._lab, self._inside, self._processes = lab, inside, processes
+        self._nodes, self._pods = nodes, pods
+        self._services = {service.name: service for service in lab.services}
+        self._written: dict[str, str] = {}  # by node
+        self._led: tuple[Served, ...] = ()  # what nodes' rules have last been made of
+        self._turn = asyncio.Lock()
+
+    @property
+    def names(self) -> Collection[str]:
+        """Their names."""
+        return self._services.keys()
+
+    def hosts(self) -> Iterable[tuple[str, Ip]]:
+        """Their names, and the addresses that these mean."""
+        return ((name, ip_address(text)) for name, service in self._services.items() for text in service.addresses)
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """All of them, each with its addresses."""
+        return tuple(self._services.values())
+
+    async def expose(self, service: Service) -> ServiceReport:
+        """Begin a Service. `ConfigError` if it cannot be; `Unavailable` if a node refuses it: then none has it."""
+        where, others = f"Service {service.name}", self.services
+        problems = choice.problems(service, where=where, lab=self._lab, pods=self._pods.keys(), others=others)
+        # A network of pods that has the addresses of Services: a lab without any may have one.
+        network = understand(self._lab.network)
+        problems = problems or misfits(network, msgspec.structs.replace(self._lab, services=(service,)), where)
+        if problems:
+            raise ConfigError(*problems)
+        wanted = choice.addressed(service, self._lab.families, others)
+        await self._change({**self._services, wanted.name: wanted})
+        return _report(self._served(wanted))
+
+    async def unexpose(self, name: str) -> None:
+        """End a Service. `ConfigError` names those there are."""
+        if name not in self._services:
+            expected = f"one of {', '.join(self._services)}" if self._services else "a Service: this lab has none"
+            seen, hint = "no Service of this name", f"'weft lab services{self._lab.option}' shows them."
+            raise ConfigError(Problem(code="LAB-002", where=name, seen=seen, expected=expected, hint=hint))
+        await self._change({each: service for each, service in self._services.items() if each != name})
+
+    async def follow(self) -> None:
+        """Have all nodes lead to the pods that there are now."""
+        async with self._turn:
+            await self._lead()
+
+    def reports(self) -> list[ServiceReport]:
+        """Return what there is."""
+        return [_report(self._served(service)) for service in self._services.values()]
+
+    async def _change(self, services: dict[str, Service]) -> None:
+        async with self._turn:
+            before, self._services = self._services, services
+            try:
+                await self._lead()
+            except BaseException:
+                self._services = before
+                with suppress(Unavailable):
+                    await self._lead()
+                raise
+
+    def _served(self, service: Service) -> Served:
+        return choice.served(service, self._endpoints())
+
+    def _endpoints(self) -> Iterable[Endpoint]:
+        for name, pod in sorted(self._pods.items()):
+            for address in pod.addresses:
+                yield Endpoint(pod=name, node=pod.spec.node, address=address.ip)
+
+    async def _lead(self) -> None:
+        """Write the rules to those nodes that have others."""
+        led = tuple(map(self._served, self._services.values()))
+        text = rules.tables(led, understand(self._lab.network).networks) if led else ""
+        stale = _stale(self._led, led)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def write(node: RunningNode) -> None:
+            async with gate:
+                await self._write(node, text, stale)
+
+        others = [node for node in self._nodes.values() if self._written.get(node.spec.name, "") != text]
+        for failed in await asyncio.gather(*map(write, others), return_exceptions=True):
+            if failed is not None:
+                raise failed
+        self._led = led
+
+    async def _write(self, node: RunningNode, text: str, stale: Collection[int]) -> None:
+        underlay.lead_to_services(node.rtnl, self._lab.families, wanted=bool(text))
+        ran = await self._processes.answer(node.room, ["nft", "-f", "-"], {}, (text or rules.tables((), ())).encode())
+        if ran.exit:
+            seen = f"nft ended with status {ran.exit}: {' '.join(ran.stderr.decode(errors='replace').split())[:300]}"
+            raise Unavailable(Problem(code="LAB-002", where=f"Services on {node.spec.name}", seen=seen))
+        self._written[node.spec.name] = text
+        if stale:
+            await self._inside.run(node.room, partial(_forget, self._lab.families, stale))
+
+
+def _stale(before: Iterable[Served], now: Iterable[Served]) -> set[int]:
+    """The ports of UDP Services that lead elsewhere now: connection tracking would go on as before for their flows."""
+    same = set(before) & set(now)
+    services = (each.service for each in {*before, *now} - same if each.service.protocol == "UDP")
+    return {port for service in services for port in (service.port, service.node_port) if port}
+
+
+def _forget(families: Iterable[int], ports: Collection[int]) -> None:
+    with closing(NfSocket.open()) as sock:
+        for family in families:
+            forget_udp(sock, family, ports)
+
+
+def _report(served: Served) -> ServiceReport:
+    service = served.service
+    return ServiceReport(
+        name=service.name,
+        protocol=service.protocol,
+        addresses=list(service.addresses),
+        port=service.port,
+        target_port=service.target_port,
+        node_port=service.node_port,
+        pods=list(service.pods),
+        endpoints=[
+            EndpointReport(pod=each.pod, node=each.node, address=str(each.address)) for each in served.endpoints
+        ],
+    )
