@@ -9,15 +9,14 @@ the answer in (SO_TIMESTAMPNS): how soon either is read does not count.
 import asyncio
 import itertools
 import socket
-import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from typing import Final, Literal
 
 from weft.kernel import icmp
-from weft.lab.inside import underlay
+from weft.lab.inside import echoes, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
@@ -32,12 +31,6 @@ from weft.model.value import Value, field
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
 _AT_ONCE: Final = 16  # of pingall: while one is lost, others go on
-
-_MARK: Final = b"weft lab"
-# Type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4), then our mark and the probe's number.
-_PROBE: Final = struct.Struct("!BBHHH8sQ")
-_REQUEST: Final[Mapping[Family, int]] = {4: 8, 6: 128}
-_REPLY: Final[Mapping[Family, int]] = {4: 0, 6: 129}
 
 
 class _End(Value):
@@ -151,7 +144,7 @@ class _Exchange:
         probe = _Probe(source=source.name, target=target.name)
         number = next(self._numbers)
         self._probes[number] = probe
-        sock, request, to = self._sockets[source.name, family], _request(family, number), (str(address), 0)
+        sock, request, to = self._sockets[source.name, family], echoes.request(family, number), (str(address), 0)
         try:
             async with asyncio.timeout(_WAIT):
                 probe.sent = time.time_ns()
@@ -169,17 +162,13 @@ class _Exchange:
                 data, ancillary, _, sender = sock.recvmsg(256, ANCILLARY)
             except BlockingIOError:
                 return
-            if family == 4:
-                data = data[(data[0] & 0xF) * 4 :]  # raw IPv4 sockets show the IP header
-            if len(data) < _PROBE.size:
-                continue
-            kind, _, _, _, _, mark, number = _PROBE.unpack_from(data)
+            kind, number = echoes.read(family, data)
             probe = self._probes.get(number)
-            if probe is None or mark != _MARK:
+            if probe is None:
                 continue
-            if kind == _REQUEST[family] and name == probe.target:
+            if kind == echoes.REQUEST[family] and name == probe.target:
                 probe.seen = ip_address(sender[0])
-            elif kind == _REPLY[family] and name == probe.source:
+            elif kind == echoes.REPLY[family] and name == probe.source:
                 probe.back = arrival(ancillary)
             if probe.seen and probe.back:
                 probe.complete.set()
@@ -196,17 +185,6 @@ def _fault(probe: _Probe, source: _End, target: _End) -> Literal["", "lost", "un
 
 
 def _listen(family: Family) -> socket.socket:
-    sock = icmp.listen(family, (_REQUEST[family], _REPLY[family]))
+    sock = icmp.listen(family, (echoes.REQUEST[family], echoes.REPLY[family]))
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock
-
-
-def _request(family: Family, number: int) -> bytes:
-    """Return an echo request. The kernel adds ICMPv6's checksum, because that covers the addresses too."""
-    blank = _PROBE.pack(_REQUEST[family], 0, 0, number & 0xFFFF, 1, _MARK, number)
-    if family == 6:
-        return blank
-    total = sum(struct.unpack(f"!{len(blank) // 2}H", blank))
-    total = (total & 0xFFFF) + (total >> 16)
-    checksum = ~(total + (total >> 16)) & 0xFFFF
-    return _PROBE.pack(_REQUEST[family], 0, checksum, number & 0xFFFF, 1, _MARK, number)
