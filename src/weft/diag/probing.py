@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.diag.sight import Peer, Probed
-from weft.kernel import icmp
+from weft.kernel import icmp, pathmtu
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -31,8 +31,6 @@ _AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for
 _PAUSE: Final = 0.002
 _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
 _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
-_MTU_DISCOVER: Final = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
-_PROBE: Final = 3  # IP_PMTUDISC_PROBE: don't fragment, and believe no path MTU of before
 
 
 class _Question(Value):
@@ -70,7 +68,7 @@ def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
 
 def _open(version: int) -> socket.socket:
     sock = icmp.listen(version, (_REPLY[version], _UNREACHABLE[version]))
-    sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
+    pathmtu.never_fragment(sock, version)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
     return sock
 
