@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 from weft import __version__
 from weft.diag.finding import Answer, Diagnosis, Finding
+from weft.diag.junit import Case, suite
 from weft.model.text import counted
 from weft.model.value import fields_of
 
@@ -53,23 +53,13 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def junit(diagnosis: Diagnosis) -> str:
     """A test case for each check: a fault fails it, what could not be seen skips it."""
-    answers = diagnosis.answers
-    failed = sum(any(each.weight == "fault" for each in answer.findings) for answer in answers)
-    skipped = sum(bool(answer.unseen) for answer in answers)
-    cases = "".join(f"  {case}\n" for answer in answers for case in _case(answer))
-    head = f'<testsuite name="weft doctor" tests="{len(answers)}" failures="{failed}" skipped="{skipped}" errors="0">'
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}\n{cases}</testsuite>'
+    return suite("weft doctor", map(_case, diagnosis.answers))
 
 
-def _case(answer: Answer) -> Iterator[str]:
-    yield f'<testcase classname="weft.doctor" name={quoteattr(answer.check)}>'
-    if answer.unseen:
-        yield f"  <skipped message={quoteattr(answer.unseen)}/>"
-    for finding in answer.findings:
-        if finding.weight == "fault":
-            kind, words = quoteattr(finding.problem.code), quoteattr(str(finding.problem))
-            yield f"  <failure type={kind} message={words}/>"
-    yield "</testcase>"
+def _case(answer: Answer) -> Case:
+    faults = [each.problem for each in answer.findings if each.weight == "fault"]
+    failures = tuple((problem.code, str(problem)) for problem in faults)
+    return Case(group="weft.doctor", name=answer.check, failures=failures, skipped=answer.unseen)
 
 
 def sarif(diagnosis: Diagnosis) -> dict[str, Any]:
