@@ -19,6 +19,7 @@ PLANTED = {
     "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
     "What a diagnosis decides needs no machine": ("diag/checks/planted.py", "import socket"),
+    "What a check decides needs no machine": ("lab/checking/planted.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from weft.lab.checking.trial import Trial
 from weft.lab.spec import Lab, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
@@ -79,6 +80,12 @@ class PingAll(msgspec.Struct, frozen=True, tag=True):
     """Ping from every pod and every node to every pod. Answered by a `PingReport`."""
 
 
+class Try(msgspec.Struct, frozen=True, tag=True):
+    """Try what a check asks. Answered by a `TriedReport`."""
+
+    trials: list[Trial]
+
+
 class Capture(msgspec.Struct, frozen=True, tag=True):
     """Open a packet socket in a node or pod, on one link or with "" on all. Answered by `Nothing` and the socket."""
 
@@ -108,7 +115,7 @@ class Down(msgspec.Struct, frozen=True, tag=True):
     """End the lab. Answered by `Nothing` just before the end."""
 
 
-Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Capture | Names | Expose | Unexpose | Down
+Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Try | Capture | Names | Expose | Unexpose | Down
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):

@@ -277,6 +277,16 @@ def test_next_commands_name_the_lab_when_another_is_up_or_it_is_not_the_usual_on
     assert weft(capsys, "ps")[2] == next_("run --lab other POD --node node1")
 
 
+def test_a_lab_in_which_nothing_can_be_tried_is_not_checked(lab, capsys):
+    alone = report(0)
+    lab.answer = msgspec.structs.replace(alone, nodes=alone.nodes[:1])
+    status, out, err = weft(capsys, "check")
+    assert (status, out, lab.asked) == (2, "", [protocol.Ps()])
+    assert err == (
+        "weft: LAB-002 weft lab check: a lab of 1 node without pods. 'weft lab run POD --node node1' starts a pod.\n"
+    )
+
+
 @pytest.mark.parametrize(
     "line", ["ping -c 0 a b", "ping -c 10001 a b", "up --nodes 0", "up --pods -1", "capture x --out y --seconds 0"]
 )

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import breaking, capture, exposing, lifecycle, show, start, terminal, tracing
+from weft.lab.commands import breaking, capture, checking, exposing, lifecycle, show, start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
@@ -34,6 +34,7 @@ for command in (
     lifecycle.clean,
     breaking.break_node,
     tracing.trace,
+    checking.check,
     capture.capture,
     exposing.expose,
     exposing.services,

@@ -64,16 +64,24 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
     Exits 0 if it arrives and comes back, 3 if it is dropped or lost.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
+    found = follow(place, source, target, six=six, udp=udp)
+    show_report(output, msgspec.to_builtins(found), "".join(f"{line}\n" for line in _text(found)))
+    if any(leg.way.end == "dropped" for leg in found.legs) or found.reached < found.tried:
+        next_commands(output, f"weft lab exec{within(place)} {found.legs[-1].node} weft doctor")
+        return 3
+    return 0
+
+
+def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
+    """Compute the way between two places of a lab, and try it by a ping. `ConfigError` for a place that is none."""
     report = ask(place, protocol.Ps(), LabReport)
-    name, _, port = target.partition(":")
-    ends = [_end(report, each, 6 if six else report.families[0]) for each in (source, name)]
-    words = [ends[0].address, _with_port(ends[1].address, port), *(["--udp"] if udp else [])]
-    known = {node: _ways(place, node, words) for node in dict.fromkeys(end.node for end in ends)}
-    legs = _legs(ends[0].node, ends[1].node, known)
+    legs = predicted(place, report, source, target, six=six, udp=udp)
+    name = target.partition(":")[0]
     tried = ask(place, protocol.Ping(source=source, target=name, count=_PROBES), PingReport)
-    cells = [cell for cell in tried.cells if cell.address == ends[1].address]
+    address = _end(report, name, 6 if six else report.families[0]).address
+    cells = [cell for cell in tried.cells if cell.address == address]
     reached = sum(not cell.fault for cell in cells)
-    found = TraceReport(
+    return TraceReport(
         source=source,
         target=target,
         legs=legs,
@@ -81,11 +89,17 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
         reached=reached,
         verdict=_verdict(legs, len(cells), reached),
     )
-    show_report(output, msgspec.to_builtins(found), "".join(f"{line}\n" for line in _text(found)))
-    if any(leg.way.end == "dropped" for leg in legs) or reached < len(cells):
-        next_commands(output, f"weft lab exec{within(place)} {legs[-1].node} weft doctor")
-        return 3
-    return 0
+
+
+def predicted(
+    place: Place, report: LabReport, source: str, target: str, *, six: bool = False, udp: bool = False
+) -> list[Leg]:
+    """Compute the way between two places of a lab of which `report` tells. `ConfigError` for a place that is none."""
+    name, _, port = target.partition(":")
+    ends = [_end(report, each, 6 if six else report.families[0]) for each in (source, name)]
+    words = [ends[0].address, _with_port(ends[1].address, port), *(["--udp"] if udp else [])]
+    known = {node: _ways(place, node, words) for node in dict.fromkeys(end.node for end in ends)}
+    return _legs(ends[0].node, ends[1].node, known)
 
 
 def _end(report: LabReport, name: str, family: int) -> _End:

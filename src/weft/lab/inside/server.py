@@ -6,14 +6,14 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
 
 from weft.lab import protocol, spec
-from weft.lab.inside import capture, ping
+from weft.lab.inside import capture, ping, trying
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
@@ -110,10 +110,8 @@ class Server:
                 await connection.done(await _changed(world, request))
             case protocol.Exec():
                 await connection.done(await self._exec(world, connection, request))
-            case protocol.Ping(source, target, count):
-                await _while_wanted(connection, ping.between(world, source, target, count=count))
-            case protocol.PingAll():
-                await _while_wanted(connection, ping.everything(world))
+            case protocol.Ping() | protocol.PingAll() | protocol.Try():
+                await _probe(world, connection, request)
             case protocol.Capture(where, link):
                 with await capture.open_socket(world, where, link) as packets:
                     await connection.done(Nothing(), descriptors=[packets.fileno()])
@@ -128,18 +126,10 @@ class Server:
             raise ConfigError(_problem("it is up already"))
         outside = [socket.socket(fileno=os.dup(fd)) for fd in connection.descriptors]
         world = self._world = World(request.lab, environ=request.environ, logs=self._logs, outside=outside)
-        notes: asyncio.Queue[str] = asyncio.Queue()
-
-        async def tell() -> None:
-            while True:
-                await connection.note(await notes.get())
-
-        telling = asyncio.create_task(tell())
         try:
-            wanted = await _while_wanted(connection, _report_after(world, notes))
-            self._ready = wanted
+            async with _telling(connection) as note:
+                self._ready = await _while_wanted(connection, _report_after(world, note))
         finally:
-            telling.cancel()
             self._over = not self._ready
 
     async def _exec(self, world: World, connection: Connection, request: protocol.Exec) -> ExecReport:
@@ -194,9 +184,39 @@ def _shell_status(error: OSError) -> int:
     return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
 
 
-async def _report_after(world: World, notes: asyncio.Queue[str]) -> msgspec.Struct:
-    await world.up(notes.put_nowait)
+async def _probe(
+    world: World, connection: Connection, request: protocol.Ping | protocol.PingAll | protocol.Try
+) -> None:
+    """Send packets of our own, and answer with what came of them."""
+    match request:
+        case protocol.Ping(source, target, count):
+            await _while_wanted(connection, ping.between(world, source, target, count=count))
+        case protocol.PingAll():
+            await _while_wanted(connection, ping.everything(world))
+        case protocol.Try(trials):
+            async with _telling(connection) as note:
+                await _while_wanted(connection, trying.everything(world, trials, note))
+
+
+async def _report_after(world: World, note: Callable[[str], None]) -> msgspec.Struct:
+    await world.up(note)
     return await world.report()
+
+
+@asynccontextmanager
+async def _telling(connection: Connection) -> AsyncIterator[Callable[[str], None]]:
+    """Give a function that has notes sent, in their order, while the work goes on."""
+    notes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def tell() -> None:
+        while True:
+            await connection.note(await notes.get())
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield notes.put_nowait
+    finally:
+        telling.cancel()
 
 
 async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:

@@ -1,0 +1,63 @@
+"""Why it fails: which of the findings of doctors and traces tells the reason of a cause. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from weft.lab.checking.causes import Cause
+from weft.model.errors import Problem
+from weft.model.value import Value
+
+# The areas of codes of what loses packets of pods; others are of leases, plugins, daemons and stores.
+_OF_PACKETS: Final = ("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT")
+_AWAY: Final = "LEASE-005"
+# What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
+_BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
+
+
+class Evidence(Value):
+    """A problem of a node, as its doctor found it, or as a trace of a failed trial met it."""
+
+    node: str
+    by: Literal["doctor", "trace"]
+    problem: Problem
+
+    @property
+    def area(self) -> tuple[str, str]:
+        """The node, and the area of the code: `FW` of `FW-002`."""
+        return self.node, self.problem.code.partition("-")[0]
+
+
+def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
+    """The piece of evidence that explains a cause best; None if nothing does.
+
+    What was seen (a rule, a route, a setting) comes before what was concluded from lost probes, the node that the
+    losses have in common before others, what a trace met before what else a doctor found; the doctor's word for it
+    before the trace's.
+    """
+    nodes = _touched(cause)
+    traced = {each.area for each in evidence if each.by == "trace"}
+
+    def rank(each: Evidence) -> tuple[bool, int, bool, bool]:
+        concluded = each.by == "doctor" and each.problem.code in _BY_PROBES
+        return concluded, nodes.index(each.node), each.area not in traced, each.by == "trace"
+
+    fitting = (each for each in evidence if each.node in nodes and _fits(each.problem.code, cause))
+    return min(fitting, key=rank, default=None)
+
+
+def _fits(code: str, cause: Cause) -> bool:
+    """Tell whether a problem loses packets; one of sizes explains only what is lost for its size."""
+    if code == "MTU-001":
+        return ("size", "mtu") in cause.traits
+    return code == _AWAY or code.partition("-")[0] in _OF_PACKETS
+
+
+def concerned(causes: Sequence[Cause]) -> list[str]:
+    """The nodes that are to be examined: those that causes name; of a cause that names none, all that it touches."""
+    return list(dict.fromkeys(node for cause in causes for node in cause.place.nodes or _touched(cause)))
+
+
+def _touched(cause: Cause) -> list[str]:
+    """The nodes of a cause: those that it names, where its packets arrive first; then those of what it explains."""
+    ends = [end for each in cause.examples for end in (each.trial.from_node, each.trial.to_node)]
+    return list(dict.fromkeys([*reversed(cause.place.nodes), *ends]))

@@ -1,0 +1,73 @@
+"""What became of a trial, and that in words. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, assert_never
+
+from weft.lab.checking.scenarios import BY_NAME
+from weft.lab.checking.trial import Fault, Outcome, Trial, Tried
+
+NAT: Final = ("no-nat", "same-address")  # the demands that a translated address breaks
+
+
+def judged(trials: Sequence[Trial], outcomes: Iterable[Outcome]) -> list[Tried]:
+    """Judge each trial by its outcome."""
+    return [
+        Tried(trial=trial, outcome=outcome, fault=_fault(trial, outcome))
+        for trial, outcome in zip(trials, outcomes, strict=True)
+    ]
+
+
+def _fault(trial: Trial, outcome: Outcome) -> Fault:
+    scenario = BY_NAME[trial.scenario]
+    if scenario.size == "more":
+        return "" if outcome.refused == trial.size - 1 else "unrefused"
+    if outcome.answered < trial.flows:
+        return "lost"
+    if not outcome.seen:
+        return "unseen"
+    demanded = any(demand in NAT for demand in scenario.demands)
+    return "translated" if demanded and outcome.seen != outcome.own else ""
+
+
+def described(tried: Tried) -> str:
+    """A trial and what became of it, on one line."""
+    trial = tried.trial
+    size = f" of {trial.size} bytes" if trial.size else ""
+    by = f"{trial.protocol.upper()}{size} by IPv{trial.family}"
+    return f"{trial.source} -> {trial.target} ({trial.address}), {by}: {_words(tried)}"
+
+
+def _words(tried: Tried) -> str:
+    trial, outcome = tried.trial, tried.outcome
+    match tried.fault:
+        case "":
+            return "as it should be"
+        case "lost":
+            return _lost(trial, outcome)
+        case "unseen":
+            return f"answered, and not by {trial.target}, which saw nothing"
+        case "translated":
+            return f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way"
+        case "unrefused":
+            return _unrefused(trial, outcome)
+    assert_never(tried.fault)
+
+
+def _lost(trial: Trial, outcome: Outcome) -> str:
+    if outcome.answered:
+        return f"{outcome.answered} of {trial.flows} flows were answered"
+    said = f"; {outcome.error}" if outcome.error else ""
+    if outcome.refused:
+        said = f"; refused by {outcome.by or 'its own kernel'} with an MTU of {outcome.refused}"
+    if outcome.seen:
+        return f"it arrived from {outcome.seen}, and no answer came back{said}"
+    return f"nothing arrived{said}"
+
+
+def _unrefused(trial: Trial, outcome: Outcome) -> str:
+    if outcome.refused:
+        by = outcome.by or "its own kernel"
+        return f"refused by {by} with an MTU of {outcome.refused}, and that of pods is {trial.size - 1}"
+    if outcome.answered:
+        return "it was answered, so it was not refused"
+    return f"lost, and no error said why{f': {outcome.error}' if outcome.error else ''}"

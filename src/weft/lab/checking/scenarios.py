@@ -1,0 +1,180 @@
+"""What a check tries: the demands and problems of Kubernetes' network model, and a table of scenarios for them.
+
+The model is that of kubernetes.io/docs/concepts/services-networking and .../cluster-administration/networking.
+"""
+
+from typing import Final, Literal
+
+from weft.lab.checking.trial import Protocol
+from weft.model.value import Value
+
+Demand = Literal["own-address", "no-nat", "agents", "same-address"]
+Concern = Literal["container-to-container", "pod-to-pod", "pod-to-service", "external-to-service"]
+Way = Literal["inside", "overlay", "underlay"]
+
+DEMANDS: Final[dict[Demand, str]] = {
+    "own-address": "every pod has its own address",
+    "no-nat": "pods reach pods on all nodes without NAT",
+    "agents": "agents on a node reach the pods of that node",
+    "same-address": "a pod sees itself under the address that others see",
+}
+CONCERNS: Final[dict[Concern, str]] = {
+    "container-to-container": "container to container",
+    "pod-to-pod": "pod to pod",
+    "pod-to-service": "pod to Service",
+    "external-to-service": "external to Service",
+}
+_ALL: Final[tuple[Protocol, ...]] = ("icmp", "udp", "tcp")
+
+
+class Scenario(Value):
+    """A kind of trial: from each `source` to each `target` that is `where`.
+
+    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. `way` is how the packets go:
+    inside one node, in the pod network between nodes, or by the nodes' own addresses. `size` is that of the packet:
+    the MTU of pods, or one byte more, which is to be refused. `full` ones are not part of a quick check.
+    """
+
+    name: str
+    about: str
+    concern: Concern
+    source: Literal["pod", "node"]
+    target: Literal["pod", "node"]
+    where: Literal["loopback", "itself", "same", "other"]
+    way: Way
+    demands: tuple[Demand, ...] = ()
+    protocols: tuple[Protocol, ...] = _ALL
+    size: Literal["any", "mtu", "more"] = "any"
+    flows: int = 1
+    full: bool = False
+
+    @property
+    def between_ends(self) -> bool:
+        """Tell whether the packet leaves where it comes from."""
+        return self.where in ("same", "other")
+
+
+SCENARIOS: Final = (
+    Scenario(
+        name="pod-loopback",
+        about="a pod to itself at the loopback address, as its containers reach each other",
+        concern="container-to-container",
+        source="pod",
+        target="pod",
+        where="loopback",
+        way="inside",
+    ),
+    Scenario(
+        name="pod-itself",
+        about="a pod to its own address, which no other pod has",
+        concern="container-to-container",
+        source="pod",
+        target="pod",
+        where="itself",
+        way="inside",
+        demands=("own-address",),
+    ),
+    Scenario(
+        name="pod-pod-same",
+        about="a pod to a pod of the same node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="same",
+        way="inside",
+        demands=("no-nat", "same-address"),
+    ),
+    Scenario(
+        name="pod-pod-other",
+        about="a pod to a pod of another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat", "same-address"),
+    ),
+    Scenario(
+        name="pod-pod-mtu",
+        about="the same with datagrams of the pods' MTU, not to be fragmented",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat",),
+        protocols=("udp",),
+        size="mtu",
+    ),
+    Scenario(
+        name="pod-pod-more",
+        about="the same with one byte more, which has to be refused with the MTU",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        protocols=("udp",),
+        size="more",
+    ),
+    Scenario(
+        name="pod-pod-many",
+        about="32 flows at once from a pod to a pod of another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat",),
+        protocols=("udp", "tcp"),
+        flows=32,
+        full=True,
+    ),
+    Scenario(
+        name="node-pod-same",
+        about="a node to a pod of its own",
+        concern="pod-to-pod",
+        source="node",
+        target="pod",
+        where="same",
+        way="inside",
+        demands=("agents",),
+    ),
+    Scenario(
+        name="node-pod-other",
+        about="a node to a pod of another node",
+        concern="pod-to-pod",
+        source="node",
+        target="pod",
+        where="other",
+        way="overlay",
+    ),
+    Scenario(
+        name="pod-node-same",
+        about="a pod to its node",
+        concern="pod-to-pod",
+        source="pod",
+        target="node",
+        where="same",
+        way="inside",
+    ),
+    Scenario(
+        name="pod-node-other",
+        about="a pod to another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="node",
+        where="other",
+        way="underlay",
+    ),
+    Scenario(
+        name="node-node",
+        about="a node to another node, below the pod network",
+        concern="pod-to-pod",
+        source="node",
+        target="node",
+        where="other",
+        way="underlay",
+    ),
+)
+BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}

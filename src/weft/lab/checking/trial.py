@@ -1,0 +1,58 @@
+"""A trial, one cell of a check's matrix, and what became of it."""
+
+from typing import Final, Literal
+
+from weft.lab.spec import Family
+from weft.model.value import Value
+
+Protocol = Literal["icmp", "udp", "tcp"]
+Fault = Literal["", "lost", "unseen", "translated", "unrefused"]
+FAULTS: Final[tuple[Fault, ...]] = ("lost", "unseen", "translated", "unrefused")
+
+
+class Trial(Value):
+    """From a node or pod, `source`, to an `address` of another, `target`; each is on a node, perhaps on the same.
+
+    `size` is that of the IP packet in bytes, which is not to be fragmented; 0 where it does not matter. `flows` are
+    sent at once. The `scenario` is one of `scenarios.SCENARIOS`.
+    """
+
+    scenario: str
+    source: str
+    target: str
+    from_node: str
+    to_node: str
+    family: Family
+    protocol: Protocol
+    address: str
+    size: int = 0
+    flows: int = 1
+
+
+class Outcome(Value):
+    """What came of a trial: how many of its flows were `answered`.
+
+    `own` is the address that the source took for its own, `seen` the one that the target saw, empty if nothing arrived.
+    `refused` is the MTU in bytes that an error named, and `by` whose error it was, empty if the source's own kernel's.
+    `error` is what the source's kernel said, if it said something else.
+    """
+
+    answered: int
+    own: str = ""
+    seen: str = ""
+    refused: int = 0
+    by: str = ""
+    error: str = ""
+
+
+class Tried(Value):
+    """A trial that was judged. `fault` is empty when all is as it should be.
+
+    `lost`: not every flow was answered. `unseen`: something answered, and it was not the target. `translated`: the
+    target saw another address than the source has. `unrefused`: a packet that was too large was not refused with the
+    MTU of pods.
+    """
+
+    trial: Trial
+    outcome: Outcome
+    fault: Fault = ""

@@ -1,0 +1,92 @@
+"""Which trials a check of a lab consists of. Pure: a report in, trials out."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address, ip_interface
+from typing import Final, Literal
+
+from weft.lab.checking.scenarios import SCENARIOS, Scenario
+from weft.lab.checking.trial import Trial
+from weft.lab.report import LabReport
+from weft.lab.spec import Family
+from weft.model.value import Value
+
+_LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
+
+
+class _End(Value):
+    """A node or a pod. `mtu` is that of the pods of its node; `number` counts the pods of a node from 0."""
+
+    kind: Literal["pod", "node"]
+    name: str
+    node: str
+    addresses: dict[Family, str]
+    mtu: int
+    number: int = 0
+
+
+def trials(report: LabReport, *, quick: bool) -> list[Trial]:
+    """All trials, by scenario. If `quick`, one pod speaks for its node, or two where they speak to each other."""
+    ends = _ends(report)
+    wanted = [scenario for scenario in SCENARIOS if not (quick and scenario.full)]
+    return [trial for scenario in wanted for trial in _of(scenario, ends, report.families, quick=quick)]
+
+
+def _of(scenario: Scenario, ends: Sequence[_End], families: Sequence[Family], *, quick: bool) -> Iterator[Trial]:
+    for source, target in _pairs(scenario, ends, quick=quick):
+        for family in families:
+            address = _LOOPBACK[family] if scenario.where == "loopback" else target.addresses.get(family, "")
+            if not address or family not in source.addresses:
+                continue
+            for protocol in scenario.protocols:
+                yield Trial(
+                    scenario=scenario.name,
+                    source=source.name,
+                    target=target.name,
+                    from_node=source.node,
+                    to_node=target.node,
+                    family=family,
+                    protocol=protocol,
+                    address=address,
+                    size=_size(scenario, min(source.mtu, target.mtu)),
+                    flows=scenario.flows,
+                )
+
+
+def _size(scenario: Scenario, mtu: int) -> int:
+    return {"any": 0, "mtu": mtu, "more": mtu + 1}[scenario.size]
+
+
+def _pairs(scenario: Scenario, ends: Sequence[_End], *, quick: bool) -> Iterator[tuple[_End, _End]]:
+    between_neighbours = scenario.where == "same" and scenario.source == scenario.target
+    most = 2 if between_neighbours else 1
+    chosen = [end for end in ends if not quick or end.number < most]
+    sources = [end for end in chosen if end.kind == scenario.source]
+    if scenario.where in ("loopback", "itself"):
+        yield from ((end, end) for end in sources)
+        return
+    targets = [end for end in chosen if end.kind == scenario.target]
+    same = scenario.where == "same"
+    for source in sources:
+        yield from (
+            (source, target) for target in targets if source is not target and (source.node == target.node) == same
+        )
+
+
+def _ends(report: LabReport) -> list[_End]:
+    mtu = {node.name: node.mtu for node in report.nodes}
+    nodes = [
+        _End(kind="node", name=node.name, node=node.name, addresses=_by_family(node.underlay), mtu=node.mtu)
+        for node in report.nodes
+    ]
+    pods = list[_End]()
+    for pod in report.pods:
+        number = sum(other.node == pod.node for other in pods)
+        addresses = _by_family([str(ip_interface(address).ip) for address in pod.addresses])
+        pods.append(
+            _End(kind="pod", name=pod.name, node=pod.node, addresses=addresses, mtu=mtu[pod.node], number=number)
+        )
+    return [*nodes, *pods]
+
+
+def _by_family(addresses: Sequence[str]) -> dict[Family, str]:
+    return {4 if ip_address(address).version == 4 else 6: address for address in addresses}

@@ -1,0 +1,176 @@
+"""`weft lab check`: does everything reach everything in a lab, and if not, what do failures have in common.
+
+Here trials are sent to the lab and evidence is gathered; what is tried and what follows is decided in `lab.checking`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import click
+import msgspec
+
+from weft.lab import protocol
+from weft.lab.checking import forms
+from weft.lab.checking.causes import Cause, causes
+from weft.lab.checking.evidence import Evidence, concerned
+from weft.lab.checking.judging import judged
+from weft.lab.checking.scenarios import BY_NAME
+from weft.lab.checking.sizes import LEAST, Bounds
+from weft.lab.checking.summary import CheckReport, summed_up
+from weft.lab.checking.trial import FAULTS, Trial, Tried
+from weft.lab.checking.trials import trials
+from weft.lab.commands import start, terminal, tracing
+from weft.lab.commands.choose import ask, base, lab_option, within
+from weft.lab.commands.speak import Progress, next_commands
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import LabReport, TriedReport
+from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.text import counted
+from weft.model.value import replace
+
+FAILED: Final = 3
+_PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose
+_EXAMINED: Final = 4  # nodes whose doctor is asked, and causes of which an example is traced
+_AT_ONCE: Final = 2
+
+
+@click.command("check")
+@click.option("--quick", is_flag=True, help="One pod speaks for each node, and nothing is sent in masses.")
+@lab_option
+@click.option("-o", "--output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print it.")
+def check(lab: str, output: str, *, quick: bool) -> int:
+    """Try whether everything reaches everything, and say on one line what all failures have in common.
+
+    Pods and nodes of the lab send to each other by ICMP, UDP and TCP, in both families, as large as a packet of pods
+    may be and one byte larger; each trial belongs to a demand or a problem of Kubernetes' network model. Where some
+    fail, the way of one is traced and the doctors of the nodes concerned are asked, and the reason is named with its
+    code. Nothing stays behind.
+
+    \b
+      weft lab check
+      weft lab check --quick
+      weft lab check -o junit >check.xml
+      weft lab check -o json | jq -r .conclusion
+
+    Exits 0 if every trial went as it should, 3 if one did not.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place, progress = start.find(base(), lab), Progress("text" if output == "text" else "json")
+    try:
+        report = _check(place, quick=quick, note=progress)
+    finally:
+        progress.done()
+    if output == "text":
+        click.echo("".join(forms.text(report)), nl=False)
+    else:
+        click.echo(forms.as_junit(report) if output == "junit" else msgspec.json.format(msgspec.json.encode(report)))
+    if not report.failed:
+        return 0
+    option = within(place)
+    failed = next((each.trial for each in report.trials if each.fault and _is_traceable(each.trial)), None)
+    if failed is not None:
+        next_commands(
+            output,
+            f"weft lab trace{option} {failed.source} {failed.target}{' -6' if failed.family == 6 else ''}",
+            f"weft lab exec{option} {failed.to_node} weft doctor",
+        )
+    return FAILED
+
+
+def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
+    report = ask(place, protocol.Ps(), LabReport)
+    wanted = trials(report, quick=quick)
+    if not wanted:
+        hint = f"'weft lab run{within(place)} POD --node {report.nodes[0].name}' starts a pod."
+        seen = f"a lab of {counted(len(report.nodes), 'node')} without pods"
+        raise ConfigError(Problem(code="LAB-002", where="weft lab check", seen=seen, hint=hint))
+    note(counted(len(wanted), "trial"))
+    tried = _try(place, wanted, note)
+    found = [cause for fault in FAULTS for cause in causes(tried, fault)]
+    if not found:
+        return summed_up(tried, (), ())
+    note(f"{sum(bool(each.fault) for each in tried)} failed: looking for the reason")
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        gathered = pool.map(lambda gather: gather(), _evidence(place, report, found))
+        measured = [_measured(place, cause) for cause in found]
+        evidence = [piece for pieces in gathered for piece in pieces]
+    return summed_up(tried, measured, evidence)
+
+
+def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Tried]:
+    call = Call(place.socket, protocol.Try(list(wanted)))
+    try:
+        return judged(wanted, call.result(TriedReport, note=note).outcomes)
+    finally:
+        call.close()
+
+
+def _measured(place: Place, cause: Cause) -> Cause:
+    """A cause of sizes with the largest size that arrives, by trials of other sizes."""
+    if ("size", "mtu") not in cause.traits:
+        return cause
+    trial = cause.examples[0].trial
+    bounds = Bounds(low=LEAST[trial.family], high=trial.size)
+    while sizes := bounds.between:
+        bounds = bounds.narrowed(_try(place, [replace(trial, size=size) for size in sizes], lambda _: None))
+    return replace(cause, limit=bounds.low)
+
+
+def _evidence(place: Place, report: LabReport, found: Sequence[Cause]) -> Iterable[Callable[[], list[Evidence]]]:
+    """What is to be asked about causes: a trace of an example of each, and the doctor of each node concerned."""
+    for cause in found[:_EXAMINED]:
+        example = next((each.trial for each in cause.examples if _is_traceable(each.trial)), None)
+        if example is not None:
+            yield partial(_traced, place, report, example, named=("protocol", example.protocol) in cause.traits)
+    yield from (partial(_doctors_word, place, node) for node in concerned(found)[:_EXAMINED])
+
+
+def _is_traceable(trial: Trial) -> bool:
+    return BY_NAME[trial.scenario].between_ends
+
+
+def _traced(place: Place, report: LabReport, trial: Trial, *, named: bool) -> list[Evidence]:
+    """Where the packet of a trial, or the answer, is dropped by what is seen on its way; `named`: by its protocol."""
+    by_port = named and trial.protocol != "icmp"
+    target = f"{trial.target}:{_PORT}" if by_port else trial.target
+    try:
+        legs = tracing.predicted(
+            place, report, trial.source, target, six=trial.family == 6, udp=trial.protocol == "udp"
+        )
+    except WeftError as error:
+        return [Evidence(node=trial.from_node, by="trace", problem=problem) for problem in error.problems]
+    return [Evidence(node=leg.node, by="trace", problem=leg.way.problem) for leg in legs if leg.way.problem is not None]
+
+
+class _Finding(msgspec.Struct):
+    """What of a doctor's finding matters here; see `diag.forms.as_json`."""
+
+    weight: str
+    code: str
+    where: str
+    seen: str
+    expected: str
+    hint: str
+
+
+class _Findings(msgspec.Struct):
+    findings: list[_Finding]
+
+
+def _doctors_word(place: Place, node: str) -> list[Evidence]:
+    """The faults that the doctor of a node finds."""
+    status, stdout, stderr = terminal.captured(terminal.command(place, node, ["weft", "doctor", "-o", "json"]))
+    if status not in (0, FAILED):
+        seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
+        return [Evidence(node=node, by="doctor", problem=Problem(code="LAB-002", where="weft doctor", seen=seen))]
+    return [
+        Evidence(
+            node=node,
+            by="doctor",
+            problem=Problem(code=each.code, where=each.where, seen=each.seen, expected=each.expected, hint=each.hint),
+        )
+        for each in msgspec.json.decode(stdout, type=_Findings).findings
+        if each.weight == "fault"
+    ]

@@ -1,0 +1,75 @@
+"""`weft lab check`: a lab that is well passes; of one that is broken the first line names the node and the reason."""
+
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from tests.support.lab import Lab, lab
+
+# Faults, on which node, and how the conclusion begins.
+BROKEN = [
+    ("forward-dropped", "node2", "all losses pass node2: FW-002 forward"),
+    ("port-eaten", "node1", "every packet through the pod network from other nodes to node1 is lost: REACH-001 "),
+    ("path-narrow", "node3", "every packet larger than 1350 bytes from other nodes to node3 is lost: MTU-001 "),
+]
+
+SOCKETS = ("ss", "-Htuanp", "exclude", "time-wait")  # the daemon's health port has connections of the lab's
+
+
+@pytest.fixture(scope="module")
+def running():
+    with lab("--nodes", "3", "--pods", "2", "--family", "46") as running:
+        yield running
+
+
+def check(running: Lab, *options: str) -> Any:
+    ran = running.weft("check", "-o", "json", *options, check=False)
+    assert ran.stdout, ran.stderr
+    found = json.loads(ran.stdout)
+    assert ran.returncode == (3 if found["failed"] else 0)
+    return found
+
+
+def test_a_lab_that_is_well_passes_every_trial_and_keeps_nothing(running: Lab):
+    sockets = {where: set(running.run(where, *SOCKETS).splitlines()) for where in ("node1", "pod1-1")}
+    found = check(running)
+    assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
+    assert all(each["tried"] and not each["failed"] for each in (*found["demands"], *found["scenarios"]))
+    assert [each["name"] for each in found["concerns"] if each["tried"]] == ["container-to-container", "pod-to-pod"]
+    refused = {t["outcome"]["refused"] for t in found["trials"] if t["trial"]["scenario"] == "pod-pod-more"}
+    assert refused == {running.node("node1")["mtu"]}
+    for where, before in sockets.items():
+        assert set(running.run(where, *SOCKETS).splitlines()) <= before
+
+
+@pytest.mark.parametrize("fault, node, begin", BROKEN)
+def test_the_conclusion_names_node_and_reason(running: Lab, fault: str, node: str, begin: str):
+    running.weft("break", node, fault)
+    try:
+        ran = running.weft("check", "--quick", check=False)
+    finally:
+        running.weft("break", node, fault, "--mend")
+    assert ran.returncode == 3
+    first, second, *_ = ran.stdout.splitlines()
+    assert first.startswith(begin)
+    assert second.endswith(" of 276 trials failed")
+    assert f"\n{node}, by doctor: {begin.rpartition(': ')[2].split()[0]} " in ran.stdout
+    assert "weft lab trace" in ran.stderr
+
+
+def test_as_junit_a_refusal_that_does_not_come_back_fails(running: Lab):
+    # The pod's kernel believes in a wide link, so a node refuses what is too large, and a firewall drops its errors.
+    rule = "icmp type destination-unreachable drop"
+    running.run("pod1-1", "ip", "link", "set", "eth0", "mtu", "1500")
+    running.run("pod1-1", "nft", f"table ip t {{ chain c {{ type filter hook input priority 0; {rule}; }}; }}")
+    try:
+        suite = ET.fromstring(running.weft("check", "--quick", "-o", "junit", check=False).stdout)  # noqa: S314 - our own
+    finally:
+        running.run("pod1-1", "nft", "delete", "table", "ip", "t")
+        running.run("pod1-1", "ip", "link", "set", "eth0", "mtu", str(running.node("node1")["mtu"]))
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert {case.get("classname") for case in failed} == {"weft.lab.check.pod-pod-more"}
+    assert {str(case.get("name")).split()[0] for case in failed} == {"pod1-1"}
+    assert {str(case.get("name")).split()[-1] for case in failed} == {"IPv4"}  # that of IPv6 comes back

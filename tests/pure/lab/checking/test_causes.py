@@ -1,0 +1,271 @@
+"""What failures have in common, in words and with the reason."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.checks import Sent, tried
+from tests.support.reach import reached, reaches
+from weft.lab.checking.causes import Cause, Place, causes, legs_of
+from weft.lab.checking.evidence import Evidence, concerned, reason
+from weft.lab.checking.scenarios import BY_NAME
+from weft.lab.checking.trial import FAULTS, Outcome, Tried
+from weft.lab.checking.words import conclusion, sentence
+from weft.model.errors import Problem
+from weft.model.value import replace
+
+
+def is_large(sent: Sent) -> bool:
+    return BY_NAME[sent.trial.scenario].size == "mtu"
+
+
+def is_forwarded_by_node3(sent: Sent) -> bool:
+    """A packet of pods that node3 forwards, and that is no answer: rules let those pass."""
+    trial = sent.trial
+    between_pods = trial.scenario.startswith("pod-pod")
+    passes = "node3" in (sent.start, sent.end) and (
+        between_pods or (sent.crosses and "node-node" not in trial.scenario)
+    )
+    return passes and not sent.back and "node3" not in (trial.source, trial.target)
+
+
+# Losses as faults of a lab have them, and what is concluded.
+LOSSES = {
+    "nothing of the pod network reaches node1": (
+        lambda sent: sent.way == "overlay" and sent.crosses and sent.end == "node1",
+        "every packet through the pod network from other nodes to node1 is lost",
+    ),
+    "node2 is deaf": (
+        lambda sent: sent.crosses and sent.end == "node2",
+        "every packet from other nodes to node2 is lost",
+    ),
+    "node2 is dumb": (
+        lambda sent: sent.crosses and sent.start == "node2",
+        "every packet from node2 to other nodes is lost",
+    ),
+    "node3 forwards nothing": (is_forwarded_by_node3, "all losses pass node3"),
+    "node1 and node2 are parted": (
+        lambda sent: {sent.start, sent.end} == {"node1", "node2"},
+        "every packet between node1 and node2 is lost",
+    ),
+    "one direction of one pair": (
+        lambda sent: (sent.start, sent.end) == ("node3", "node2"),
+        "every packet from node3 to node2 is lost",
+    ),
+    "a narrow way between two": (
+        lambda sent: is_large(sent) and {sent.start, sent.end} == {"node1", "node3"},
+        "every packet of 1450 bytes between node1 and node3 is lost",
+    ),
+    "IPv6 between nodes' addresses": (
+        lambda sent: sent.trial.family == 6 and sent.way == "underlay",
+        "every IPv6 packet between addresses of nodes is lost",
+    ),
+    "UDP": (lambda sent: sent.trial.protocol == "udp", "every UDP packet is lost"),
+    "TCP of a node": (
+        lambda sent: sent.trial.protocol == "tcp" and sent.crosses and "node2" in (sent.start, sent.end),
+        "every TCP packet between node2 and other nodes is lost",
+    ),
+    "everything": (lambda _: True, "every packet is lost"),
+    "two nodes of five, of different kinds": (
+        lambda sent: sent.crosses and (sent.end == "node1" or (sent.end == "node4" and sent.trial.protocol == "icmp")),
+        "every packet from other nodes to node1 is lost; every ICMP packet from other nodes to node4 is lost",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_have_a_cause_in_common(name: str):
+    loss, words = LOSSES[name]
+    everything = tried(loss, families=(4, 6), nodes=5 if "five" in name else 3)
+    assert conclusion(everything, causes(everything, "lost"), []) == words
+
+
+def test_without_losses_there_is_no_cause():
+    everything = tried(lambda _: False)
+    assert [cause for fault in FAULTS for cause in causes(everything, fault)] == []
+    assert conclusion(everything, [], []) == "everything reaches everything: 138 trials, and none failed"
+
+
+@pytest.mark.parametrize(
+    "fault, outcome, words",
+    [
+        (
+            "translated",
+            Outcome(answered=1, own="a", seen="b"),
+            "every packet from node1 to other nodes arrives from another address than its sender's",
+        ),
+        ("unseen", Outcome(answered=1, own="a"), "answered by another than its target"),
+        ("unrefused", Outcome(answered=0), "is not refused with the MTU of pods"),
+    ],
+)
+def test_other_faults_have_causes_too(fault: str, outcome: Outcome, words: str):
+    everything = [
+        replace(each, outcome=outcome, fault=fault)
+        if each.trial.from_node == "node1" != each.trial.to_node
+        and (BY_NAME[each.trial.scenario].size == "more") == (fault == "unrefused")
+        else each
+        for each in tried(lambda _: False)
+    ]
+    [cause] = causes(everything, fault)
+    assert (cause.place, cause.passed) == (Place(kind="from", nodes=("node1",)), 0)
+    assert words in sentence(cause, alone=True)
+    assert causes(everything, "lost") == []
+
+
+NODES = ("node1", "node2", "node3")
+PLACES = st.one_of(
+    st.just(Place(kind="anywhere")),
+    st.builds(
+        lambda kind, node: Place(kind=kind, nodes=(node,)),
+        st.sampled_from(("node", "others", "to", "from")),
+        st.sampled_from(NODES),
+    ),
+    st.permutations(NODES).map(lambda nodes: Place(kind="direction", nodes=tuple(nodes[:2]))),
+    st.permutations(NODES).map(lambda nodes: Place(kind="pair", nodes=tuple(sorted(nodes[:2])))),
+)
+TRAITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "family": st.sampled_from(("4", "6")),
+        "protocol": st.sampled_from(("icmp", "udp", "tcp")),
+        "size": st.just("mtu"),
+        "way": st.sampled_from(("inside", "overlay", "underlay")),
+    },
+).map(lambda traits: tuple(traits.items()))
+PLANTED = st.tuples(PLACES, TRAITS)
+
+
+def leads_by(sent: Sent, place: Place) -> bool:
+    ends = sent.start, sent.end
+    return {
+        "anywhere": True,
+        "node": place.nodes[:1] in ((sent.start,), (sent.end,)),
+        "others": sent.crosses and place.nodes[:1] in ((sent.start,), (sent.end,)),
+        "from": sent.crosses and place.nodes[:1] == (sent.start,),
+        "to": sent.crosses and place.nodes[:1] == (sent.end,),
+        "direction": place.nodes == ends,
+        "pair": set(place.nodes) == set(ends),
+    }[place.kind]
+
+
+def planted(*names: tuple[Place, tuple[tuple[str, str], ...]]) -> list[Tried]:
+    """A check of a lab in which all legs are lost that match one of these."""
+
+    def loss(sent: Sent) -> bool:
+        trial = sent.trial
+        size = BY_NAME[trial.scenario].size
+        traits = {("family", str(trial.family)), ("protocol", trial.protocol), ("way", sent.way), ("size", size)}
+        return any(leads_by(sent, place) and set(wanted) <= traits for place, wanted in names)
+
+    return tried(loss, families=(4, 6))
+
+
+def failed_legs(everything: list[Tried]) -> int:
+    return sum(leg.failed for each in everything for leg in legs_of(each, "lost"))
+
+
+@reaches(lost=0.3)
+@settings(max_examples=60)
+@given(PLANTED)
+def test_one_cause_is_found_as_one(name):
+    everything = planted(name)
+    found = causes(everything, "lost")
+    assert sum(cause.failed for cause in found) == failed_legs(everything)
+    assert len(found) == (1 if failed_legs(everything) else 0)
+    if found:
+        reached("lost")
+
+
+@reaches(lost=0.5)
+@settings(max_examples=60)
+@given(PLANTED, PLANTED)
+def test_two_causes_are_never_taken_for_more(one, other):
+    found = causes(planted(one, other), "lost")
+    assert len(found) <= 2
+    if found:
+        reached("lost")
+
+
+@settings(max_examples=40)
+@given(st.sets(st.integers(0, 131), max_size=20))
+def test_whatever_fails_is_explained_and_no_cause_is_superfluous(chosen):
+    everything = [each for each in tried(lambda _: False) if BY_NAME[each.trial.scenario].size != "more"]
+    for number in chosen:
+        everything[number] = replace(everything[number], outcome=Outcome(answered=0), fault="lost")
+    found = causes(everything, "lost")
+    explained = [{id(each) for each in cause.examples} for cause in found]
+    assert set().union(*explained) == {id(each) for each in everything if each.fault}
+    for number, own in enumerate(explained):
+        assert own - set().union(*explained[:number], *explained[number + 1 :])
+
+
+def cause(kind: str = "to", nodes: tuple[str, ...] = ("node1",), traits: tuple = ()) -> Cause:
+    loss, _ = LOSSES["nothing of the pod network reaches node1"]
+    [found] = causes(tried(loss), "lost")
+    return replace(found, place=Place(kind=kind, nodes=nodes), traits=traits)
+
+
+def piece(node: str, by: str, code: str) -> Evidence:
+    return Evidence(node=node, by=by, problem=Problem(code=code, where="w", seen="s"))
+
+
+ORDER = [
+    piece("node1", "doctor", "FW-001"),  # the doctor's word for what the trace met
+    piece("node1", "trace", "FW-002"),
+    piece("node1", "doctor", "KERN-002"),
+    piece("node2", "trace", "ROUTE-001"),
+    piece("node1", "doctor", "REACH-001"),
+    piece("node2", "doctor", "LEASE-005"),
+]
+
+
+@pytest.mark.parametrize("best", range(len(ORDER)))
+def test_what_was_seen_comes_before_what_was_concluded(best: int):
+    rest = [*reversed(ORDER[best:]), piece("node1", "doctor", "CNI-001"), piece("node9", "trace", "FW-002")]
+    if best == 1:
+        rest.append(piece("node2", "doctor", "FW-002"))
+    assert reason(cause(), rest) == ORDER[best]
+
+
+def test_a_narrow_way_explains_only_what_is_lost_for_its_size():
+    narrow = piece("node1", "doctor", "MTU-001")
+    assert reason(cause(), [narrow]) is None
+    assert reason(cause(traits=(("size", "mtu"),)), [narrow]) == narrow
+
+
+def test_the_nodes_that_a_cause_names_are_examined_or_all_that_it_touches():
+    assert concerned([cause(), cause("direction", ("node3", "node2"))]) == ["node1", "node3", "node2"]
+    assert concerned([cause(), cause("anywhere", ())]) == ["node1", "node2", "node3"]
+
+
+@pytest.mark.parametrize(
+    "given_, words",
+    [
+        ({}, "all losses are on the way from other nodes to node1"),
+        ({"kind": "node"}, "all losses pass node1"),
+        ({"kind": "others"}, "all losses are between node1 and other nodes"),
+        ({"kind": "anywhere", "nodes": ()}, "losses have no node in common"),
+        ({"kind": "pair", "nodes": ("node1", "node2")}, "all losses are between node1 and node2"),
+        (
+            {"kind": "others", "traits": (("family", "6"), ("protocol", "udp"), ("size", "mtu"), ("way", "inside"))},
+            "all losses are of IPv6 UDP packets of 1450 bytes inside a node and are between node1 and other nodes",
+        ),
+    ],
+)
+def test_what_not_all_of_its_kind_suffer_is_said_so(given_: dict, words: str):
+    one = replace(cause(**given_), passed=3)
+    one = replace(one, examples=tuple(replace(e, trial=replace(e.trial, size=1450)) for e in one.examples))
+    assert sentence(one, alone=True) == words
+    assert sentence(one, alone=False) == f"{one.failed} {words.removeprefix('all ')}"
+
+
+def test_the_conclusion_names_reason_node_and_measured_size():
+    large = replace(cause(traits=(("size", "mtu"),)), limit=1350)
+    narrow = piece("node1", "doctor", "MTU-001")
+    assert conclusion([], [large], [narrow]) == (
+        "every packet larger than 1350 bytes from other nodes to node1 is lost: MTU-001 w: s"
+    )
+    pair = cause("pair", ("node1", "node2"))
+    assert conclusion([], [pair], [piece("node2", "trace", "FW-002")]) == (
+        "every packet between node1 and node2 is lost: FW-002 on node2, w: s"
+    )

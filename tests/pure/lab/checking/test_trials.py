@@ -1,0 +1,184 @@
+"""Which trials a check of a lab consists of, and how each is judged."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.checks import MTU, report, tried
+from weft.lab.checking import sizes
+from weft.lab.checking.judging import described, judged
+from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
+from weft.lab.checking.trial import Outcome, Trial, Tried
+from weft.lab.checking.trials import trials
+from weft.model.value import replace
+
+
+def test_every_demand_of_the_model_and_what_pods_do_among_themselves_has_scenarios():
+    assert len(BY_NAME) == len(SCENARIOS)
+    assert {demand for scenario in SCENARIOS for demand in scenario.demands} == set(DEMANDS)
+    assert {"container-to-container", "pod-to-pod"} <= {scenario.concern for scenario in SCENARIOS} <= set(CONCERNS)
+
+
+# Of three nodes with two pods each, by one family: pairs, times protocols.
+QUICK = {
+    "pod-loopback": 3 * 3,
+    "pod-itself": 3 * 3,
+    "pod-pod-same": 6 * 3,
+    "pod-pod-other": 6 * 3,
+    "pod-pod-mtu": 6,
+    "pod-pod-more": 6,
+    "node-pod-same": 3 * 3,
+    "node-pod-other": 6 * 3,
+    "pod-node-same": 3 * 3,
+    "pod-node-other": 6 * 3,
+    "node-node": 6 * 3,
+}
+FULL = {
+    "pod-loopback": 6 * 3,
+    "pod-itself": 6 * 3,
+    "pod-pod-same": 6 * 3,
+    "pod-pod-other": 24 * 3,
+    "pod-pod-mtu": 24,
+    "pod-pod-more": 24,
+    "pod-pod-many": 24 * 2,
+    "node-pod-same": 6 * 3,
+    "node-pod-other": 12 * 3,
+    "pod-node-same": 6 * 3,
+    "pod-node-other": 12 * 3,
+    "node-node": 6 * 3,
+}
+
+
+def test_what_leaves_a_pod_can_be_traced():
+    assert {scenario.name for scenario in SCENARIOS if not scenario.between_ends} == {"pod-loopback", "pod-itself"}
+
+
+@pytest.mark.parametrize("quick, counts", [(True, QUICK), (False, FULL)])
+def test_everything_is_tried_once(quick: bool, counts: dict[str, int]):
+    wanted = trials(report(), quick=quick)
+    assert Counter(trial.scenario for trial in wanted) == counts
+    assert len({(t.source, t.target, t.scenario, t.protocol) for t in wanted}) == len(wanted)
+    both = trials(report(families=(4, 6)), quick=quick)
+    assert Counter(trial.family for trial in both) == {4: len(wanted), 6: len(wanted)}
+    assert all((":" in trial.address) == (trial.family == 6) for trial in both)
+
+
+def test_a_trial_says_from_where_to_where():
+    wanted = trials(report(nodes=2, pods=1, mtu=(1450, 1400)), quick=True)
+    [there, _] = [trial for trial in wanted if trial.scenario == "pod-pod-mtu"]
+    assert there == Trial(
+        scenario="pod-pod-mtu",
+        source="pod1-1",
+        target="pod2-1",
+        from_node="node1",
+        to_node="node2",
+        family=4,
+        protocol="udp",
+        address="10.244.2.2",
+        size=1400,
+    )
+    sizes = {trial.scenario: trial.size for trial in wanted}
+    assert (sizes["pod-pod-more"], sizes["pod-pod-other"]) == (1401, 0)
+    assert {trial.address for trial in wanted if trial.scenario == "pod-loopback"} == {"127.0.0.1"}
+    assert {t.address for t in wanted if t.scenario == "node-node"} == {"172.31.0.11", "172.31.0.12"}
+
+
+def test_a_pod_that_lacks_a_family_is_not_asked_by_it():
+    lab = report(nodes=2, pods=1, families=(4, 6))
+    lab.pods[0].addresses.pop()
+    by_six = {(t.source, t.target) for t in trials(lab, quick=True) if t.family == 6}
+    assert by_six
+    assert not any("pod1-1" in pair for pair in by_six)
+
+
+def test_nodes_alone_try_each_other():
+    assert {trial.scenario for trial in trials(report(pods=0), quick=False)} == {"node-node"}
+    assert trials(report(nodes=1, pods=0), quick=False) == []
+
+
+def trial(scenario: str, **fields: object) -> Trial:
+    [first, *_] = [each for each in trials(report(families=(4, 6)), quick=False) if each.scenario == scenario]
+    return replace(first, **fields)
+
+
+OTHER = trial("pod-pod-other", protocol="udp")
+WAY = "pod1-1 -> pod2-1 (10.244.2.2), UDP by IPv4: "
+
+
+@pytest.mark.parametrize(
+    "asked, outcome, fault, words",
+    [
+        (OTHER, Outcome(answered=1, own="a", seen="a"), "", f"{WAY}as it should be"),
+        (OTHER, Outcome(answered=0, own="a"), "lost", f"{WAY}nothing arrived"),
+        (OTHER, Outcome(answered=0, own="a", error="No route"), "lost", f"{WAY}nothing arrived; No route"),
+        (
+            OTHER,
+            Outcome(answered=0, own="a", seen="a"),
+            "lost",
+            f"{WAY}it arrived from a, and no answer came back",
+        ),
+        (
+            OTHER,
+            Outcome(answered=1, own="a"),
+            "unseen",
+            f"{WAY}answered, and not by pod2-1, which saw nothing",
+        ),
+        (
+            OTHER,
+            Outcome(answered=1, own="a", seen="b"),
+            "translated",
+            f"{WAY}seen there as b, and the source is a: translated on the way",
+        ),
+        # What leaves the pod network may be translated.
+        (
+            trial("pod-node-other", protocol="tcp"),
+            Outcome(answered=1, own="a", seen="b"),
+            "",
+            "pod1-1 -> node2 (172.31.0.12), TCP by IPv4: as it should be",
+        ),
+        (
+            trial("pod-pod-mtu"),
+            Outcome(answered=0, own="a", refused=1400, by="10.0.0.1"),
+            "lost",
+            "UDP of 1450 bytes by IPv4: nothing arrived; refused by 10.0.0.1 with an MTU of 1400",
+        ),
+        (trial("pod-pod-more"), Outcome(answered=0, refused=MTU), "", None),
+        (trial("pod-pod-more"), Outcome(answered=1, seen="a"), "unrefused", "it was answered, so it was not refused"),
+        (
+            trial("pod-pod-more"),
+            Outcome(answered=0, refused=1500),
+            "unrefused",
+            "refused by its own kernel with an MTU of 1500, and that of pods is 1450",
+        ),
+        (trial("pod-pod-more"), Outcome(answered=0), "unrefused", "lost, and no error said why"),
+        (
+            trial("pod-pod-more"),
+            Outcome(answered=0, error="Operation not permitted"),
+            "unrefused",
+            "lost, and no error said why: Operation not permitted",
+        ),
+        (trial("pod-pod-many"), Outcome(answered=31, own="a", seen="a"), "lost", "31 of 32 flows were answered"),
+        (trial("pod-pod-many"), Outcome(answered=32, own="a", seen="a"), "", None),
+    ],
+)
+def test_an_outcome_is_judged(asked: Trial, outcome: Outcome, fault: str, words: str | None):
+    [one] = judged([asked], [outcome])
+    assert one.fault == fault
+    if words is not None:
+        assert described(one).endswith(words)
+
+
+def test_without_losses_nothing_fails():
+    everything = tried(lambda _: False, quick=False, families=(4, 6))
+    assert not [each for each in everything if each.fault]
+
+
+@pytest.mark.parametrize("limit", [68, 69, 100, 1350, 1399, 1448, 1449])
+def test_the_largest_size_is_found_in_a_few_rounds(limit: int):
+    bounds, rounds = sizes.Bounds(low=68, high=1450), 0
+    while between := bounds.between:
+        assert len(between) <= 40
+        rounds += 1
+        outcomes = (Tried(trial=replace(OTHER, size=size), outcome=Outcome(answered=1)) for size in between)
+        bounds = bounds.narrowed(replace(each, fault="lost" if each.trial.size > limit else "") for each in outcomes)
+    assert (bounds.low, bounds.high, rounds) == (limit, limit + 1, 2)

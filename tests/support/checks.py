@@ -1,0 +1,92 @@
+"""Checks of labs that are only imagined: a report, and a network in which some legs of trials are lost."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from weft.lab.checking.judging import judged
+from weft.lab.checking.scenarios import BY_NAME
+from weft.lab.checking.trial import Outcome, Trial, Tried
+from weft.lab.checking.trials import trials
+from weft.lab.report import LabReport, NodeReport, PodReport
+from weft.lab.spec import Family
+from weft.model.value import Value
+
+MTU = 1450
+
+
+class Sent(Value):
+    """A packet of a trial on its way from one node to another, or `back` the answer to it."""
+
+    trial: Trial
+    start: str
+    end: str
+    back: bool = False
+
+    @property
+    def crosses(self) -> bool:
+        return self.start != self.end
+
+    @property
+    def way(self) -> str:
+        return BY_NAME[self.trial.scenario].way
+
+
+Loss = Callable[[Sent], bool]
+
+
+def report(
+    nodes: int = 3, pods: int = 2, families: Sequence[Family] = (4,), mtu: Sequence[int] = (MTU,) * 9
+) -> LabReport:
+    """A lab of node1, node2, … with pod1-1, pod1-2, … each."""
+    numbers = range(1, nodes + 1)
+    return LabReport(
+        name="weft",
+        backend="vxlan",
+        families=list(families),
+        store="",
+        store_state="ready",
+        network=msgspec.Raw(b"{}"),
+        nodes=[
+            NodeReport(
+                name=f"node{node}",
+                underlay=[f"172.31.0.1{node}" if family == 4 else f"fd31::1{node}" for family in families],
+                subnets=[],
+                mtu=mtu[node - 1],
+                daemon="ready",
+                problems=[],
+                pid=1,
+            )
+            for node in numbers
+        ],
+        pods=[
+            PodReport(
+                name=f"pod{node}-{pod}",
+                node=f"node{node}",
+                addresses=[
+                    f"10.244.{node}.{pod + 1}/24" if family == 4 else f"fd00:{node}::{pod + 1}/64"
+                    for family in families
+                ],
+                id="",
+                netns="",
+            )
+            for node in numbers
+            for pod in range(1, pods + 1)
+        ],
+    )
+
+
+def outcome(trial: Trial, loss: Loss) -> Outcome:
+    """What came of a trial where `loss` has its way."""
+    if BY_NAME[trial.scenario].size == "more":
+        return Outcome(answered=0, own="own", refused=trial.size - 1)
+    there = loss(Sent(trial=trial, start=trial.from_node, end=trial.to_node))
+    back = loss(Sent(trial=trial, start=trial.to_node, end=trial.from_node, back=True))
+    arrives = not there and not (back and trial.protocol == "tcp")
+    return Outcome(answered=0 if there or back else trial.flows, own="own", seen="own" if arrives else "")
+
+
+def tried(loss: Loss, *, quick: bool = True, **lab: object) -> list[Tried]:
+    """A check of a lab of `report` in which packets are lost."""
+    wanted = trials(report(**lab), quick=quick)  # type: ignore[arg-type]
+    return judged(wanted, [outcome(trial, loss) for trial in wanted])
