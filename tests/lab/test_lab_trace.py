@@ -33,14 +33,20 @@ def trace(running: Lab, source: str, target: str, *options: str) -> Any:
 
 @pytest.mark.parametrize(
     "source, target, legs",
-    [("pod1-1", "pod2-1", 4), ("pod1-1", "pod1-2", 2), ("node1", "pod2-2", 4), ("pod2-1", "node1", 4)],
+    [
+        ("pod1-1", "pod2-1", 8),
+        ("pod1-1", "pod1-2:80", 6),
+        ("pod1-2", "pod2-1:80 --udp", 8),
+        ("node1", "pod2-2", 6),
+        ("pod2-1", "node1:80", 6),
+    ],
 )
 def test_what_arrives_is_predicted_to(running: Lab, source: str, target: str, legs: int):
-    found = trace(running, source, target)
+    found = trace(running, source, *target.split(" "))
     assert found["verdict"] == "it arrives, and the answer comes back"
-    ends = ["sent", "delivered"] * 2 if legs == 4 else ["delivered"] * 2
-    assert [leg["way"]["end"] for leg in found["legs"]] == ends
-    assert found["reached"] == found["tried"] == 3
+    assert (found["code"], found["reached"], found["tried"]) == ("", 3, 3)
+    assert len(found["legs"]) == legs
+    assert {leg["way"]["end"] for leg in found["legs"]} == {"sent", "delivered"}
 
 
 @pytest.mark.parametrize("fault", LOST)
@@ -63,28 +69,51 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
     running.weft("break", "node2", "port-eaten")
     try:
         found = trace(running, "pod1-1", "pod2-1")
-        assert found["verdict"] == "each node passes it on, and 3 of 3 probes were lost: look between the nodes"
+        seen = "sent 3 by eth0 of node2, flannel.1 of node2 received 0"
+        assert found["verdict"].startswith(f"REACH-001 node2: {seen}")
+        said = running.weft("trace", "pod1-1", "pod2-1", check=False)
+        assert "node2, there\n   1 ✓ +3 received by" in said.stdout
+        assert "unwrapped by" in said.stdout
+        assert "pod2-1, there" not in said.stdout
     finally:
         running.weft("break", "node2", "port-eaten", "--mend")
 
 
 def test_for_people(running: Lab):
     said = running.weft("trace", "pod1-1", "pod2-1:80").stdout
-    assert said.startswith("node1, there\n   1 ✓ from the pod by")
-    assert said.endswith("3 of 3 pings came back\nit arrives, and the answer comes back\n")
+    assert said.startswith("pod1-1, there\n   1 ✓ +3 sent by  eth0\n     sent\nnode1, there\n   1 ✓ +3 host end")
+    assert said.endswith("3 of 3 probes were answered\nit arrives, and the answer comes back\n")
 
 
 def test_an_unknown_place_is_refused(running: Lab):
     refused = running.weft("trace", "pod1-1", "pod9", check=False)
     assert refused.returncode == 2
     assert "expected one of node1, node2, pod1-1" in refused.stderr
+    refused = running.weft("trace", "pod1-1", "pod2-1:http", check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "FLAG-001 weft lab trace: pod2-1:http: port 'http'; expected 1 to 65535" in refused.stderr
+
+
+def test_the_link_between_nodes_is_named_when_it_loses_packets(running: Lab):
+    # A switch takes no frame back to where it comes from.
+    own = running.run("node1", "cat", "/sys/class/net/eth0/address").strip()
+    running.run("node1", "ip", "neigh", "replace", "172.31.0.12", "lladdr", own, "dev", "eth0")
+    try:
+        found = trace(running, "pod1-1", "pod2-1")
+        seen = "sent 3 by eth0 of node1, eth0 of node2 received 0"
+        assert found["verdict"].startswith(f"REACH-001 node1 to node2: {seen}")
+        assert found["code"] == "REACH-001"
+    finally:
+        running.run("node1", "ip", "neigh", "delete", "172.31.0.12", "dev", "eth0")
 
 
 def test_by_ipv6():
     with lab("--nodes", "2", "--pods", "1", "--family", "46") as both:
         found = trace(both, "pod1-1", "pod2-1", "-6")
         assert found["verdict"] == "it arrives, and the answer comes back"
-        assert found["legs"][0]["way"]["carried"].startswith("VXLAN 1")
+        assert found["legs"][1]["way"]["carried"].startswith("VXLAN 1")
+        for port in (":80", ":80 --udp"):
+            assert trace(both, "pod1-1", f"pod2-1{port.split()[0]}", "-6", *port.split()[1:])["reached"] == 3
 
 
 def test_by_hand_on_a_node(running: Lab):

@@ -9,11 +9,15 @@ End = Literal["delivered", "sent", "dropped", "undecided"]
 
 
 class Hop(Value):
-    """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told."""
+    """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told.
+
+    At a `device` the packet itself can be seen.
+    """
 
     what: str
     seen: str
     passes: bool | None = True
+    device: str = ""
 
 
 class Way(Value):

@@ -76,8 +76,8 @@ class _Walk:
         self._filtered("output" if entry.kind == "node" else "forward", packet)
         self._send(packet, route, link)
 
-    def _pass(self, what: str, seen: str) -> None:
-        self.hops.append(Hop(what=what, seen=seen))
+    def _pass(self, what: str, seen: str, device: str = "") -> None:
+        self.hops.append(Hop(what=what, seen=seen, device=device))
 
     def _drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
         self.hops.append(Hop(what=what, seen=seen, passes=False))
@@ -92,17 +92,25 @@ class _Walk:
         if link is None or link.kind not in ("bridge", "veth"):
             seen = "no bridge and no link of this node leads to it"
             self._drop("pod", seen, Problem(code="CHECK-001", where=f"pod {packet.source}", seen=seen))
-        self._up(link, "from the pod by", "BRIDGE-006")
-        return replace(packet, iif=link.name)
+        packet = replace(packet, iif=link.name)
+        # A frame that a bridge passes on from port to port is not seen at the bridge itself.
+        self._up(link, "from the pod by", "BRIDGE-006", seen_there=not self._is_bridged(packet))
+        return packet
+
+    def _is_bridged(self, packet: Packet) -> bool:
+        """Tell whether a packet is for another pod on the same bridge."""
+        route = route_to(self._sight, packet.target)
+        link = None if route is None else self._sight.link(route.index)
+        if link is None or link.kind != "bridge" or link.name != packet.iif:
+            return False
+        return not is_own(self._sight, packet.target)
 
     def _bridged(self, packet: Packet) -> None:
         """To another pod on the same bridge no route leads; rules are asked where bridge netfilter is on."""
-        route = route_to(self._sight, packet.target)
-        link = None if route is None else self._sight.link(route.index)
-        if link is None or link.kind != "bridge" or link.name != packet.iif or is_own(self._sight, packet.target):
+        if not self._is_bridged(packet):
             return
         if self._sight.settings.get(BRIDGE_NETFILTER[packet.target.version]) == "1":
-            self._filtered("forward", replace(packet, oif=link.name))
+            self._filtered("forward", replace(packet, oif=packet.iif))
         self._pass("delivered", f"to {packet.target} on the same bridge")
         self._over("delivered")
 
@@ -135,7 +143,7 @@ class _Walk:
         own = (device for device in devices if address_on(self._sight, device.index, version) is not None)
         return next(own, devices[0] if devices else None)
 
-    def _up(self, link: LinkInfo, what: str, code: str, *, carrier: bool = False) -> None:
+    def _up(self, link: LinkInfo, what: str, code: str, *, carrier: bool = False, seen_there: bool = True) -> None:
         """A link that must be up; one between nodes must have a `carrier`, too."""
         if not link.up:
             hint = f"ip link set {link.name} up"
@@ -146,7 +154,7 @@ class _Walk:
                 code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
             )
             self._drop(what, f"{link.name} has no carrier", problem)
-        self._pass(what, f"{link.name}, MTU {link.mtu}")
+        self._pass(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
     def _forwarded(self, packet: Packet) -> None:
         name = FORWARDING[packet.target.version]

@@ -13,6 +13,7 @@ import msgspec
 
 from weft.lab.checking.trial import Trial
 from weft.lab.spec import Lab, Service
+from weft.lab.tracing.probes import Kind
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
 
@@ -93,6 +94,20 @@ class Capture(msgspec.Struct, frozen=True, tag=True):
     link: str
 
 
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Send a probe with each of `numbers` from an address of a node or pod. Answered by `Nothing`, once they are sent.
+
+    With `kind` "icmp" there is no port.
+    """
+
+    source: str
+    address: str
+    target: str
+    kind: Kind
+    numbers: list[int]
+    port: int = 0
+
+
 class Names(msgspec.Struct, frozen=True, tag=True):
     """Hand out nodes' network namespaces, from the node number `start` on. Answered by a `NamesReport`."""
 
@@ -115,7 +130,7 @@ class Down(msgspec.Struct, frozen=True, tag=True):
     """End the lab. Answered by `Nothing` just before the end."""
 
 
-Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Try | Capture | Names | Expose | Unexpose | Down
+Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Try | Capture | Probe | Names | Expose | Unexpose | Down
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):

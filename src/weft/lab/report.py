@@ -26,13 +26,14 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod. `netns` is the path of its network namespace as its node sees it."""
+    """One pod. `netns` is the path of its network namespace as its node sees it, `host_end` the link to it."""
 
     name: str
     node: str
     addresses: list[str]
     id: str
     netns: str
+    host_end: str = ""
 
 
 class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):

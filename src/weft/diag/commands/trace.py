@@ -1,5 +1,6 @@
 """`weft trace`: what a packet passes on this node, and where it ends."""
 
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
 
@@ -62,12 +63,14 @@ def trace(output: str, source: str, target: str, *, udp: bool) -> int:
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
 
 
-def lines(way: Way) -> list[str]:
-    """A way for people."""
+def lines(way: Way, counted: Mapping[str, int] | None = None) -> list[str]:
+    """A way for people; `counted` says how many probes were seen at its devices, where that was tried."""
     width = max((len(hop.what) for hop in way.hops), default=0)
-    found = [
-        f"  {number:2} {_MARKS[hop.passes]} {hop.what:{width}}  {hop.seen}" for number, hop in enumerate(way.hops, 1)
-    ]
+    found = []
+    for number, hop in enumerate(way.hops, 1):
+        seen = None if counted is None else counted.get(hop.device)
+        count = "" if counted is None else f" {'' if seen is None else f'+{seen}' if seen else '0':2}"
+        found.append(f"  {number:2} {_MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
     return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]
 
 

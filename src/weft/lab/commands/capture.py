@@ -13,15 +13,14 @@ import click
 
 from weft.lab import protocol
 from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods, pods, within
+from weft.lab.commands.choose import ask, ask_for_socket, base, lab_option, nodes_and_pods, pods, within
 from weft.lab.commands.packets import recording, tunnels
 from weft.lab.commands.packets.decode import USUAL
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.places import Place
-from weft.lab.protocol import Call
-from weft.lab.report import LabReport, Nothing
+from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted
@@ -131,16 +130,11 @@ def _links(report: LabReport, words: Sequence[str]) -> list[tuple[str, str]]:
 
 def _open(place: Place, name: str, link: str) -> int:
     """Have the lab open a packet socket, and return its descriptor."""
-    call = Call(place.socket, protocol.Capture(where=name, link=link))
     try:
-        call.result(Nothing)
-        [descriptor] = call.descriptors()
+        return ask_for_socket(place, protocol.Capture(where=name, link=link))
     except ConfigError as error:
         hint = f"If {link!r} is to be a node or a pod: 'weft lab ps{within(place)}' lists them."
         raise ConfigError(*(replace(problem, hint=hint) for problem in error.problems)) from None
-    finally:
-        call.close()
-    return descriptor
 
 
 def _addresses(report: LabReport, name: str) -> tuple[Net, ...]:

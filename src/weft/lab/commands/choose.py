@@ -13,7 +13,7 @@ from weft.lab.commands import start
 from weft.lab.commands.speak import Command
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import LabReport
+from weft.lab.report import LabReport, Nothing
 from weft.model.errors import WeftError
 
 T = TypeVar("T")
@@ -34,6 +34,17 @@ def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
         return call.result(kind)
     finally:
         call.close()
+
+
+def ask_for_socket(place: Place, request: protocol.Capture) -> int:
+    """Ask a lab for a socket, and return its descriptor, which is the caller's to close."""
+    call = Call(place.socket, request)
+    try:
+        call.result(Nothing)
+        [descriptor] = call.descriptors()
+    finally:
+        call.close()
+    return descriptor
 
 
 def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

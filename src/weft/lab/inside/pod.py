@@ -36,6 +36,12 @@ class RunningPod(Value, frozen=False):
         """Its addresses, with their prefix lengths."""
         return tuple(ip.address for ip in self.outcome.result.ips) if self.outcome else ()
 
+    @property
+    def host_end(self) -> str:
+        """The host's end of its link, where the plugins have said it: a bridge comes before it."""
+        interfaces = self.outcome.result.interfaces if self.outcome else ()
+        return next((each.name for each in reversed(interfaces) if not each.sandbox), "")
+
     def report(self) -> PodReport:
         """Return what there is to see of it."""
         return PodReport(
@@ -44,6 +50,7 @@ class RunningPod(Value, frozen=False):
             addresses=list(map(str, self.addresses)),
             id=self.sandbox.id,
             netns=self.sandbox.netns,
+            host_end=self.host_end,
         )
 
 

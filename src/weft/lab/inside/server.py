@@ -19,6 +19,7 @@ from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, NamesReport, Nothing
+from weft.lab.tracing import sending
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 
 _MISTAKE: Final = "a mistake in the lab itself: its log 'supervisor' shows it"
@@ -115,6 +116,9 @@ class Server:
             case protocol.Capture(where, link):
                 with await capture.open_socket(world, where, link) as packets:
                     await connection.done(Nothing(), descriptors=[packets.fileno()])
+            case protocol.Probe():
+                await sending.send(world, request)
+                await connection.done(Nothing())
             case protocol.Names(start):
                 chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
                 names = NamesReport(nodes=[node.spec.name for node in chosen])

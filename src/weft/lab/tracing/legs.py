@@ -1,0 +1,82 @@
+"""A packet's whole way through a lab as legs: in the pods, and on each node, there and back. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal
+
+from weft.diag.hops import Hop, Way
+from weft.model.value import Value, field, replace
+
+Direction = Literal["there", "back"]
+
+_INTERFACE: Final = "eth0"  # of a pod
+
+
+class End(Value):
+    """Where packets come from or go to: an address of a node, or of a pod on it, whose link leads to `host_end`."""
+
+    node: str
+    address: str
+    pod: str = ""
+    host_end: str = ""
+
+    @property
+    def place(self) -> str:
+        """The name of the node or the pod."""
+        return self.pod or self.node
+
+
+class Leg(Value):
+    """A packet's way on one node, or in one `pod` of it. `counted` says how many probes were seen at its devices."""
+
+    node: str
+    direction: Direction
+    way: Way
+    pod: str = ""
+    counted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The name of the node or the pod."""
+        return self.pod or self.node
+
+
+def legs(source: End, target: End, known: Mapping[str, Mapping[Direction, Way]]) -> list[Leg]:
+    """Return the legs that the packet takes in turn, up to where it is dropped; `known` are nodes' ways."""
+    found: list[Leg] = []
+    for leg in _legs(source, target, known):
+        found.append(leg)
+        if leg.way.end == "dropped":
+            break
+    return found
+
+
+def _legs(source: End, target: End, known: Mapping[str, Mapping[Direction, Way]]) -> Iterator[Leg]:
+    directions: tuple[tuple[Direction, End, End], ...] = (("there", source, target), ("back", target, source))
+    for direction, here, there in directions:
+        if here.pod:
+            yield _in_pod(here, direction, Hop(what="sent by", seen=_INTERFACE, device=_INTERFACE), "sent")
+        for node in dict.fromkeys((here.node, there.node)):
+            way = known[node][direction]
+            if node == here.node and here.host_end:
+                way = replace(way, hops=(*_host_end(here, way), *way.hops))
+            if node == there.node and there.host_end and way.end != "dropped":
+                way = replace(way, hops=(*way.hops, *_host_end(there, way)))
+            yield Leg(node=node, direction=direction, way=way)
+        if there.pod:
+            yield _in_pod(there, direction, Hop(what="received by", seen=_INTERFACE, device=_INTERFACE), "delivered")
+
+
+def _in_pod(end: End, direction: Direction, hop: Hop, ends: Literal["sent", "delivered"]) -> Leg:
+    return Leg(node=end.node, pod=end.pod, direction=direction, way=Way(hops=(hop,), end=ends))
+
+
+def _host_end(end: End, way: Way) -> Iterator[Hop]:
+    """The host's end of a pod's link, unless the way names it."""
+    if all(hop.device != end.host_end for hop in way.hops):
+        yield Hop(what="host end", seen=f"{end.host_end}, of {end.pod}", device=end.host_end)
+
+
+def counted(leg: Leg, at: Callable[[str, str, Direction], int]) -> Leg:
+    """The leg with how many probes were seen: `at` says so by place, device and direction."""
+    devices = (hop.device for hop in leg.way.hops if hop.device)
+    return replace(leg, counted={each: at(leg.place, each, leg.direction) for each in devices})

@@ -1,0 +1,103 @@
+"""A lab's probes as bytes, and how they are recognised in a frame: whatever they are wrapped in, if it is not a cipher.
+
+An echo request and a datagram carry a mark and their number; a SYN has its number as its sequence number, which no NAT
+changes. The answer to a probe is known by the same: an echo reply, what a server sends back, an acknowledgement or the
+target's own refusal. What others say of a probe is no answer. Pure.
+"""
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+from weft.lab.inside.echoes import MARK, REPLY
+from weft.model.net import Ip
+from weft.model.value import Value
+
+Kind = Literal["icmp", "udp", "tcp"]
+
+_DATA: Final = struct.Struct("!8sQ")
+_TCP: Final = struct.Struct("!HHIIBBHHH")  # RFC 9293 §3.1
+_SYN, _ACK = 0x02, 0x10
+_WINDOW: Final = 1024
+_FIRST_PORT, _PORTS = 40000, 20000
+_TCP_NUMBER: Final = 6
+_WORD: Final = 0xFFFFFFFF
+_HEADER: Final = 8  # of ICMP and of UDP
+_ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages that quote a packet
+
+
+class Seen(Value):
+    """A probe in a frame, or an answer to it."""
+
+    number: int
+    answer: bool
+
+
+def source_port(number: int) -> int:
+    """Return the port from which a datagram or SYN is sent: another for each, as for connections of their own."""
+    return _FIRST_PORT + number % _PORTS
+
+
+def datagram(number: int) -> bytes:
+    """Return what a datagram carries."""
+    return _DATA.pack(MARK, number)
+
+
+def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
+    """Return a TCP segment that asks for a connection to a port."""
+    sequence, size = number & _WORD, _TCP.size
+    length = struct.pack("!HH", _TCP_NUMBER, size) if source.version == 4 else struct.pack("!II", size, _TCP_NUMBER)
+
+    def segment(checksum: int) -> bytes:
+        return _TCP.pack(source_port(number), port, sequence, 0, size // 4 << 4, _SYN, _WINDOW, checksum, 0)
+
+    return segment(_checksum(source.packed + target.packed + length + segment(0)))
+
+
+def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Seen | None:
+    """Find one of the probes of these numbers in a frame. `ports` are those to which a datagram may be translated."""
+    if kind == "tcp":
+        return _find_segment(frame, numbers)
+    at = frame.find(MARK) - _HEADER
+    if at < 0 or len(frame) < at + _HEADER + _DATA.size:
+        return None
+    _, number = _DATA.unpack_from(frame, at + _HEADER)
+    if number not in numbers:
+        return None
+    refusal = _refusal(frame, at)
+    if refusal is not None:
+        return Seen(number=number, answer=True) if refusal and kind == "udp" else None
+    if kind == "udp":
+        return Seen(number=number, answer=int.from_bytes(frame[at : at + 2], "big") in ports)
+    return Seen(number=number, answer=frame[at] in REPLY.values())
+
+
+def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
+    for number in numbers:
+        for answer, offset in ((False, 4), (True, 8)):  # of the sequence number, and of what is acknowledged
+            start = frame.find(struct.pack("!I", (number + answer) & _WORD)) - offset
+            flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
+            fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
+            if fitting and _refusal(frame, start) is None:
+                return Seen(number=number, answer=answer)
+    return None
+
+
+def _refusal(frame: bytes, at: int) -> bool | None:
+    """Tell whether it is the target that refuses the packet whose header at `at` an ICMP error quotes; None without."""
+    for version, size, place, protocol, addresses in ((4, 20, 9, 1, (12, 16, 20)), (6, 40, 6, 58, (8, 24, 40))):
+        quoted = at - size
+        error = quoted - _HEADER  # behind an IP header of its own
+        own = error - size
+        kinds = (frame[own] >> 4, frame[quoted] >> 4, frame[own + place]) if own >= 0 else ()
+        if kinds == (version, version, protocol) and frame[error] in _ERRORS[version]:
+            source, target, end = addresses
+            return frame[own + source : own + target] == frame[quoted + target : quoted + end]
+    return None
+
+
+def _checksum(data: bytes) -> int:
+    """Return the Internet checksum (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF

@@ -1,0 +1,87 @@
+"""The probes of a lab, against scapy's packets: what is sent, and what is found in frames."""
+
+from ipaddress import ip_address
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
+from scapy.layers.l2 import Ether
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import Raw
+
+from weft.lab.inside import echoes
+from weft.lab.tracing import probes
+
+PAIRS = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]
+NUMBERS = [0x0102030405060708, 0x010203040506070A]
+
+
+def ip(source, target):
+    return IPv6(src=source, dst=target) if ":" in source else IP(src=source, dst=target)
+
+
+def wrapped(packet):
+    """As on a link; and inside VXLAN on another one."""
+    ethernet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")  # scapy asks the network for what is not told
+    outer = ethernet / IP(src="172.31.0.11", dst="172.31.0.12") / UDP(dport=8472) / VXLAN(vni=1)
+    return [bytes(ethernet / packet), bytes(outer / ethernet / packet)]
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+def test_a_syn_is_one_of_scapys(source, target):
+    ours = probes.syn(NUMBERS[0], source=ip_address(source), target=ip_address(target), port=80)
+    tcp = TCP(sport=probes.source_port(NUMBERS[0]), dport=80, flags="S", seq=0x05060708, window=1024)
+    whole = ip(source, target) / tcp
+    assert ours == bytes(whole)[-20:]
+
+
+def answers(kind, source, target):
+    """A packet with a probe's number, one with the answer, and one in which it is refused."""
+    there, back = ip(source, target), ip(target, source)
+    refusal = ICMPv6DestUnreach(code=4) if ":" in source else ICMP(type=3, code=3)
+    number = NUMBERS[1]
+    if kind == "tcp":
+        ask = there / Raw(probes.syn(number, source=ip_address(source), target=ip_address(target), port=80))
+        ask[type(there)].__setattr__("nh" if ":" in source else "proto", 6)
+        return ask, back / TCP(sport=80, dport=4, flags="SA", ack=(number & 0xFFFFFFFF) + 1), back / refusal / ask
+    if kind == "udp":
+        ask = there / UDP(sport=5000, dport=53) / probes.datagram(number)
+        return ask, back / UDP(sport=53, dport=5000) / probes.datagram(number), back / refusal / ask
+    ask, answer = there, back
+    if ":" in source:
+        ask.nh = answer.nh = 58
+        answer = answer / Raw(bytes([129, 0, 0, 0]) + echoes.request(6, number)[4:])
+        ask = ask / Raw(echoes.request(6, number))
+    else:
+        ask.proto = answer.proto = 1
+        answer = answer / Raw(bytes([0, 0, 0, 0]) + echoes.request(4, number)[4:])
+        ask = ask / Raw(echoes.request(4, number))
+    return ask, answer, back / refusal / ask
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+@pytest.mark.parametrize("kind", ["icmp", "udp", "tcp"])
+def test_probes_and_answers_are_found_in_frames(kind, source, target):
+    ask, answer, refused = answers(kind, source, target)
+    for packet, is_answer in ((ask, False), (answer, True)):
+        for frame in wrapped(packet):
+            assert probes.find(frame, kind, NUMBERS, ports=(53,)) == probes.Seen(number=NUMBERS[1], answer=is_answer)
+            assert probes.find(frame, kind, [0x3A5B6C7D]) is None
+    # Only a program's host itself says that nothing listens for datagrams.
+    by_target = probes.Seen(number=NUMBERS[1], answer=True) if kind == "udp" else None
+    assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {by_target}
+    refused.src = "fd00::9" if ":" in source else "10.0.0.9"
+    assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {None}
+
+
+@pytest.mark.parametrize("kind", ["icmp", "udp", "tcp"])
+def test_what_is_no_probe_is_none(kind):
+    for frame in (
+        b"",
+        b"weft lab",
+        b"12345678weft lab",
+        bytes(64),
+        NUMBERS[0].to_bytes(8),
+        bytes(4) + b"\5\6\7\10" + bytes(9),
+    ):
+        assert probes.find(frame, kind, NUMBERS) is None
