@@ -11,7 +11,7 @@ from weft.lab.faults import FAULTS, Fault
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}
-LASTING = [fault for fault in FAULTS if not fault.repaired and fault.name != "daemon-killed"]
+LASTING = [fault for fault in FAULTS if not fault.repaired]
 REPAIRED = [fault for fault in FAULTS if fault.repaired]
 HEALTHY = [
     *(("vxlan", "4", "--nft"), ("vxlan", "46"), ("vxlan", "6"), ("host-gw", "46", "--nft"), ("host-gw", "6")),
@@ -61,12 +61,6 @@ def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
     running.weft("break", "node1", fault.name)
     eventually(lambda: is_well(running), seconds=30)
     eventually(lambda: fault.name in UNCOUNTED or repairs(running).get(fault.code, 0) > before, seconds=30)
-
-
-def test_a_daemon_that_is_killed_is_missed():
-    with lab("--nodes", "2", "--pods", "1") as running:
-        running.weft("break", "node1", "daemon-killed")
-        assert [each["code"] for each in findings(running)] == ["INST-003"]
 
 
 @pytest.mark.parametrize("options", HEALTHY, ids=" ".join)

@@ -77,7 +77,7 @@ _MODULES: Final = (
         "xt_mark",
         "xt_multiport",
     ),
-    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_ingress", "cls_u32", "cls_bpf"),
+    *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_netem", "sch_ingress", "cls_u32", "cls_bpf"),
     *("act_mirred", "tun"),
     *("wireguard", "xfrm_user", "esp4", "authenc", "echainiv", "seqiv", "gcm", "ctr", "cbc", "ghash_generic", "drbg"),
 )

@@ -18,6 +18,7 @@ MODULES = (
     "tests.vm.scenarios_ipip",
     "tests.vm.scenarios_nodes",
     "tests.vm.scenarios_relay",
+    "tests.vm.scenarios_links",
 )
 ROWS = {
     "check_b6_the_gateway_of_a_vlan": "cni.md B6",

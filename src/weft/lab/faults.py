@@ -13,6 +13,7 @@ from weft.model.value import Value
 class Fault(Value):
     """A fault: `breaks` makes it, `mends` undoes it. `repaired`: a daemon that runs undoes it by itself, at once.
 
+    `kills` tells that it ends the daemon, which is then to be started again, by the lab.
     `backends` are those that have what it breaks; all if there are none.
     """
 
@@ -22,6 +23,7 @@ class Fault(Value):
     breaks: str
     mends: str
     repaired: bool = False
+    kills: bool = False
     backends: tuple[str, ...] = ()
 
 
@@ -227,6 +229,7 @@ FAULTS: Final = (
         about="no daemon runs on the node",
         breaks="kill -9 $(pgrep -x weftd)",
         mends="",
+        kills=True,
     ),
     Fault(
         name="store-away",

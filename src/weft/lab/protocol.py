@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from weft.lab import changes
 from weft.lab.checking.trial import Trial
 from weft.lab.spec import Lab, Service
 from weft.lab.tracing.probes import Kind
@@ -130,7 +131,23 @@ class Down(msgspec.Struct, frozen=True, tag=True):
     """End the lab. Answered by `Nothing` just before the end."""
 
 
-Request = Up | Ps | Run | Remove | Exec | Ping | PingAll | Try | Capture | Probe | Names | Expose | Unexpose | Down
+Request = (
+    Up
+    | Ps
+    | Run
+    | Remove
+    | Exec
+    | Ping
+    | PingAll
+    | Try
+    | Capture
+    | Probe
+    | Names
+    | Expose
+    | Unexpose
+    | Down
+    | changes.Request
+)
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from weft.lab.checking.trial import Outcome
+from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, Protocol
 
 
@@ -13,7 +14,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
     `problems` are what it says of its parts that are not as they should be;
-    `pid` is its process number inside the node.
+    `pid` is its process number inside the node; `link` is what `weft lab link` has set.
     """
 
     name: str
@@ -23,6 +24,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     daemon: str
     problems: list[str]
     pid: int
+    link: Link = Link()
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
     `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
+    `cuts` are the ways that `weft lab partition` has cut.
     """
 
     name: str
@@ -75,6 +78,30 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeReport]
     pods: list[PodReport]
     services: list[ServiceReport] = []
+    cuts: list[Cut] = []
+
+
+class LinksReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The link of each node, by its name, and the ways that are cut."""
+
+    links: dict[str, Link]
+    cuts: list[Cut]
+
+
+class ThingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be stopped. `state` is that of its process, as in `NodeReport.daemon`; `link` is a node's."""
+
+    name: str
+    state: str
+    problems: list[str] = []
+    link: Literal["up", "down"] | None = None
+
+
+class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was started, stopped or killed, as it is now. `well` tells whether all that was started is ready."""
+
+    things: list[ThingReport]
+    well: bool
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -123,6 +123,7 @@ MISTAKES = {
     "pods: {name: x}": "1: pods is a mapping",
     "- a\n": "1: the lab is a sequence",
     "name: Edge Lab": "1: a lab named 'Edge Lab'; expected a lower-case letter",
+    "nodes: [a,\n store]": "2: a node named 'store', as commands call the lab's store; expected another name",
     "nodes: [../x]": "1: a node named '../x'",
     "kind: Pod": "1: kind is 'Pod'; expected Lab",
     "apiVersion: v1": "1: apiVersion is 'v1'; expected weft.dev/v1",

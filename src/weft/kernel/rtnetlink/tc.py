@@ -1,7 +1,7 @@
 """Messages about traffic control: what shapes a device, and what redirects to another (linux/pkt_sched.h, pkt_cls.h).
 
-Pure, and only what the bandwidth plugin needs: a token bucket at a device's root, the ingress qdisc, and one u32 filter
-that matches everything and sends it out of another device.
+Pure, and only what the bandwidth plugin and the lab's links need: a token bucket and a delay at a device's root, the
+ingress qdisc, and one u32 filter that matches everything and sends it out of another device.
 """
 
 import sys
@@ -39,6 +39,10 @@ _TC_H_INGRESS: Final = 0xFFFFFFF1
 _INGRESS_HANDLE: Final = 0xFFFF0000  # ffff:
 _TBF_HANDLE: Final = 0x00010000  # 1:
 _CLASS: Final = 0x00010001  # 1:1
+_NETEM_HANDLE: Final = 0x00020000  # 2:
+_NETEM_CLASS: Final = 0x00020001  # 2:1, the queue of what has been delayed
+_TICK_NANOSECONDS: Final = 64  # include/net/pkt_sched.h
+_MOST_DELAYED: Final = 100_000  # packets: a second of full ones at 1 Gbit/s
 _TC_ACT_STOLEN: Final = 4
 _TC_U32_TERMINAL: Final = 1
 _ETH_P_ALL: Final = 3
@@ -49,21 +53,34 @@ _TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, 
 # struct tc_tbf_qopt: of the rate and of the peak rate cell_log, linklayer, overhead, cell_align, mpu and bytes per
 # second; then limit (bytes), buffer (ticks), mtu (ticks).
 _TBF: Final = Struct("=BBHhHI" + "BBHhHI" + "III")
+# struct tc_netem_qopt: latency (ticks), limit (packets), loss, gap, duplicate, jitter.
+_NETEM: Final = Struct("=6I")
 # struct tc_u32_sel, its flags and nkeys; then one struct tc_u32_key: all zero, it fits every packet.
 _U32_SELECTOR: Final = Struct("=BxB13x" + "16x")
 # struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex. The kernel chooses a free index.
 _MIRRED: Final = Struct("=8xi8xiI")
 
 
-def set_bucket(index: int, bucket: Bucket) -> Message:
-    """Make a token bucket a device's root qdisc, 1:, in place of whatever shapes it."""
+def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
+    """Make a token bucket a device's root qdisc, 1:, in place of whatever shapes it; if `delayed`, that of its delay's.
+
+    A packet then waits for its turn after its delay.
+    """
     short = min(bucket.rate, _LARGEST_SHORT_RATE)
     rate = (0, 0, 0, 0, 0, short)
     options = attribute(TCA_TBF_PARMS, _TBF.pack(*rate, *(0,) * 6, bucket.limit, bucket.buffer, 0))
     if bucket.rate > _LARGEST_SHORT_RATE:
         options += attribute(TCA_TBF_RATE64, bucket.rate.to_bytes(8, sys.byteorder))
-    body = _TCMSG.pack(0, index, _TBF_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "tbf") + nest(TCA_OPTIONS, options)
+    parent = _NETEM_CLASS if delayed else _TC_H_ROOT
+    body = _TCMSG.pack(0, index, _TBF_HANDLE, parent, 0) + text(TCA_KIND, "tbf") + nest(TCA_OPTIONS, options)
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body)
+
+
+def set_delay(index: int, *, nanoseconds: int) -> Message:
+    """Make a delay a device's root qdisc, 2:, in place of whatever shapes it; ENOENT where the kernel has no netem."""
+    options = _NETEM.pack(nanoseconds // _TICK_NANOSECONDS, _MOST_DELAYED, 0, 0, 0, 0)
+    body = _TCMSG.pack(0, index, _NETEM_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "netem")
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body + attribute(TCA_OPTIONS, options))
 
 
 def delete_root(index: int) -> Message:

@@ -6,13 +6,14 @@ from ipaddress import ip_interface, ip_network
 import click
 import msgspec
 
-from weft.lab import protocol
+from weft.lab import changes, protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.faults import FAULTS, Fault
+from weft.lab.links import DAEMON
 from weft.lab.places import Place
-from weft.lab.report import LabReport, NodeReport
+from weft.lab.report import LabReport, NodeReport, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
 
@@ -42,11 +43,15 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         show_report(output, {"faults": listed}, table(("FAULT", "CODE", "WHAT IT IS", "WHAT ENDS IT"), rows))
         return
     wanted = _named(fault)
-    if mend and not wanted.mends:
-        raise ConfigError(_problem(wanted.name, "nothing mends it", f"'weft lab down' and a new lab; {_ends(wanted)}"))
+    if mend and not (wanted.mends or wanted.kills):
+        raise ConfigError(_problem(wanted.name, "weftd undoes it by itself, at once", "a fault that stays"))
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
-    _run(place, node, wanted.mends if mend else wanted.breaks, _variables(report, node, wanted))
+    variables = _variables(report, node, wanted)
+    if mend and wanted.kills:
+        ask(place, changes.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
+    else:
+        _run(place, node, wanted.mends if mend else wanted.breaks, variables)
     done = "mended" if mend else "broken"
     show_report(output, {"node": node, "fault": fault, done: True}, f"{node}: {wanted.about}{' no more' * mend}\n")
     option = within(place)
@@ -56,7 +61,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
 
 
 def _ends(fault: Fault) -> str:
-    return "weftd, at once" if fault.repaired else "--mend" if fault.mends else "a new lab"
+    return "weftd, at once" if fault.repaired else "--mend"
 
 
 def _named(name: str) -> Fault:

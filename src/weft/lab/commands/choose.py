@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from weft.lab import places, protocol
 from weft.lab.commands import start
 from weft.lab.commands.speak import Command
+from weft.lab.links import DAEMON, STORE
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing
@@ -54,7 +55,7 @@ def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 
 
 def _completer(*kinds: str) -> Completer:
-    """Return a completer for names of nodes, pods or Services."""
+    """Return a completer for names of nodes, pods, daemons, the store or Services."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -64,6 +65,10 @@ def _completer(*kinds: str) -> Completer:
         found = [CompletionItem(node.name, help="node") for node in report.nodes if "node" in kinds]
         found += [CompletionItem(pod.name, help=f"pod on {pod.node}") for pod in report.pods if "pod" in kinds]
         found += [CompletionItem(each.name, help="Service") for each in report.services if "Service" in kinds]
+        if "daemon" in kinds:
+            found += [CompletionItem(f"{node.name}/{DAEMON}", help="its daemon") for node in report.nodes]
+        if "store" in kinds:
+            found.append(CompletionItem(STORE, help="what holds the leases"))
         return [item for item in found if str(item.value).startswith(incomplete)]
 
     return complete
@@ -73,6 +78,8 @@ nodes: Final = _completer("node")
 pods: Final = _completer("pod")
 nodes_and_pods: Final = _completer("node", "pod")
 services: Final = _completer("Service")
+nodes_and_store: Final = _completer("node", "store")
+things: Final = _completer("node", "daemon", "store")
 
 
 def lab_option(command: Command) -> Command:

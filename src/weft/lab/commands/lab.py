@@ -9,7 +9,19 @@ from typing import Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import breaking, capture, checking, exposing, lifecycle, show, start, terminal, tracing
+from weft.lab.commands import (
+    breaking,
+    capture,
+    checking,
+    exposing,
+    lifecycle,
+    links,
+    show,
+    start,
+    stopping,
+    terminal,
+    tracing,
+)
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
@@ -39,6 +51,13 @@ for command in (
     exposing.expose,
     exposing.services,
     exposing.unexpose,
+    links.link,
+    links.partition,
+    links.heal,
+    stopping.stop,
+    stopping.start_again,
+    stopping.restart,
+    stopping.kill,
 ):
     lab.add_command(command)
 

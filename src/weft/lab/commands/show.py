@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from weft.lab.report import Cell, LabReport, PingReport, ServiceReport
+from weft.lab.links import Cut, Link, shown_delay, shown_loss, shown_rate, words
+from weft.lab.report import Cell, LabReport, LinksReport, PingReport, ServiceReport, TurnReport
 from weft.model.table import table
 from weft.model.text import counted
 
@@ -25,6 +26,8 @@ def lab(report: LabReport) -> str:
         ),
     )
     nodes += "".join(f"{node.name}: {problem}\n" for node in report.nodes for problem in node.problems)
+    nodes += "".join(f"link of {node.name}: {words(node.link)}\n" for node in report.nodes if node.link != Link())
+    nodes += _cuts(report.cuts)
     parts = [head, nodes]
     if report.pods:
         rows = ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods)
@@ -48,6 +51,34 @@ def services(reports: Sequence[ServiceReport]) -> str:
         for each in reports
     )
     return table(("SERVICE", "ADDRESS", "PORT", "NODE PORT", "TARGET PORT", "PODS"), rows)
+
+
+def links(report: LinksReport) -> str:
+    """Return a line for each link, and one for each way that is cut."""
+    rows = (
+        (
+            name,
+            "up" if link.up else "down",
+            shown_delay(link.delay) if link.delay else "-",
+            shown_loss(link.loss) if link.loss else "-",
+            shown_rate(link.rate) if link.rate else "-",
+        )
+        for name, link in report.links.items()
+    )
+    return table(("NODE", "LINK", "DELAY", "LOSS", "RATE"), rows) + _cuts(report.cuts)
+
+
+def _cuts(cuts: Sequence[Cut]) -> str:
+    return "".join(f"cut: {cut.source} -> {cut.target}\n" for cut in cuts)
+
+
+def things(report: TurnReport) -> str:
+    """Return a line for each thing, and one for each of its problems."""
+    text = ""
+    for thing in report.things:
+        text += f"{thing.name}: {thing.state if thing.link is None else f'weftd {thing.state}, link {thing.link}'}\n"
+        text += "".join(f"{thing.name}: {problem}\n" for problem in thing.problems)
+    return text
 
 
 def ping(report: PingReport) -> str:

@@ -15,6 +15,7 @@ from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.inside import daemons, filesystem, health, node, pod, underlay
+from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.etcd import EtcdStore
@@ -68,20 +69,22 @@ class World:
         self._services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self._rtnl = Rtnl.open()
         ways = list(outside)
-        self._store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
+        self.store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
         self._ways = ways
+        self.switch = Switch(self._rtnl, self.processes)
+        self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
 
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families
         underlay.make_switch(self._rtnl, families)
-        await self._store.start()
+        await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(note))
             if not self.lab.kubelets:
                 group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
-            group.create_task(self._store.ready())
+            group.create_task(self.store.ready())
         note("the store answers")
         await self._lead_in(note)
         await self._start_daemons(note)
@@ -179,17 +182,19 @@ class World:
     async def report(self) -> LabReport:
         """Return what there is."""
         network = json.loads(self.lab.network)
-        nodes = (running.report(self.inside, self.lab.families) for running in self.nodes.values())
+        now = self.switch.now
+        nodes = (running.report(self.inside, self.lab.families, now.link(name)) for name, running in self.nodes.items())
         return LabReport(
             name=self.lab.name,
             backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
             families=list(self.lab.families),
-            store=self._store.where,
-            store_state=await self._store.state(),
+            store=self.store.where,
+            store_state=await self.store.state(),
             network=msgspec.Raw(self.lab.network.encode()),
             nodes=await asyncio.gather(*nodes),
             pods=[running.report() for running in self.in_order()],
             services=self._services.reports(),
+            cuts=now.in_order(),
         )
 
     async def _lead(self) -> None:
@@ -236,7 +241,7 @@ class World:
             await self._kubelets.ready(note)
         else:
             for running in nodes:
-                await node.start_daemon(running, self.processes, self._store)
+                await node.start_daemon(running, self.processes, self.store)
         await daemons.joined(nodes, self.inside, self.processes, note)
         if self._kubelets is not None:
             for running in nodes:

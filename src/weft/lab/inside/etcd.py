@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -57,12 +57,12 @@ class EtcdStore:
         self._processes = processes
         self._lab = lab
         self._address = underlay.address(lab.families[0]).ip
-        self._child: Child | None = None
+        self.child: Child | None = None
 
     async def start(self) -> None:
         """Start it, without waiting for anything. `ConfigError` if the machine has none."""
         command = _command(program(self._processes.environ), self.where)
-        self._child = await self._processes.logged(LOG, None, command)
+        self.child = await self._processes.logged(LOG, None, command)
 
     async def ready(self) -> None:
         """Wait until it answers, and put the network configuration there. `Unavailable` if it never does."""
@@ -71,30 +71,46 @@ class EtcdStore:
         from weft.cluster.etcd.client import Client
         from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp, TxnRequest
 
-        assert self._child is not None  # noqa: S101 - it was started
         put = PutRequest(key=CONFIG.encode(), value=self._lab.network.encode())
         request = TxnRequest(success=[RequestOp(request_put=put)])
         client = Client(Access(endpoints=(self.where,)))
+
+        async def is_put() -> bool:
+            try:
+                await client.call(lambda link: link.kv.Txn, request)
+            except Unavailable:
+                return False
+            return True
+
         try:
-            async with asyncio.timeout(_PATIENCE):
-                while True:
-                    try:
-                        await client.call(lambda link: link.kv.Txn, request)
-                    except Unavailable:
-                        if self._child.ended.done():
-                            raise self._failed(f"it ended with status {self._child.ended.result()}") from None
-                        await asyncio.sleep(_LOOK_AGAIN)
-                    else:
-                        return
-        except TimeoutError:
-            raise self._failed(f"no answer for {_PATIENCE:.0f} s") from None
+            await self._until(is_put)
         finally:
             client.close()
 
+    async def start_again(self) -> None:
+        """Start it on what it had, unless it runs, and wait until it answers. `Unavailable` if it never does."""
+        if self.child is None or self.child.ended.done():
+            await self.start()
+
+        async def answers() -> bool:
+            return await self.state() == "ready"
+
+        await self._until(answers)
+
+    async def _until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not await is_so():
+                    if self.child is not None and self.child.ended.done():
+                        raise self._failed(f"it ended with status {self.child.ended.result()}")
+                    await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            raise self._failed(f"no answer for {_PATIENCE:.0f} s") from None
+
     async def state(self) -> str:
         """Return `ready`, `not ready` or `silent` as it answers, or `exited N` if it has ended."""
-        if self._child is not None and self._child.ended.done():
-            return f"exited {self._child.ended.result()}"
+        if self.child is not None and self.child.ended.done():
+            return f"exited {self.child.ended.result()}"
         return await health.store(self._address, _PORT)
 
     def flags(self) -> list[str]:

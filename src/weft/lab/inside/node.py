@@ -19,6 +19,7 @@ from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Processes
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
+from weft.lab.links import Link
 from weft.lab.report import NodeReport
 from weft.lab.spec import Family, Node
 from weft.model.errors import Problem, Unavailable
@@ -69,12 +70,15 @@ class RunningNode(Value, frozen=False):
             net for peer in peers for net in peer.subnets
         }
 
-    async def report(self, inside: Inside, families: tuple[Family, ...]) -> NodeReport:
-        """Return what there is to see of it."""
+    async def health(self, inside: Inside) -> Health:
+        """Return how its daemon is."""
         if self.daemon is not None and self.daemon.ended.done():
-            found = Health(state=f"exited {self.daemon.ended.result()}")
-        else:
-            found = await health.daemon(inside, self.room)
+            return Health(state=f"exited {self.daemon.ended.result()}")
+        return await health.daemon(inside, self.room)
+
+    async def report(self, inside: Inside, families: tuple[Family, ...], link: Link) -> NodeReport:
+        """Return what there is to see of it; `link` is how its link is set."""
+        found = await self.health(inside)
         env = self.subnet_env()
         return NodeReport(
             name=self.spec.name,
@@ -84,6 +88,7 @@ class RunningNode(Value, frozen=False):
             daemon=found.state,
             problems=list(found.problems),
             pid=self.pid,
+            link=link,
         )
 
 
@@ -130,7 +135,7 @@ async def settled(node: RunningNode) -> None:
     raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
 
 
-async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> None:
+async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> Child:
     """Start weftd in the node; it is not ready yet."""
     store.prepare(node.spec)
     command = [
@@ -144,6 +149,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
     # NODE_NAME is flannel's: which object of Kubernetes is this node's.
     node.daemon = await processes.logged(node.spec.name, node.room, command, NODE_NAME=node.spec.name)
     node.pid = system.number_inside(node.daemon.pid)
+    return node.daemon
 
 
 def _program() -> list[str]:
@@ -163,7 +169,10 @@ async def daemon_ready(node: RunningNode, processes: Processes) -> None:
     finally:
         lease.cancel()
     if not node.lease.is_set():
-        status, words = node.daemon.ended.result(), processes.last_words(node.spec.name)
-        raise Unavailable(
-            Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=f"it ended with status {status}:\n{words}")
-        )
+        raise early_end(node, processes, node.daemon)
+
+
+def early_end(node: RunningNode, processes: Processes, daemon: Child) -> Unavailable:
+    """Return what is wrong when a daemon has ended that should be ready."""
+    seen = f"it ended with status {daemon.ended.result()}:\n{processes.last_words(node.spec.name)}"
+    return Unavailable(Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=seen))

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from weft.lab import protocol, spec
+from weft.lab import changes, protocol, spec
 from weft.lab.inside import capture, ping, trying
+from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
@@ -100,6 +101,8 @@ class Server:
                 await connection.done(Nothing())
             case _ if self._world is None or not self._ready:
                 raise Unavailable(_problem("it is still starting"))
+            case _ if isinstance(request, changes.Request):
+                await connection.done(await carry_out(self._world, request))
             case _:
                 await self._do_in(self._world, connection, request)
 

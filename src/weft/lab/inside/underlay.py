@@ -39,6 +39,11 @@ def host(families: Sequence[Family]) -> str:
     return f"[{ip}]" if ip.version == 6 else str(ip)
 
 
+def port(node: int) -> str:
+    """Return the name of the switch's port that node number `node` is plugged into."""
+    return f"port{node}"
+
+
 def make_switch(rtnl: Rtnl, families: Sequence[Family]) -> None:
     """Build the switch in the lab's namespace, of which `rtnl` is a socket."""
     _bring_up(rtnl, "lo")
@@ -50,8 +55,8 @@ def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
     """Join node number `node`, whose network namespace is open as `netns`, to the switch of the lab of `rtnl`."""
     switch = rtnl.link(SWITCH)
     assert switch is not None  # noqa: S101 - make_switch has run
-    port = rtnl.add_veth(f"port{node}", peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
-    rtnl.set_link(port.index, master=switch.index)
+    end = rtnl.add_veth(port(node), peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
+    rtnl.set_link(end.index, master=switch.index)
 
 
 def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:

@@ -1,0 +1,43 @@
+"""What commands ask of a lab to change while it runs, beside what `protocol` has. The answers are in `report`."""
+
+from typing import Literal
+
+import msgspec
+
+from weft.lab.links import Change
+
+Verb = Literal["start", "stop", "restart", "kill"]
+
+
+class SetLinks(msgspec.Struct, frozen=True, tag=True):
+    """Change the links of some nodes, or with none of all. Answered by a `LinksReport`."""
+
+    nodes: list[str]
+    change: Change
+
+
+class Partition(msgspec.Struct, frozen=True, tag=True):
+    """Cut the way from `source` to `target`, and unless `one_way` the way back. Answered by a `LinksReport`."""
+
+    source: str
+    target: str
+    one_way: bool
+
+
+class Heal(msgspec.Struct, frozen=True, tag=True):
+    """End the cuts between two places, or with none all. Answered by a `LinksReport`."""
+
+    places: list[str]
+
+
+class Turn(msgspec.Struct, frozen=True, tag=True):
+    """Start, stop, restart or kill each of `things`, in this order. Answered by a `TurnReport`.
+
+    A thing is a node, a node's daemon (`node1/weftd`) or the store (`store`).
+    """
+
+    verb: Verb
+    things: list[str]
+
+
+Request = SetLinks | Partition | Heal | Turn

@@ -1,0 +1,126 @@
+"""`weft lab link`, `partition` and `heal`: links that lose packets, and ways between nodes that are cut."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from weft.lab import changes
+from weft.lab.commands import show, start
+from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_store, within
+from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.links import Change, read_delay, read_loss, read_rate
+from weft.lab.report import LinksReport
+from weft.model.errors import ConfigError, Problem
+
+
+class _Quantity(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no argument for it
+    """A number with a unit; `read` says what is wrong with one by `ValueError`."""
+
+    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_DELAY: Final = _Quantity("delay", read_delay)
+_LOSS: Final = _Quantity("loss", read_loss)
+_RATE: Final = _Quantity("rate", read_rate)
+
+
+@click.command()
+@click.argument("node", required=False, shell_complete=nodes)
+@click.option("--delay", type=_DELAY, metavar="TIME", help="How much later packets arrive, as 20ms; 0 ends it.")
+@click.option("--loss", type=_LOSS, metavar="SHARE", help="How many packets are lost, as 5%; 0 ends it.")
+@click.option("--rate", type=_RATE, metavar="RATE", help="Bits a second at most, as 50mbit; 0 ends it.")
+@click.option("--up/--down", default=None, help="Plug the cable in, or pull it.")
+@click.option("--clear", is_flag=True, help="Make the link as it is in a new lab.")
+@lab_option
+@output_option
+def link(
+    node: str | None,
+    *,
+    delay: float | None,
+    loss: float | None,
+    rate: int | None,
+    up: bool | None,
+    clear: bool,
+    lab: str,
+    output: str,
+) -> None:
+    """Show or change the link of NODE to the other nodes; without NODE, of all nodes.
+
+    What is not named stays as it is. Delay, loss and rate hold in each direction: a ping of a link that loses 5 % is
+    lost one time in ten. All of it is done at the switch: the node sees its link, and no rule or queue.
+
+    \b
+      weft lab link
+      weft lab link node2 --loss 5% --rate 50mbit
+      weft lab link node2 --down
+      weft lab link --clear
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    change = Change(up=up, delay=delay, loss=loss, rate=rate, clear=clear)
+    if clear and change != Change(clear=True):
+        seen, expected = "--clear beside what is to be set", "one or the other"
+        raise ConfigError(Problem(code="FLAG-001", where="weft lab link", seen=seen, expected=expected))
+    place = start.find(base(), lab)
+    asked = changes.SetLinks(nodes=[node] if node is not None else [], change=change)
+    report = ask(place, asked, LinksReport)
+    show_report(output, report, show.links(report))
+    name, option = next(iter(report.links)), within(place)
+    if change == Change():
+        next_commands(output, f"weft lab link{option} {name} --loss 5%", "weft lab partition --help")
+    elif not clear:
+        which = f" {node}" if node is not None else ""
+        next_commands(output, f"weft lab pingall{option}", f"weft lab link{option}{which} --clear")
+
+
+@click.command()
+@click.argument("source", metavar="A", shell_complete=nodes_and_store)
+@click.argument("target", metavar="B", shell_complete=nodes_and_store)
+@click.option("--one-way", is_flag=True, help="Only what A sends to B is lost.")
+@lab_option
+@output_option
+def partition(source: str, target: str, *, one_way: bool, lab: str, output: str) -> None:
+    """Cut the way between A and B: two nodes, or a node and the `store`.
+
+    It is cut at the switch, for IPv4, IPv6 and ARP: other nodes still reach both.
+
+    \b
+      weft lab partition node1 node2
+      weft lab partition node1 node2 --one-way
+      weft lab partition node1 store
+      weft lab heal
+    """  # noqa: D301 - as above
+    place = start.find(base(), lab)
+    report = ask(place, changes.Partition(source=source, target=target, one_way=one_way), LinksReport)
+    option = within(place)
+    show_report(output, report, show.links(report))
+    next_commands(output, f"weft lab pingall{option}", f"weft lab heal{option} {source} {target}")
+
+
+@click.command()
+@click.argument("places", nargs=-1, metavar="[A B]", shell_complete=nodes_and_store)
+@lab_option
+@output_option
+def heal(places: tuple[str, ...], lab: str, output: str) -> None:
+    """End the partition between A and B, both ways; without them, all partitions.
+
+    Links that are down, slow or lose packets stay so: `weft lab link --clear` ends that.
+
+    \b
+      weft lab heal
+      weft lab heal node1 store
+    """  # noqa: D301 - as above
+    if len(places) not in (0, 2):
+        raise click.UsageError("two places are needed, or none")
+    place = start.find(base(), lab)
+    report = ask(place, changes.Heal(places=list(places)), LinksReport)
+    show_report(output, report, show.links(report))
+    next_commands(output, f"weft lab pingall{within(place)}")

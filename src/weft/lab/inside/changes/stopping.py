@@ -1,0 +1,158 @@
+"""Starts, stops and kills what runs in a lab: nodes, their daemons, the store.
+
+A node that is stopped has no link and no daemon, as if its machine were off; its pods stay, for when it is on again.
+"""
+
+import asyncio
+import signal
+from typing import Final, Protocol
+
+from weft.lab.changes import Turn
+from weft.lab.inside import health, node
+from weft.lab.inside.children import Child
+from weft.lab.inside.cluster import World
+from weft.lab.inside.etcd import EtcdStore
+from weft.lab.inside.node import RunningNode
+from weft.lab.links import DAEMON, STORE, Change
+from weft.lab.report import ThingReport, TurnReport
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+_PATIENCE: Final = 10.0  # seconds for a process to end, and for a daemon to be ready
+_LOOK_AGAIN: Final = 0.02  # seconds; nothing tells us when
+
+
+async def turn(world: World, wanted: Turn) -> TurnReport:
+    """Do to each thing in turn what is wanted. `ConfigError`, before anything is done, if one cannot be turned."""
+    things = [_thing(world, name) for name in wanted.things]
+    reports = []
+    for thing in things:
+        if wanted.verb != "start":
+            await thing.end(signal.SIGKILL if wanted.verb == "kill" else signal.SIGTERM)
+        if wanted.verb in ("start", "restart"):
+            await thing.start()
+        reports.append(await thing.report())
+    well = wanted.verb in ("stop", "kill") or all(report.state == "ready" for report in reports)
+    return TurnReport(things=reports, well=well)
+
+
+class _Thing(Protocol):
+    """What can be turned on and off."""
+
+    async def start(self) -> None:
+        """Start it unless it runs, and wait for a while until it is ready. `Unavailable` if it ends instead."""
+        ...
+
+    async def end(self, number: signal.Signals) -> None:
+        """Have it end by a signal, if it runs. `Unavailable` if it does not end."""
+        ...
+
+    async def report(self) -> ThingReport:
+        """Say how it is."""
+        ...
+
+
+class _Daemon:
+    """weftd of a node."""
+
+    def __init__(self, world: World, running: RunningNode) -> None:
+        self._world = world
+        self._node = running
+
+    async def start(self) -> None:
+        daemon = self._node.daemon
+        if daemon is None or daemon.ended.done():
+            daemon = await node.start_daemon(self._node, self._world.processes, self._world.store)
+        ready = asyncio.create_task(self._ready())
+        await asyncio.wait((ready, daemon.ended), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if daemon.ended.done():
+            raise node.early_end(self._node, self._world.processes, daemon)
+
+    async def _ready(self) -> None:
+        while (await health.daemon(self._world.inside, self._node.room)).state != "ready":  # noqa: ASYNC110 - as above
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    async def end(self, number: signal.Signals) -> None:
+        if self._node.daemon is not None:
+            await _end(self._world, self._node.daemon, number, f"{self._node.spec.name}/{DAEMON}")
+
+    async def report(self) -> ThingReport:
+        found = await self._node.health(self._world.inside)
+        return ThingReport(name=f"{self._node.spec.name}/{DAEMON}", state=found.state, problems=list(found.problems))
+
+
+class _Node:
+    """A node: its link and its daemon."""
+
+    def __init__(self, world: World, running: RunningNode) -> None:
+        self._world = world
+        self._name = running.spec.name
+        self._daemon = _Daemon(world, running)
+
+    async def start(self) -> None:
+        await self._set_link(up=True)
+        await self._daemon.start()
+
+    async def end(self, number: signal.Signals) -> None:
+        # Who is switched off says goodbye, if it has something to say; a power cut leaves no time for it.
+        if number != signal.SIGKILL:
+            await self._daemon.end(number)
+        await self._set_link(up=False)
+        await self._daemon.end(signal.SIGKILL)
+
+    async def report(self) -> ThingReport:
+        daemon = await self._daemon.report()
+        up = self._world.switch.now.link(self._name).up
+        return ThingReport(name=self._name, state=daemon.state, problems=daemon.problems, link="up" if up else "down")
+
+    async def _set_link(self, *, up: bool) -> None:
+        wanted = self._world.switch.now.changed([self._name], Change(up=up))
+        await self._world.switch.set(wanted, self._world.lab.nodes)
+
+
+class _Store:
+    """etcd, and what it has on disk."""
+
+    def __init__(self, world: World, store: EtcdStore) -> None:
+        self._world = world
+        self._store = store
+
+    async def start(self) -> None:
+        await self._store.start_again()
+
+    async def end(self, number: signal.Signals) -> None:
+        if self._store.child is not None:
+            await _end(self._world, self._store.child, number, STORE)
+
+    async def report(self) -> ThingReport:
+        return ThingReport(name=STORE, state=await self._store.state())
+
+
+def _thing(world: World, name: str) -> _Thing:
+    """Return what a name means. `ConfigError` names what there is, or says why it cannot be turned in this lab."""
+    if name == STORE:
+        if isinstance(world.store, EtcdStore):
+            return _Store(world, world.store)
+        seen = "this lab's store is Kubernetes' API, which cannot be stopped here"
+        hint = f"'weft lab partition{world.lab.option} {next(iter(world.nodes))} {STORE}' takes it away from a node."
+        raise ConfigError(Problem(code="LAB-001", where=STORE, seen=seen, hint=hint))
+    of, slash, part = name.partition("/")
+    running = world.node(of)
+    if slash and part != DAEMON:
+        raise ConfigError(
+            Problem(code="LAB-001", where=name, seen=f"no part {part!r} of a node", expected=f"{of} or {of}/{DAEMON}")
+        )
+    if world.lab.kubelets:
+        seen = "weft is a pod here, which the node's kubelet starts again"
+        hint = f"'weft lab link{world.lab.option} {of} --down' takes the node off the network."
+        raise ConfigError(Problem(code="LAB-001", where=name, seen=seen, hint=hint))
+    return _Daemon(world, running) if slash else _Node(world, running)
+
+
+async def _end(world: World, child: Child, number: signal.Signals, name: str) -> None:
+    child.signal(number)
+    ended, _ = await asyncio.wait((child.ended,), timeout=_PATIENCE)
+    if not ended:
+        hint = f"'weft lab kill{world.lab.option} {name}' ends it."
+        seen = f"it has not ended {_PATIENCE:.0f} s after {number.name}"
+        raise Unavailable(Problem(code="LAB-002", where=name, seen=seen, hint=hint))

@@ -1,0 +1,159 @@
+"""What a lab's links do to packets, and which ways between nodes are cut. Pure: `inside.changes` makes it so.
+
+A quantity is written as people write it (`20ms`, `5%`, `50mbit`) and kept as a number.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from weft.model.value import Value, replace
+
+DAEMON: Final = "weftd"  # of a node, as in node1/weftd
+STORE: Final = "store"  # stands beside the names of nodes: the place where the store is, at the switch itself
+
+MOST_DELAY: Final = 60_000.0  # milliseconds
+LEAST_RATE: Final = 8_000  # bits a second: a packet of 1,500 bytes takes 1.5 seconds
+MOST_RATE: Final = 100_000_000_000
+_NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
+_QUANTITY: Final = re.compile(rf"{_NUMBER}\s*([a-z%/]*)", re.IGNORECASE)
+_MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+_SHOWN: Final = {"Gbit/s": 1_000_000_000, "Mbit/s": 1_000_000, "kbit/s": 1_000, "bit/s": 1}
+_BITS: Final = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
+
+
+class Link(Value):
+    """A node's link as the lab has set it: what it does to packets in each direction.
+
+    `delay` in milliseconds, `loss` in percent of the packets, `rate` in bits a second; 0 is none, of `rate` no limit.
+    """
+
+    up: bool = True
+    delay: float = 0.0
+    loss: float = 0.0
+    rate: int = 0
+
+
+class Change(Value):
+    """What is to be another way on a link; None stays as it is. `clear` starts from a link as it is when it is new."""
+
+    up: bool | None = None
+    delay: float | None = None
+    loss: float | None = None
+    rate: int | None = None
+    clear: bool = False
+
+    def of(self, link: Link) -> Link:
+        """Return the link after the change."""
+        wanted = {"up": self.up, "delay": self.delay, "loss": self.loss, "rate": self.rate}
+        start = Link() if self.clear else link
+        return replace(start, **{name: value for name, value in wanted.items() if value is not None})
+
+
+class Cut(Value):
+    """No packet gets from `source` to `target`: names of nodes, or STORE."""
+
+    source: str
+    target: str
+
+
+class Conditions(Value):
+    """All that is set: links that are not as new, by node, and cuts."""
+
+    links: Mapping[str, Link] = {}
+    cuts: frozenset[Cut] = frozenset()
+
+    def link(self, node: str) -> Link:
+        """Return a node's link."""
+        return self.links.get(node, Link())
+
+    def in_order(self) -> list[Cut]:
+        """Return the cuts, by the names of their ends."""
+        return sorted(self.cuts, key=lambda cut: (cut.source, cut.target))
+
+    def changed(self, nodes: Iterable[str], change: Change) -> "Conditions":
+        """Return these with the links of some nodes changed."""
+        links = {**self.links, **{node: change.of(self.link(node)) for node in nodes}}
+        return replace(self, links={node: link for node, link in links.items() if link != Link()})
+
+    def partitioned(self, one: str, other: str, *, one_way: bool) -> "Conditions":
+        """Return these with the way from one to another cut, and unless `one_way` the way back."""
+        cuts = {Cut(source=one, target=other)}
+        if not one_way:
+            cuts.add(Cut(source=other, target=one))
+        return replace(self, cuts=self.cuts | cuts)
+
+    def healed(self, places: Collection[str]) -> "Conditions":
+        """Return these without the cuts between two places, or with no places without any cut."""
+        kept = [cut for cut in self.cuts if places and {cut.source, cut.target} != set(places)]
+        return replace(self, cuts=frozenset(kept))
+
+    def without(self, node: str) -> "Conditions":
+        """Return these without what is said of a node."""
+        links = {name: link for name, link in self.links.items() if name != node}
+        return Conditions(links=links, cuts=frozenset(cut for cut in self.cuts if node not in (cut.source, cut.target)))
+
+
+def read_delay(text: str) -> float:
+    """Read a delay, as milliseconds. `ValueError` says what is wrong."""
+    number, unit = _split(text)
+    if unit not in _MILLISECONDS and number:
+        raise ValueError(f"{text!r} is no delay: one is written as 20ms, 1.5s or 800us")
+    delay = number * _MILLISECONDS.get(unit, 1.0)
+    if delay > MOST_DELAY:
+        raise ValueError(f"{text!r} is more than a minute")
+    return delay
+
+
+def read_loss(text: str) -> float:
+    """Read a share of packets, as percent. `ValueError` says what is wrong."""
+    number, unit = _split(text)
+    if unit not in ("", "%") or number > 100:
+        raise ValueError(f"{text!r} is no share of packets: one is written as 5% or 0.1%, up to 100%")
+    return number
+
+
+def read_rate(text: str) -> int:
+    """Read a rate, as bits a second. `ValueError` says what is wrong."""
+    number, unit = _split(text)
+    if unit not in _BITS and number:
+        raise ValueError(f"{text!r} is no rate: one is written as 50mbit, 500kbit or 1gbit, in bits a second")
+    rate = round(number * _BITS.get(unit, 1))
+    if number and not LEAST_RATE <= rate <= MOST_RATE:
+        raise ValueError(f"{text!r} is not between {shown_rate(LEAST_RATE)} and {shown_rate(MOST_RATE)}")
+    return rate
+
+
+def shown_delay(delay: float) -> str:
+    """Write a delay for people."""
+    return f"{delay:g} ms"
+
+
+def shown_loss(loss: float) -> str:
+    """Write a share of packets for people."""
+    return f"{loss:g} %"
+
+
+def shown_rate(rate: int) -> str:
+    """Write a rate for people."""
+    unit, size = next((unit, size) for unit, size in _SHOWN.items() if rate >= size or size == 1)
+    return f"{rate / size:g} {unit}"
+
+
+def words(link: Link) -> str:
+    """Say what is set on a link; nothing of one that is as new."""
+    said = [] if link.up else ["down"]
+    if link.delay:
+        said.append(f"delay {shown_delay(link.delay)}")
+    if link.loss:
+        said.append(f"loss {shown_loss(link.loss)}")
+    if link.rate:
+        said.append(f"rate {shown_rate(link.rate)}")
+    return ", ".join(said)
+
+
+def _split(text: str) -> tuple[float, str]:
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no number with a unit")
+    return float(found[1]), found[2].lower()

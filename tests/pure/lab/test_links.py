@@ -1,0 +1,154 @@
+"""Links of a lab that are bad, and ways that are cut: what is read, what is set, and what it reads like."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.lab import links
+from weft.lab.commands import show
+from weft.lab.inside.changes import rules
+from weft.lab.links import STORE, Change, Conditions, Cut, Link
+from weft.lab.report import LinksReport, ThingReport, TurnReport
+
+
+@pytest.mark.parametrize(
+    "text, milliseconds",
+    [("20ms", 20), ("1.5s", 1500), ("800us", 0.8), (" 20 MS ", 20), ("0", 0), (".5s", 500), ("60s", 60_000)],
+)
+def test_delays(text: str, milliseconds: float):
+    assert links.read_delay(text) == pytest.approx(milliseconds)
+
+
+@pytest.mark.parametrize("text, percent", [("5%", 5), ("0.1 %", 0.1), ("5", 5), ("100%", 100), ("0", 0)])
+def test_losses(text: str, percent: float):
+    assert links.read_loss(text) == percent
+
+
+@pytest.mark.parametrize(
+    "text, bits",
+    [
+        ("50mbit", 50_000_000),
+        ("500Kbit", 500_000),
+        ("1gbit", 10**9),
+        ("8000bit", 8000),
+        ("2.5mbit", 2_500_000),
+        ("0", 0),
+        ("100gbit", 10**11),
+    ],
+)
+def test_rates(text: str, bits: int):
+    assert links.read_rate(text) == bits
+
+
+@pytest.mark.parametrize("text", ["", "ms", "20", "-1ms", "20m", "61s", "1e3ms", "5%", "nan", "1 2ms"])
+def test_what_is_no_delay(text: str):
+    with pytest.raises(ValueError, match=r"."):
+        links.read_delay(text)
+
+
+@pytest.mark.parametrize("text", ["", "%", "101%", "-1", "5ms", "5%%"])
+def test_what_is_no_loss(text: str):
+    with pytest.raises(ValueError, match=r"."):
+        links.read_loss(text)
+
+
+@pytest.mark.parametrize("text", ["", "50", "50mbps", "7999bit", "0.001bit", "101gbit", "50 mbit/s"])
+def test_what_is_no_rate(text: str):
+    with pytest.raises(ValueError, match=r"."):
+        links.read_rate(text)
+
+
+@given(st.sampled_from([links.read_delay, links.read_loss, links.read_rate]), st.text())
+def test_any_text_is_read_or_refused_in_words(read, text: str):
+    try:
+        number = read(text)
+    except ValueError as error:
+        number, said = 0, str(error)
+    else:
+        said = repr(text)
+    assert number >= 0
+    assert repr(text) in said
+
+
+def test_what_is_not_named_stays():
+    link = Change(loss=5.0).of(Link(delay=20.0, up=False))
+    assert link == Link(delay=20.0, loss=5.0, up=False)
+    assert Change(up=True, rate=8000).of(link) == Link(delay=20.0, loss=5.0, rate=8000)
+    assert Change(loss=0.0).of(link) == Link(delay=20.0, up=False)
+    assert Change(clear=True).of(link) == Link()
+
+
+def test_conditions_hold_what_is_not_as_new():
+    now = Conditions().changed(["node1", "node2"], Change(loss=5.0))
+    assert now.link("node2") == Link(loss=5.0)
+    assert now.link("node3") == Link()
+    assert now.changed(["node1", "node2"], Change(clear=True)) == Conditions()
+
+
+def test_partitions_and_their_end():
+    there, back = Cut(source="node1", target="node2"), Cut(source="node2", target="node1")
+    now = Conditions().partitioned("node1", "node2", one_way=True)
+    assert now.in_order() == [there]
+    now = now.partitioned("node1", "node2", one_way=False).partitioned("node3", STORE, one_way=True)
+    assert now.in_order() == [there, back, Cut(source="node3", target=STORE)]
+    assert now.healed(["node2", "node1"]).in_order() == [Cut(source="node3", target=STORE)]
+    assert now.healed(["node1", "node3"]) == now
+    assert now.healed([]) == Conditions()
+
+
+def test_a_node_that_goes_takes_its_conditions_along():
+    now = Conditions().changed(["node1", "node2"], Change(up=False)).partitioned("node1", "node2", one_way=False)
+    assert now.without("node2") == Conditions(links={"node1": Link(up=False)})
+
+
+def test_rules_at_the_switch():
+    cuts = [("port2", "port1"), ("port1", ""), ("", "port3")]
+    assert rules.transaction({"port1": 5.0}, cuts).splitlines() == [
+        "add table bridge weft-lab",
+        "delete table bridge weft-lab",
+        "add table bridge weft-lab",
+        "add chain bridge weft-lab prerouting { type filter hook prerouting priority 0; }",
+        'add rule bridge weft-lab prerouting iifname "port1" numgen random mod 1000000 <= 49999 drop',
+        "add chain bridge weft-lab postrouting { type filter hook postrouting priority 0; }",
+        'add rule bridge weft-lab postrouting oifname "port1" numgen random mod 1000000 <= 49999 drop',
+        "add chain bridge weft-lab output { type filter hook output priority 0; }",
+        'add rule bridge weft-lab output oifname "port3" drop',
+        "add chain bridge weft-lab input { type filter hook input priority 0; }",
+        'add rule bridge weft-lab input iifname "port1" drop',
+        "add chain bridge weft-lab forward { type filter hook forward priority 0; }",
+        'add rule bridge weft-lab forward iifname "port2" oifname "port1" drop',
+    ]
+    assert " <= 999999 drop" in rules.transaction({"port1": 100.0}, [])
+    assert " <= 0 drop" in rules.transaction({"port1": 0.000001}, [])
+    assert rules.transaction({}, []).splitlines() == ["add table bridge weft-lab", "delete table bridge weft-lab"]
+
+
+def test_what_people_see_of_links():
+    report = LinksReport(
+        links={"node1": Link(), "node2": Link(up=False, delay=1.5, loss=0.1, rate=2_500_000)},
+        cuts=[Cut(source="node1", target=STORE)],
+    )
+    assert show.links(report) == (
+        "NODE   LINK  DELAY   LOSS   RATE\n"
+        "node1  up    -       -      -\n"
+        "node2  down  1.5 ms  0.1 %  2.5 Mbit/s\n"
+        "cut: node1 -> store\n"
+    )
+    assert links.words(report.links["node2"]) == "down, delay 1.5 ms, loss 0.1 %, rate 2.5 Mbit/s"
+    assert links.words(Link(loss=5.0)) == "loss 5 %"
+    assert not links.words(Link())
+
+
+@pytest.mark.parametrize("rate, text", [(8000, "8 kbit/s"), (999, "999 bit/s"), (10**9, "1 Gbit/s"), (0, "0 bit/s")])
+def test_rates_for_people(rate: int, text: str):
+    assert links.shown_rate(rate) == text
+
+
+def test_what_people_see_of_things():
+    things = [
+        ThingReport(name="node2", state="exited 0", link="down"),
+        ThingReport(name="node1/weftd", state="not ready", problems=["store failed: STORE-001 x"]),
+    ]
+    assert show.things(TurnReport(things=things, well=True)) == (
+        "node2: weftd exited 0, link down\nnode1/weftd: not ready\nnode1/weftd: store failed: STORE-001 x\n"
+    )
