@@ -42,7 +42,13 @@ def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     assert [node["underlay"] for node in report["nodes"]] == [["172.31.0.11"], ["172.31.0.12"]]
     assert {node["daemon"] for node in report["nodes"]} == {"ready"}
     assert {node["mtu"] for node in report["nodes"]} == {1450}
-    assert [pod["name"] for pod in report["pods"]] == ["pod1-1", "pod1-2", "pod2-1", "pod2-2"]
+    assert [node["subnets"] for node in report["nodes"]] == [["10.244.1.0/24"], ["10.244.2.0/24"]]
+    assert [(pod["name"], pod["addresses"]) for pod in report["pods"]] == [
+        ("pod1-1", ["10.244.1.2/24"]),
+        ("pod1-2", ["10.244.1.3/24"]),
+        ("pod2-1", ["10.244.2.2/24"]),
+        ("pod2-2", ["10.244.2.3/24"]),
+    ]
     assert report["network"]["Backend"] == {"Type": "vxlan"}
     ran = running.weft("ps")
     assert report["nodes"][0]["subnets"][0] in ran.stdout
@@ -50,6 +56,17 @@ def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     assert f"Next: weft lab ping --lab {running.name} pod1-1 pod2-2\n" in ran.stderr
     for command in re.findall(r"(?m)(?<=weft )lab .*", ran.stderr):
         assert weft(*command.split()).returncode == 0
+
+
+def test_a_lab_of_two_families_has_the_same_addresses_each_time():
+    with lab("--nodes", "2", "--pods", "1", "--family", "46") as running:
+        report = running.ps()
+    assert [node["subnets"] for node in report["nodes"]] == [
+        [f"10.244.{number}.0/24", f"2001:cafe:42:{number}::/64"] for number in (1, 2)
+    ]
+    assert [pod["addresses"] for pod in report["pods"]] == [
+        [f"10.244.{number}.2/24", f"2001:cafe:42:{number}::2/64"] for number in (1, 2)
+    ]
 
 
 def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():

@@ -29,6 +29,11 @@ class Pool(Value, Generic[NetT, IpT]):
     first: IpT
     last: IpT
 
+    def subnet(self, index: int) -> NetT:
+        """Return the subnet that begins `index` subnets after the first; it is not asked whether that is the last."""
+        size = 1 << (self.network.max_prefixlen - self.subnet_len)
+        return type(self.network)((int(self.first) + index * size, self.subnet_len))
+
 
 class Backend(Protocol):
     """What this module needs of a back end: how to read its options."""

@@ -1,4 +1,4 @@
-"""Whether a network has room for a lab."""
+"""Whether a network has room for a lab, and which part of it each node has."""
 
 from collections import Counter
 from functools import partial
@@ -10,9 +10,16 @@ from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
 from weft.model.errors import Problem
+from weft.model.net import Subnets
 
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
 understand: Final = partial(parse_netconf, backends=BACKENDS)
+
+
+def share(network: NetConf, index: int) -> Subnets:
+    """Return the subnets of node number `index`: the network's first ones for node 1, and so on."""
+    v4 = None if network.v4 is None else network.v4.subnet(index - 1)
+    return v4, None if network.v6 is None else network.v6.subnet(index - 1)
 
 
 def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
+from weft.lab.fitting import understand
 from weft.lab.inside import daemons, filesystem, health, node, pod, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from weft.lab.kubernetes.kubelets import Kubelets
 
 _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
-_AT_ONCE: Final = 8  # pods that are started together
+_AT_ONCE: Final = 8  # nodes on which pods are started together
 
 
 def _store(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
@@ -74,6 +76,7 @@ class World:
         self.switch = Switch(self._rtnl, self.processes)
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
+        self._network = understand(lab.network)
 
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
@@ -90,8 +93,8 @@ class World:
         await self._start_daemons(note)
         gate = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
-            for wanted in self.lab.pods:
-                group.create_task(self._run_through(gate, wanted))
+            for _, pods in groupby(sorted(self.lab.pods, key=lambda pod: pod.node), key=lambda pod: pod.node):
+                group.create_task(self._run_in_turn(gate, list(pods)))
         await self._lead()
         note(f"{counted(len(self.pods), 'pod')} started")
         # A daemon opens its health port when the network works, and says so there itself.
@@ -221,6 +224,8 @@ class World:
             underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
+            if self.lab.store == "etcd":  # Kubernetes gives out subnets by itself
+                node.wish(running, self._network)
             self.nodes[wanted.name] = running
         await asyncio.gather(*map(node.settled, self.nodes.values()))
         note(f"{counted(len(self.nodes), 'node')} made")
@@ -248,14 +253,19 @@ class World:
                 for subnet in running.subnet_env().subnets:
                     underlay.lead_to(self._rtnl, subnet, running.spec.index)
 
-    async def _run_through(self, gate: asyncio.Semaphore, wanted: spec.Pod) -> None:
-        async with gate:
-            try:
-                await self._run_pod(wanted)
-            except Unavailable as error:  # the logs end with the lab, so the words are shown here
-                words = self.processes.last_words(wanted.node)
-                seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
-                raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
+    async def _run_in_turn(self, gate: asyncio.Semaphore, pods: Sequence[spec.Pod]) -> None:
+        """Start the pods of a node, one after the other, so that each has the same address each time."""
+        for wanted in pods:
+            async with gate:
+                await self._run_with_words(wanted)
+
+    async def _run_with_words(self, wanted: spec.Pod) -> None:
+        try:
+            await self._run_pod(wanted)
+        except Unavailable as error:  # the logs end with the lab, so the words are shown here
+            words = self.processes.last_words(wanted.node)
+            seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
+            raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
 
     async def _check_daemon(self, on: RunningNode) -> None:
         """Raise `Unavailable` if the node's daemon runs and does not answer: plugins would wait for it for minutes."""

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from weft.cni.install import conflist
+from weft.config.netconf import NetConf
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
+from weft.lab.fitting import share
 from weft.lab.inside import asking, filesystem, health, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.health import Health
@@ -25,9 +27,10 @@ from weft.lab.spec import Family, Node
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
 from weft.model.value import Value
-from weft.wire.subnetenv import PluginEnv, parse_for_cni
+from weft.wire.subnetenv import PluginEnv, SubnetEnv, parse_for_cni, render
 
 _LEASE: Final = "subnet.env"
+_WISH: Final = ".wish.env"
 _SETTLE_SECONDS: Final = 30.0
 
 
@@ -113,6 +116,27 @@ async def make(
     if not kubelet:
         (running.networks / conflist.NAME).write_bytes(conflist.render())
     return running
+
+
+def wish(node: RunningNode, network: NetConf) -> None:
+    """Have a new node ask for its share of the network: its daemon finds that as an earlier run's (flannel.md §3.3).
+
+    So a lab's subnets are the same each time. What waits for the daemon's own file is not woken: it hears of files that
+    are written or renamed into place, and this one is linked.
+    """
+    v4, v6 = share(network, node.spec.index)
+    env = SubnetEnv(
+        network_v4=None if network.v4 is None else network.v4.network,
+        subnet_v4=v4,
+        network_v6=None if network.v6 is None else network.v6.network,
+        subnet_v6=v6,
+        mtu=0,  # as if nothing was known of the uplink
+        ip_masq=True,
+    )
+    with os.fdopen(os.open(_WISH, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=node.run), "w") as file:
+        file.write(render(env))
+    os.link(_WISH, _LEASE, src_dir_fd=node.run, dst_dir_fd=node.run)
+    os.unlink(_WISH, dir_fd=node.run)
 
 
 async def settled(node: RunningNode) -> None:

@@ -1,0 +1,26 @@
+"""Which part of its network each node of a lab has."""
+
+from ipaddress import IPv4Network, IPv6Network
+
+import pytest
+
+from weft.lab.fitting import share, understand
+
+
+@pytest.mark.parametrize(
+    "network, index, v4, v6",
+    [
+        ('{"Network": "10.244.0.0/16"}', 1, "10.244.1.0/24", None),
+        ('{"Network": "10.244.0.0/16"}', 255, "10.244.255.0/24", None),
+        ('{"Network": "10.5.0.0/16", "SubnetLen": 26, "SubnetMin": "10.5.3.0"}', 3, "10.5.3.128/26", None),
+        (
+            '{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "2001:cafe:42::/56"}',
+            2,
+            "10.244.2.0/24",
+            "2001:cafe:42:2::/64",
+        ),
+        ('{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd05::/48"}', 16, None, "fd05:0:0:10::/64"),
+    ],
+)
+def test_nodes_have_the_first_subnets_in_their_order(network, index, v4, v6):
+    assert share(understand(network), index) == (v4 and IPv4Network(v4), v6 and IPv6Network(v6))
