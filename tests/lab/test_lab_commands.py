@@ -369,10 +369,37 @@ def test_the_times_of_a_ping_are_the_packets_own(running):
 
 def test_logs(running):
     assert "weftd" in running.weft("logs", "node1").stdout
-    assert any("etcd" in line for line in running.json("logs", "etcd")["lines"])
+    assert any("etcd" in each["line"] for each in running.json("logs", "etcd"))
     ran = running.weft("logs", "../node1", check=False)
     assert ran.returncode == 2
-    assert "expected one of etcd, node1, node2, supervisor" in ran.stderr
+    assert "expected one of etcd, node1, node2, supervisor, all" in ran.stderr
+
+
+def test_the_logs_of_a_lab_are_one_by_their_times(running):
+    found = running.json("logs")
+    assert {each["name"] for each in found} >= {"node1", "node2", "etcd"}
+    times = [each["time"] for each in found if each["time"] is not None]
+    assert times == sorted(times)
+    assert all(time.time() - 600 < each <= time.time() for each in times), "etcd's are in a zone of their own"
+    assert running.json("logs", "all", "--tail", "5") == found[-5:]
+    said = running.weft("logs", "node1", "node2", "--since", "10min").stdout.splitlines()
+    assert {line.split()[0] for line in said} == {"node1", "node2"}
+    assert running.weft("logs", "node1", "--since", "2099-01-01").stdout == ""
+
+
+def test_a_log_is_followed_until_ctrl_c(running):
+    command = [WEFT, "lab", "logs", "--lab", running.name, "-f", "-o", "json", "--tail", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        # When it begins to follow is not known, so this goes on until it has.
+        while not select.select([child.stdout], [], [], 0.1)[0]:
+            with Path("/run/weft-lab", running.name, "logs", "node2.log").open("a") as log:
+                log.write("2026-01-02T03:04:05Z INFO test: hello\n")
+        line = json.loads(child.stdout.readline())
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=10)
+    assert (line["name"], child.returncode, said) == ("node2", 130, "")
+    assert line["line"] == "2026-01-02T03:04:05Z INFO test: hello"
 
 
 @pytest.mark.spec("flannel.md §6.2/on-the-wire")

@@ -41,6 +41,8 @@ BEGINNINGS = {
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",
+    "lab/commands/executing.py",
+    "lab/commands/shell.py",
     "lab/inside/supervisor.py",
 }
 

@@ -23,6 +23,10 @@ SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 
 MOST_NODES: Final = 1000
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
+ALL: Final = "all"  # what commands call all nodes, or all logs
+# Names that mean something else already: all, the loopback (hosts(5)), and the logs that are no node's.
+_PROGRAMS: Final = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_TAKEN: Final = frozenset((ALL, "localhost", "supervisor", *_PROGRAMS))
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -137,6 +141,9 @@ def regular(
 
 def name_problem(what: str, where: str, name: str) -> list[Problem]:
     """Say what is wrong with the name of a lab, a node, a pod or a Service, if anything."""
+    if name in _TAKEN and what != "a lab":
+        seen = f"{what} named {name!r}"
+        return [Problem(code="LAB-001", where=where, seen=seen, expected="a name that means nothing else in a lab")]
     if _NAME.fullmatch(name):
         return []
     return [

@@ -287,6 +287,21 @@ def test_a_lab_in_which_nothing_can_be_tried_is_not_checked(lab, capsys):
     )
 
 
+def test_the_environment_names_the_lab_where_no_option_does(make, monkeypatch, capsys):
+    labs = make("weft"), make("other")
+    for each in labs:
+        each.answer = report(1)
+    monkeypatch.setenv("WEFT_LAB", "other")
+    assert weft(capsys, "ps")[2] == next_("run POD --node node1")
+    assert weft(capsys, "ps -l weft")[2] == next_("run --lab weft POD --node node1")
+    assert [len(each.asked) for each in labs] == [1, 1]
+    threading.Timer(0.1, labs[1].end).start()
+    assert weft(capsys, "down") == (0, "lab other is down\n", "")
+    assert weft(capsys, "ps")[0] == 2, "it goes on to mean the lab that is down"
+    for command in ("ps", "up", "exec"):
+        assert "WEFT_LAB" in weft(capsys, f"{command} --help")[1]
+
+
 @pytest.mark.parametrize(
     "line", ["ping -c 0 a b", "ping -c 10001 a b", "up --nodes 0", "up --pods -1", "capture x --out y --seconds 0"]
 )
@@ -350,9 +365,35 @@ def test_logs_are_printed_as_they_are(lab, capsys):
     (lab.place.logs / "node1.log").write_bytes(b"one\ntwo \xff\n")
     (lab.place.logs / "etcd.log").write_text("")
     assert weft(capsys, "logs node1") == (0, "one\ntwo \ufffd\n", "")
-    assert json.loads(weft(capsys, "logs node1 -o json")[1]) == {"name": "node1", "lines": ["one", "two \ufffd"]}
-    expected = "weft: LAB-002 weft lab logs: no log 'node2'; expected one of etcd, node1\n"
+    lines = [{"name": "node1", "time": None, "line": line} for line in ("one", "two \ufffd")]
+    assert json.loads(weft(capsys, "logs node1 -o json")[1]) == lines
+    expected = "weft: LAB-002 weft lab logs: no log 'node2'; expected one of etcd, node1, all\n"
     assert weft(capsys, "logs node2") == (2, "", expected)
+    status, out, err = weft(capsys, "logs --since never")
+    assert (status, out) == (2, "")
+    assert "'never' is no time; expected for example 90s, 5min, 14:30" in err
+
+
+def test_several_logs_are_printed_by_time_behind_their_names_and_followed_until_they_go(lab, capsys):
+    node, store = lab.place.logs / "node1.log", lab.place.logs / "etcd.log"
+    node.write_text("2026-01-02T03:04:05Z a\n2026-01-02T03:04:07Z c\n2026-01-02T03:04:08Z is not comp")
+    store.write_text("2026-01-02T03:04:06Z b\n")
+    shown = ["node1 | 2026-01-02T03:04:05Z a", "etcd  | 2026-01-02T03:04:06Z b", "node1 | 2026-01-02T03:04:07Z c"]
+    partial = "node1 | 2026-01-02T03:04:08Z is not comp"
+    assert weft(capsys, "logs") == (0, "".join(f"{line}\n" for line in (*shown, partial)), "")
+
+    def end() -> None:
+        with node.open("a") as file:
+            file.write("lete\n")
+        (lab.place.logs / "node2.log").write_text("new\n")
+        for path in lab.place.logs.iterdir():
+            path.unlink()
+
+    timer = threading.Timer(0.3, end)
+    timer.start()
+    status, out, err = weft(capsys, "logs all -f --tail 2")
+    timer.join()
+    assert (status, out.splitlines()[:2], err) == (0, shown[1:], "lab weft is down\n")
 
 
 @pytest.mark.parametrize(
@@ -469,14 +510,17 @@ BOTH = ["node1", "node2", "pod1-1", "pod2-1"]
         ("run web --node ", BOTH[:2]),
         ("run web --node node2", ["node2"]),
         ("rm ", BOTH[2:]),
-        ("exec ", BOTH),
+        ("exec ", [*BOTH, "all"]),
         ("ping ", BOTH),
         ("ping node1 ", BOTH),
-        ("logs ", BOTH[:2]),
+        ("logs ", ["all", "node1"]),
+        ("logs n", ["node1"]),
+        ("logs --lab none ", []),
         ("capture ", BOTH),
         ("ping --lab none ", []),
     ],
 )
 def test_the_shell_completes_what_is_there(lab, line, found):
     lab.answer = report()
+    (lab.place.logs / "node1.log").touch()
     assert completed(line) == found

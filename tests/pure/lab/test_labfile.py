@@ -117,6 +117,8 @@ MISTAKES = {
     "pods: [{name: x}]": "1: a pod without 'node'",
     "nodes: [{pods: 2}]": "1: a node without 'name'",
     "nodes: []": "1: no nodes",
+    "nodes: [all]": "1: a node named 'all'; expected a name that means nothing else in a lab",
+    "pods: [{name: localhost, node: node1}]": "1: a pod named 'localhost'; expected a name that means nothing else",
     "nodes: 0": "1: nodes: 0; expected 1 to 1000",
     "pods: 300": "1: pods: 300; expected 0 to 250",
     "nodes: three": "1: nodes: Expected `int`, got `str`",

@@ -1,6 +1,5 @@
 """`weft events`: what happened on a node, from its daemon's history."""
 
-import re
 import time
 from typing import Final
 
@@ -10,23 +9,11 @@ import msgspec
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.watching import INSTANCE, OUTPUT, watched
 from weft.kernel import asking
+from weft.model.duration import seconds_in
 from weft.model.history import Event, Told
 from weft.model.text import one_line
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
-_UNITS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(min|s|h|d)\s*")
-
-
-def seconds_in(text: str) -> float:
-    """The seconds of a time such as `90s`, `5min`, `2h` or `1d 12h`. Raises `ValueError`."""
-    seconds, place = 0.0, 0
-    while (part := _PART.match(text, place)) is not None:
-        seconds += float(part[1]) * _UNITS[part[2]]
-        place = part.end()
-    if not text or place < len(text):
-        raise ValueError(f"{text!r} is no time; expected for example 90s, 5min, 2h or 1d")
-    return seconds
 
 
 def _since(_: click.Context, param: click.Parameter, text: str | None) -> float | None:

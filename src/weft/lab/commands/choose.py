@@ -15,12 +15,14 @@ from weft.lab.links import DAEMON, STORE
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing
+from weft.lab.spec import ALL
 from weft.model.errors import WeftError
 
 T = TypeVar("T")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 DEFAULT: Final = "weft"  # the name of a lab that was given none
+VARIABLE: Final = "WEFT_LAB"  # names the lab where no option does
 
 
 def base() -> Path:
@@ -55,7 +57,7 @@ def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 
 
 def _completer(*kinds: str) -> Completer:
-    """Return a completer for names of nodes, pods, daemons, the store or Services."""
+    """Return a completer for names of nodes, pods, daemons, the store or Services, and the word for all nodes."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -69,9 +71,19 @@ def _completer(*kinds: str) -> Completer:
             found += [CompletionItem(f"{node.name}/{DAEMON}", help="its daemon") for node in report.nodes]
         if "store" in kinds:
             found.append(CompletionItem(STORE, help="what holds the leases"))
+        found += [CompletionItem(ALL, help="every node") for kind in kinds if kind == ALL]
         return [item for item in found if str(item.value).startswith(incomplete)]
 
     return complete
+
+
+def logs_and_all(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a log."""
+    try:
+        names = [ALL, *(path.stem for path in start.find(base(), ctx.params.get("lab") or "").logs.iterdir())]
+    except (WeftError, OSError):
+        return []
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 nodes: Final = _completer("node")
@@ -80,17 +92,28 @@ nodes_and_pods: Final = _completer("node", "pod")
 services: Final = _completer("Service")
 nodes_and_store: Final = _completer("node", "store")
 things: Final = _completer("node", "daemon", "store")
+everywhere: Final = _completer("node", "pod", ALL)
 
 
 def lab_option(command: Command) -> Command:
     """Give a command its `--lab`."""
     option = click.option(
-        "-l", "--lab", default="", metavar="LAB", shell_complete=labs, help="Which lab; not needed while there is one."
+        "-l",
+        "--lab",
+        default="",
+        metavar="LAB",
+        envvar=VARIABLE,
+        show_envvar=True,
+        shell_complete=labs,
+        help="Which lab; not needed while there is one.",
     )
     return option(command)
 
 
 def within(place: Place) -> str:
-    """Return how later commands name this lab: not at all while there is but the usual one."""
+    """Return how later commands name this lab: not at all if they mean it anyway, as the current or the only one."""
+    current = os.environ.get(VARIABLE, "")
+    if current:
+        return "" if current == place.name else f" --lab {place.name}"
     others = any(other.alive and other.name != place.name for other in places.found(base()))
     return f" --lab {place.name}" if others or place.name != DEFAULT else ""

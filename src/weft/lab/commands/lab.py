@@ -4,7 +4,6 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 """
 
 import os
-from typing import Final
 
 import click
 
@@ -13,21 +12,19 @@ from weft.lab.commands import (
     breaking,
     capture,
     checking,
+    executing,
     exposing,
     lifecycle,
     links,
+    logs,
     show,
     start,
     stopping,
-    terminal,
     tracing,
 )
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
-from weft.model.errors import ConfigError, Problem
-
-_PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
 
 
 @click.group()
@@ -44,6 +41,8 @@ for command in (
     lifecycle.down,
     lifecycle.list_labs,
     lifecycle.clean,
+    executing.execute,
+    logs.logs,
     breaking.break_node,
     tracing.trace,
     checking.check,
@@ -102,41 +101,6 @@ def remove(pod: str, lab: str, output: str) -> None:
     next_commands(output, f"weft lab ps{within(place)}")
 
 
-class _Exec(click.Command):
-    """Options end at `--`; without it, at NODE, so that `exec node1 ls -l` is what it looks like."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does."""
-        ctx.allow_interspersed_args = "--" in args
-        return super().parse_args(ctx, args)
-
-
-@lab.command("exec", cls=_Exec, context_settings={"ignore_unknown_options": True})
-@lab_option
-@output_option
-@click.argument("where", metavar="NODE|POD", shell_complete=nodes_and_pods)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND …")
-def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
-    """Run a command in a node or a pod; its exit status is ours.
-
-    It sees the node's network, files and processes: not only, as with `ip netns exec`, the network. It has our
-    standard input, and a terminal if we have one. 126 is the status of what cannot be executed, 127 of what is not
-    there.
-    """
-    if where.startswith("-"):  # no option of ours, and no name begins so
-        hint = "Leave it out: the command gets standard input, and a terminal where there is one."
-        where, seen = "weft lab exec", f"no such option: {where}"
-        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="NODE|POD -- COMMAND", hint=hint))
-    place = start.find(base(), lab)
-    environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    request = terminal.command(place, where, command, environ)
-    if output == "text":
-        return terminal.run(request)
-    status, stdout, stderr = terminal.captured(request)
-    show_report(output, {"status": status, "stdout": stdout, "stderr": stderr}, "")
-    return status
-
-
 @lab.command()
 @click.argument("source", metavar="A", shell_complete=nodes_and_pods)
 @click.argument("target", metavar="B", shell_complete=nodes_and_pods)
@@ -167,21 +131,6 @@ def pingall(lab: str, output: str) -> int:
     look = f"weft lab exec{option} {broken.source} -- ip route get {broken.address}"
     next_commands(output, look, f"weft lab logs{option} NODE")
     return 1
-
-
-@lab.command()
-@click.argument("node", metavar="NODE|etcd|supervisor", shell_complete=nodes)
-@lab_option
-@output_option
-def logs(node: str, lab: str, output: str) -> None:
-    """Print what a node's daemon, the store or the lab's supervisor has logged."""
-    place = start.find(base(), lab)
-    names = {path.stem: path for path in place.logs.iterdir()}
-    if node not in names:
-        expected = f"one of {', '.join(sorted(names))}"
-        raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=f"no log {node!r}", expected=expected))
-    text = names[node].read_text(errors="replace")
-    show_report(output, {"name": node, "lines": text.splitlines()}, text)
 
 
 @lab.command()

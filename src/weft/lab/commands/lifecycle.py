@@ -9,7 +9,7 @@ import click
 
 from weft.lab import places, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import DEFAULT, base, labs, within
+from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
 from weft.lab.commands.speak import Progress, next_commands, output_option, show_report
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
@@ -24,7 +24,13 @@ from weft.model.table import table
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
 @click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd if not told.")
 @click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
-@click.option("--name", default="", help=f"The lab's name: the file's, or {DEFAULT}.")
+@click.option(
+    "--name",
+    default="",
+    envvar=VARIABLE,
+    show_envvar=True,
+    help=f"The lab's name: if not told, the file's, or {DEFAULT}.",
+)
 @output_option
 def up(
     file: Path | None,
@@ -96,10 +102,10 @@ def up(
 
 
 @click.command()
-@click.argument("name", default="", metavar="[LAB]", shell_complete=labs)
+@click.argument("name", default="", envvar=VARIABLE, metavar="[LAB]", shell_complete=labs)
 @output_option
 def down(name: str, output: str) -> None:
-    """End a lab and all that is in it."""
+    """End a lab and all that is in it: LAB, else that of the environment variable WEFT_LAB, else the only one."""
     place = start.find(base(), name)
     start.down(place)
     show_report(output, {"down": place.name}, f"lab {place.name} is down\n")

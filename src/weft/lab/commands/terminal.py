@@ -9,7 +9,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from weft.lab.places import Place
@@ -48,17 +48,39 @@ def run(start: Start) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Captured:
+    """A command that runs there without input. To close it ends the command."""
+
+    def __init__(self, start: Start) -> None:
+        self._files = [os.memfd_create(name) for name in ("stdout", "stderr")]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            self._call = start([nothing, *self._files], False)  # noqa: FBT003 - the meaning is Start's
+        except BaseException:
+            self._close_files()
+            raise
+        finally:
+            os.close(nothing)
+
+    def result(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit status and what it wrote."""
+        status = self._call.result(ExecReport).status
+        stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in self._files)
+        return status, stdout, stderr
+
+    def close(self) -> None:
+        self._call.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+
 def captured(start: Start) -> tuple[int, str, str]:
     """Run a command there without input; return its exit status and what it wrote."""
-    files = [os.memfd_create(name) for name in ("stdout", "stderr")]
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    try:
-        status = _status(start([nothing, *files], False))  # noqa: FBT003
-        stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files)
-        return status, stdout, stderr
-    finally:
-        for descriptor in (nothing, *files):
-            os.close(descriptor)
+    with closing(Captured(start)) as running:
+        return running.result()
 
 
 def _on_terminal(start: Start) -> int:

@@ -1,0 +1,150 @@
+"""`weft lab logs`: what daemons, the store and the supervisor have logged, and what they log from now on.
+
+The logs are files of the lab's directory on the machine: no supervisor is asked.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from datetime import datetime
+from io import FileIO
+from typing import Final
+
+import click
+import msgspec
+
+from weft.lab import loglines
+from weft.lab.commands import start
+from weft.lab.commands.choose import base, lab_option, logs_and_all
+from weft.lab.commands.speak import output_option, show_report
+from weft.lab.loglines import Line
+from weft.lab.places import Place
+from weft.lab.spec import ALL
+from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
+
+_LOOK_AGAIN: Final = 0.2  # seconds
+
+
+def _start(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else loglines.start_of(text, _now())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NODE|etcd|supervisor|all]…", shell_complete=logs_and_all)
+@click.option("-f", "--follow", is_flag=True, help="Then print what comes, until Ctrl-C or the lab's end.")
+@click.option("-n", "--tail", metavar="N", type=click.IntRange(0), help="Print the last N lines only.")
+@click.option(
+    "--since", metavar="TIME", callback=_start, help="Print from then on: 5min ago, or at 14:30, or at a date."
+)
+@lab_option
+@output_option
+def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: int | None, since: float | None) -> None:
+    """Print what nodes' daemons, the store and the lab's supervisor have logged: those named, or all.
+
+    Several are merged by time, with the name of each before its lines.
+
+    \b
+      weft lab logs node1
+      weft lab logs node1 node2 --since 5min
+      weft lab logs -f --tail 20
+      weft lab logs node1 -f -o json | jq -r .line
+
+    In JSON each line is an object with `name`, `time` (seconds since 1970) and `line`; with -f, one on each line.
+    Exits 0 when the lab ends while its logs are followed, 130 on Ctrl-C.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place = start.find(base(), lab)
+    chosen = _chosen(place, names)
+    with closing(_Logs(place, chosen)) as reading:
+        found = loglines.merged(reading.news(whole=follow), since=since, tail=tail)
+        if output == "json" and not follow:
+            show_report(output, [msgspec.to_builtins(line) for line in found], "")
+            return
+        width = 0 if len(chosen) == 1 else max(map(len, reading.names), default=0)
+        _print(found, output, width)
+        while follow and reading.grow():
+            time.sleep(_LOOK_AGAIN)
+            _print(loglines.merged(reading.news(whole=True)), output, width)
+    if follow and output == "text":
+        click.echo(f"lab {place.name} is down", err=True)
+
+
+def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
+    """Return the logs that are meant, none of them for all. `ConfigError` names those there are."""
+    there = sorted(path.stem for path in place.logs.iterdir())
+    if not names or ALL in names:
+        return frozenset()
+    if unknown := [name for name in names if name not in there]:
+        seen, expected = f"no log {unknown[0]!r}", f"one of {', '.join((*there, ALL))}"
+        raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=seen, expected=expected))
+    return frozenset(names)
+
+
+class _Log(Value, frozen=False):
+    """A log: what was read of a line that is not complete, and the time of the line before it."""
+
+    file: FileIO
+    rest: bytes = b""
+    last: float | None = None
+
+    def news(self, name: str, *, whole: bool) -> list[Line]:
+        """Return the lines that came: `whole` ones, or also the end of the log."""
+        text, newline, self.rest = (self.rest + self.file.readall()).rpartition(b"\n")
+        if not whole:
+            text, self.rest = text + newline + self.rest, b""
+        texts = text.decode(errors="replace").removesuffix("\n").split("\n") if text else []
+        found = loglines.lines(name, texts, now=_now(), last=self.last)
+        self.last = found[-1].time if found else self.last
+        return found
+
+
+class _Logs:
+    """The logs of a lab, each read on from where it was read to."""
+
+    def __init__(self, place: Place, chosen: frozenset[str]) -> None:
+        """`chosen` names them; empty means all, also those that come later."""
+        self._place = place
+        self._chosen = chosen
+        self._logs: dict[str, _Log] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Those that are there."""
+        return self._logs
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.file.close()
+
+    def news(self, *, whole: bool) -> list[list[Line]]:
+        """Return what each log says that was not returned yet."""
+        with suppress(FileNotFoundError):  # the lab is down
+            for path in sorted(self._place.logs.iterdir()):
+                if path.stem not in self._logs and (not self._chosen or path.stem in self._chosen):
+                    self._logs[path.stem] = _Log(file=FileIO(path))
+        return [log.news(name, whole=whole) for name, log in self._logs.items()]
+
+    def grow(self) -> bool:
+        """Tell whether one of them may still grow: a log goes when its lab or its node does."""
+        for name, log in list(self._logs.items()):
+            if not os.fstat(log.file.fileno()).st_nlink:
+                log.file.close()
+                del self._logs[name]
+        return bool(self._logs)
+
+
+def _print(found: Iterable[Line], output: str, width: int) -> None:
+    """Print lines, behind names of this width, or as JSON."""
+    for line in found:
+        if output == "json":
+            click.echo(msgspec.json.encode(line))
+        else:
+            click.echo(f"{line.name:{width}} | {line.line}" if width else line.line)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
