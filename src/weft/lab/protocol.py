@@ -109,6 +109,16 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     port: int = 0
 
 
+class Open(msgspec.Struct, frozen=True, tag=True):
+    """Open a path as a node or pod sees it. Answered by an `OpenReport` and, if there is something, its descriptor.
+
+    The descriptor stands for the place and gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
+    """
+
+    where: str
+    path: str
+
+
 class Names(msgspec.Struct, frozen=True, tag=True):
     """Hand out nodes' network namespaces, from the node number `start` on. Answered by a `NamesReport`."""
 
@@ -142,6 +152,7 @@ Request = (
     | Try
     | Capture
     | Probe
+    | Open
     | Names
     | Expose
     | Unexpose

@@ -142,6 +142,12 @@ class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
     status: int
 
 
+class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether something is at a path."""
+
+    there: bool
+
+
 class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes whose network namespaces come as descriptors, in this order."""
 

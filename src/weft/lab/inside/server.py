@@ -8,6 +8,7 @@ import socket
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
 from weft.lab.protocol import Failed
-from weft.lab.report import ExecReport, NamesReport, Nothing
+from weft.lab.report import ExecReport, NamesReport, Nothing, OpenReport
 from weft.lab.tracing import sending
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 
@@ -116,16 +117,11 @@ class Server:
                 await connection.done(await self._exec(world, connection, request))
             case protocol.Ping() | protocol.PingAll() | protocol.Try():
                 await _probe(world, connection, request)
-            case protocol.Capture(where, link):
-                with await capture.open_socket(world, where, link) as packets:
-                    await connection.done(Nothing(), descriptors=[packets.fileno()])
             case protocol.Probe():
                 await sending.send(world, request)
                 await connection.done(Nothing())
-            case protocol.Names(start):
-                chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
-                names = NamesReport(nodes=[node.spec.name for node in chosen])
-                await connection.done(names, descriptors=[node.room.net for node in chosen])
+            case protocol.Capture() | protocol.Open() | protocol.Names():
+                await _hand_out(world, connection, request)
 
     async def _up(self, connection: Connection, request: protocol.Up) -> None:
         """Build the lab. If that fails, or the client has gone, the lab is no more."""
@@ -240,6 +236,39 @@ async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspe
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _hand_out(
+    world: World, connection: Connection, request: protocol.Capture | protocol.Open | protocol.Names
+) -> None:
+    """Answer with descriptors."""
+    match request:
+        case protocol.Capture(where, link):
+            with await capture.open_socket(world, where, link) as packets:
+                await connection.done(Nothing(), descriptors=[packets.fileno()])
+        case protocol.Open(where, path):
+            await _open(world, connection, where, path)
+        case protocol.Names(start):
+            chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
+            names = NamesReport(nodes=[node.spec.name for node in chosen])
+            await connection.done(names, descriptors=[node.room.net for node in chosen])
+
+
+async def _open(world: World, connection: Connection, where: str, path: str) -> None:
+    opening = partial(os.open, path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = await world.inside.run(world.place(where).room, opening)
+    except FileNotFoundError:
+        await connection.done(OpenReport(there=False))
+        return
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        seen = error.strerror if isinstance(error, OSError) else None
+        problem = Problem(code="LAB-002", where=f"{where}:{path!r}", seen=seen or str(error), expected="a path")
+        raise ConfigError(problem) from None
+    try:
+        await connection.done(OpenReport(there=True), descriptors=[opened])
+    finally:
+        os.close(opened)
 
 
 async def _pass_signals(connection: Connection, child: Child) -> None:
