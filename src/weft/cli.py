@@ -127,7 +127,7 @@ def run(args: Sequence[str]) -> int:
     """
     complain = _complain_to_programs if _is_for_programs(args) else _complain_to_people
     try:
-        code = weft.main(args=list(args), prog_name="weft", standalone_mode=False)
+        code = weft.main(args=list(args), prog_name="weft", standalone_mode=False, obj=run)  # for `weft lab sh`
     except click.exceptions.Abort:  # Ctrl-C: what was running has cleaned up on the way here
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:

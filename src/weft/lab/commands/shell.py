@@ -1,0 +1,165 @@
+"""`weft lab sh`: a prompt for one lab, at which commands need neither `weft lab` nor `exec`."""
+
+import os
+import readline
+import sys
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import closing, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from shlex import split
+from typing import Final
+
+import click
+from click.shell_completion import ShellComplete
+
+from weft.lab.commands import start
+from weft.lab.commands.choose import VARIABLE, base, everywhere, lab_option
+from weft.model.errors import ConfigError, Problem
+
+_MOST_KEPT: Final = 1000  # lines of the history
+_ENDS: Final = ("exit", "quit")
+_HELP: Final = "help"
+
+# Runs a command line of weft as if it was called so: prints what goes wrong, returns the exit status.
+Run = Callable[[Sequence[str]], int]
+
+
+@click.command("sh")
+@lab_option
+@click.pass_context
+def shell(ctx: click.Context, lab: str) -> int:
+    """Open a prompt in a lab: NODE COMMAND and POD COMMAND run there, and lab commands go without `weft lab`.
+
+    \b
+      weft:weft> pod1-1 ping -c 1 pod2-1
+      weft:weft> node1 ip route | grep flannel
+      weft:weft> all pgrep weftd
+      weft:weft> pingall
+
+    What follows a name goes to the shell of that place, with its pipes and quotes. A lab command wins over a node or
+    pod of its name, which `exec` then reaches. Tab completes names, commands and options; the lines of earlier times
+    are kept. Ctrl-C ends a command, Ctrl-D the prompt.
+
+    From a pipe or a file it runs each line, and commands get no input. Exits with the status of the last command.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place = start.find(base(), lab)
+    os.environ[VARIABLE] = place.name  # what is typed means this lab
+    run: Run = ctx.obj
+    group = _group(ctx)
+    verbs = frozenset(group.commands) - {ctx.info_name}
+    status = 0
+    typed = _typed(f"weft:{place.name}> ", _Completion(ctx, group, verbs)) if sys.stdin.isatty() else _piped()
+    with closing(typed) as lines:
+        for line in lines:
+            if line in _ENDS:
+                break
+            if line == _HELP:
+                click.echo(ctx.get_help())
+                continue
+            try:
+                words = command_line(line, verbs)
+            except ConfigError as error:
+                click.echo(f"weft: {error}", err=True)
+                status = error.status
+                continue
+            status = run(words) if words else status
+            if not place.alive:
+                click.echo(f"lab {place.name} is down", err=True)
+                break
+    return status
+
+
+def command_line(line: str, verbs: Collection[str]) -> list[str]:
+    """Return weft's arguments for a line: none for an empty one and for a comment. `verbs` are the lab's commands.
+
+    Raises `ConfigError`.
+    """
+    line = line.strip()
+    if not line or line.startswith("#"):
+        return []
+    first, _, rest = line.partition(" ")
+    rest = rest.strip().removeprefix("-- ").strip()
+    if first in verbs:
+        try:
+            return ["lab", first, *split(rest)]
+        except ValueError as error:
+            raise ConfigError(_problem(line, str(error).lower(), "quotes in pairs")) from None
+    near = get_close_matches(first, verbs, n=1)
+    if not rest:
+        hint = f"Did you mean {near[0]!r}?" if near else "'help' says more."
+        raise ConfigError(_problem(first, "a word alone", "a lab command, or NODE COMMAND or POD COMMAND", hint))
+    return ["lab", "exec", first, "--", "sh", "-c", rest]
+
+
+def _problem(where: str, seen: str, expected: str, hint: str = "") -> Problem:
+    return Problem(code="FLAG-001", where=f"weft lab sh: {where}", seen=seen, expected=expected, hint=hint)
+
+
+def _group(ctx: click.Context) -> click.Group:
+    """Return `weft lab`, whose commands these are."""
+    group = None if ctx.parent is None else ctx.parent.command
+    if not isinstance(group, click.Group):
+        raise TypeError("sh is a command of a group")
+    return group
+
+
+class _Completion:
+    """What Tab offers: the names and words that fit, by what stands before them."""
+
+    def __init__(self, ctx: click.Context, group: click.Group, verbs: Collection[str]) -> None:
+        self._ctx = ctx
+        self._group = group
+        self._verbs = verbs
+        self._found: list[str] = []
+
+    def __call__(self, text: str, state: int) -> str | None:
+        """Return suggestion number `state` for what is being typed, as readline asks for it."""
+        if state == 0:
+            before = readline.get_line_buffer()[: readline.get_begidx()].split()
+            self._found = [f"{word} " for word in self.offers(before, text)]
+        return self._found[state] if state < len(self._found) else None
+
+    def offers(self, before: Sequence[str], text: str) -> list[str]:
+        """Return what may stand behind the words `before` and begins with `text`."""
+        places = [str(item.value) for item in everywhere(self._ctx, self._ctx.command.params[0], text)]
+        if not before:
+            return sorted(places + [word for word in (*self._verbs, *_ENDS, _HELP) if word.startswith(text)])
+        if before[0] not in self._verbs:
+            return places
+        items = ShellComplete(self._group, {}, "lab", "").get_completions(list(before), text)
+        return [item.value for item in items if item.type == "plain"]
+
+
+def _typed(prompt: str, completion: _Completion) -> Generator[str, None, None]:
+    """Yield the lines that are typed until Ctrl-D."""
+    history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft" / "lab-history"
+    with suppress(OSError):
+        readline.read_history_file(history)
+    readline.set_completer(completion)
+    readline.set_completer_delims(" ")
+    readline.parse_and_bind("tab: complete")
+    try:
+        while True:
+            try:
+                yield input(prompt).strip()
+            except KeyboardInterrupt:
+                click.echo()
+            except EOFError:
+                click.echo()
+                return
+    finally:
+        readline.set_history_length(_MOST_KEPT)
+        with suppress(OSError):  # a history that cannot be kept is none
+            history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            readline.write_history_file(history)
+
+
+def _piped() -> Generator[str, None, None]:
+    """Yield the lines of standard input, of which the commands themselves then get nothing."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    with os.fdopen(os.dup(0)) as lines:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        for line in lines:
+            yield line.strip()
