@@ -1,0 +1,38 @@
+"""`weft lab graph`: a picture of a lab."""
+
+from collections.abc import Callable
+from typing import Final
+
+import click
+import msgspec
+
+from weft.lab import protocol
+from weft.lab.commands import start
+from weft.lab.commands.choose import ask, base, lab_option
+from weft.lab.commands.speak import show_report
+from weft.lab.graph import drawing, words
+from weft.lab.graph.picture import Picture, picture
+from weft.lab.report import LabReport
+
+_FORMS: Final[dict[str, Callable[[Picture], str]]] = {
+    "text": words.tree,
+    "mermaid": words.mermaid,
+    "dot": words.dot,
+    "svg": drawing.svg,
+}
+
+
+@click.command("graph")
+@lab_option
+@click.option("-o", "--output", type=click.Choice([*_FORMS, "json"]), default="text", help="How to draw it.")
+def graph(lab: str, output: str) -> None:
+    """Draw a lab: the underlay, each node's uplink, devices and bridge, and the pods, with their addresses.
+
+    \b
+      weft lab graph
+      weft lab graph -o svg >lab.svg          # for a browser, light or dark
+      weft lab graph -o dot | dot -Tpng >lab.png
+      weft lab graph -o mermaid               # for Markdown on GitHub and GitLab
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    drawn = picture(ask(start.find(base(), lab), protocol.Ps(), LabReport))
+    show_report(output, msgspec.to_builtins(drawn), "" if output == "json" else _FORMS[output](drawn))

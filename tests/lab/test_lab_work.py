@@ -1,0 +1,188 @@
+"""Work in a lab: commands in all nodes, files in and out, the prompt, the picture. One lab with two nodes."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.support.lab import WEFT, lab
+
+
+@pytest.fixture(scope="module")
+def running():
+    with lab("--nodes", "2", "--pods", "1") as running:
+        yield running
+
+
+def test_a_command_in_all_nodes_is_told_under_their_names_and_ends_as_the_worst(running):
+    ran = running.weft("exec", "all", "--", "sh", "-c", "hostname; hostname >&2; test $(hostname) = node1", check=False)
+    assert (ran.returncode, ran.stdout) == (1, "== node1\nnode1\n== node2, exit status 1\nnode2\n")
+    assert ran.stderr == "node1\nnode2\n"
+    assert running.json("exec", "all", "--", "sh", "-c", "cat; hostname") == [
+        {"node": name, "status": 0, "stdout": f"{name}\n", "stderr": ""} for name in ("node1", "node2")
+    ]
+    ran = running.weft("exec", "all", "--", "no-such-program", check=False)
+    assert (ran.returncode, ran.stdout.count("exit status 127")) == (127, 2)
+    ran = running.weft("run", "all", "--node", "node1", check=False)
+    assert ran.returncode == 2
+    assert "a pod named 'all'; expected a name that means nothing else in a lab" in ran.stderr
+
+
+def test_a_command_in_all_nodes_is_ended_by_ctrl_c(running):
+    command = [WEFT, "lab", "exec", "--lab", running.name, "all", "--", "sh", "-c", "echo $$ >/run/me; exec sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        for node in ("node1", "node2"):
+            running.run(node, "sh", "-c", "until test -s /run/me; do :; done")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(10) == 130
+    for node in ("node1", "node2"):
+        running.run(node, "timeout", "10", "sh", "-c", "while test -d /proc/$(cat /run/me); do :; done; rm /run/me")
+
+
+def test_files_and_directories_come_out_of_a_lab_and_go_in(running, tmp_path):
+    out = tmp_path / "flannel"
+    assert running.json("cp", "node1:/run/flannel", str(out))["files"] == 1
+    env = out / "subnet.env"
+    assert env.read_text() == running.run("node1", "cat", "/run/flannel/subnet.env")
+    program = out / "below" / "program"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho it runs\n")
+    program.chmod(0o755)
+    # Into a directory that is there, with a name of its own, again over what is there, and on to a pod.
+    said = running.weft("cp", str(out), "node2:/run").stdout
+    assert said == f"2 files, {env.stat().st_size + program.stat().st_size} bytes\n"
+    assert running.run("node2", "/run/flannel/below/program") == "it runs\n"
+    running.weft("cp", str(program), "pod2-1:/run/mine")
+    program.write_text("#!/bin/sh\necho another\n")
+    running.weft("cp", str(program), "pod2-1:/run/mine")
+    assert running.run("pod2-1", "/run/mine") == "another\n"
+    running.weft("cp", "pod2-1:/run/mine", "node1:/run/theirs")
+    assert running.run("node1", "/run/theirs") == "another\n"
+
+
+def test_no_link_of_a_lab_leads_a_copy_elsewhere(running, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("of the machine")
+    running.run("node1", "sh", "-c", f"mkdir /run/tree && ln -s {tmp_path} /run/tree/link && touch /run/tree/file")
+    ran = running.weft("cp", "node1:/run/tree", str(tmp_path / "out"), check=False)
+    assert ran.returncode == 2
+    assert "node1:/run/tree: neither files nor directories: link; expected files and directories" in ran.stderr
+    assert not (tmp_path / "out").exists()
+    # Into a directory where a link has the name of a directory of ours.
+    source = tmp_path / "tree"
+    (source / "link").mkdir(parents=True)
+    (source / "link" / "secret").write_text("of the copy")
+    ran = running.weft("cp", str(source), "node1:/run", check=False)
+    assert ran.returncode == 2
+    assert "node1:/run: tree/link is a file; expected a directory, or nothing" in ran.stderr
+    assert secret.read_text() == "of the machine"
+    # A link in place of a file is replaced, not followed.
+    running.run("node1", "ln", "-s", str(secret), "/run/tree/one")
+    running.weft("cp", str(source / "link" / "secret"), "node1:/run/tree/one")
+    assert secret.read_text() == "of the machine"
+    assert running.run("node1", "cat", "/run/tree/one") == "of the copy"
+    running.run("node1", "rm", "-r", "/run/tree")
+
+
+@pytest.mark.parametrize(
+    "source, target, said",
+    [
+        ("{0}/file", "{0}/other", "both are paths of the machine; expected NODE:PATH or POD:PATH on one side at least"),
+        ("node1:/nothing", "{0}", "node1:/nothing: there is nothing; expected a file or a directory"),
+        ("{0}/file", "node1:/no/where", "node1:/no/where: no directory /no; expected a directory that is there"),
+        ("{0}/file", "node1:/run/new/", "node1:/run/new/: no such directory; expected a directory, or a new name"),
+        ("{0}/tree", "node1:/run/flannel/subnet.env", "it is a file; expected a directory, or a new name"),
+        ("{0}/fifo", "node1:/run", "neither files nor directories: {0}/fifo"),
+        ("{0}/tree/..", "node1:/run", "node1:/run: it is a directory; expected a new name for what is copied"),
+        ("node7:/run", "{0}", "node7: no node or pod of this name; expected one of node1, node2, pod1-1"),
+    ],
+)
+def test_a_copy_that_cannot_be(running, tmp_path, source, target, said):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "tree").mkdir()
+    if "fifo" in source:
+        os.mkfifo(tmp_path / "fifo")
+    ran = running.weft("cp", source.format(tmp_path), target.format(tmp_path), check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert said.format(tmp_path) in ran.stderr
+
+
+def test_lines_from_a_pipe_are_commands_of_the_lab(running):
+    lines = """
+        # first a pod, then a node, then all
+        pod1-1 ping -c 1 pod2-1 | grep transmitted
+        node1 read line; echo "no $line"
+        all hostname
+        pod
+        rm pod9-9
+        ping pod1-1 pod2-1 -c 1
+        node2 exit 3
+    """
+    ran = running.weft("sh", stdin=None, input=lines, check=False)
+    assert ran.returncode == 3
+    assert ran.stdout.startswith("1 packets transmitted, 1 received, 0% packet loss")
+    assert "\nno \n== node1\nnode1\n== node2\nnode2\npod1-1 -> pod2-1 (10.244.2.2): " in ran.stdout
+    assert "FLAG-001 weft lab sh: pod: a word alone" in ran.stderr
+    assert "LAB-002 pod9-9: no pod of this name" in ran.stderr
+
+
+def test_the_prompt_completes_keeps_a_history_and_survives_ctrl_c(running, tmp_path):
+    pid, master = pty.fork()
+    if pid == 0:
+        environ = os.environ | {"XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
+        os.execve(WEFT, [WEFT, "lab", "sh", "--lab", running.name], environ)  # noqa: S606
+    said = b""
+
+    def until(text: bytes) -> None:
+        nonlocal said
+        while text not in said:
+            said += os.read(master, 4096)
+        said = said.partition(text)[2]
+
+    prompt = f"weft:{running.name}> ".encode()
+    until(prompt)
+    os.write(master, b"pod1\t")
+    until(b"pod1-1 ")
+    os.write(master, b"hostname\n")
+    until(b"pod1-1\r\n")
+    until(prompt)
+    os.write(master, b"node1 echo begun; exec sleep 1000\n")
+    until(b"begun\r\n")
+    os.write(master, b"\x03")
+    until(prompt)
+    os.write(master, b"half a line\x03")
+    until(prompt)
+    os.write(master, b"pinga\t\n")
+    until(b"reached with the source's own address, 0 not")
+    until(prompt)
+    os.write(master, b"\x04")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(master)
+    history = tmp_path / "weft" / "lab-history"
+    assert [line.strip() for line in history.read_text().splitlines()] == [
+        "pod1-1 hostname",
+        "node1 echo begun; exec sleep 1000",
+        "pingall",
+    ]
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_picture_shows_what_is_there(running):
+    tree = running.weft("graph").stdout
+    report = running.ps()
+    drawn = running.weft("graph", "-o", "svg").stdout
+    ET.fromstring(drawn)  # noqa: S314 - it is ours
+    for node in report["nodes"]:
+        assert f" {node['name']}, ready\n" in tree
+        [device] = json.loads(running.run(node["name"], "ip", "-j", "address", "show", "flannel.1"))
+        [bridge] = json.loads(running.run(node["name"], "ip", "-j", "address", "show", "cni0"))
+        for name, link in (("flannel.1 (VXLAN 1)", device), ("cni0 (bridge)", bridge)):
+            [address] = [each["local"] for each in link["addr_info"] if each["family"] == "inet"]
+            assert f"{name}  {address}\n" in tree
+            assert f">{address}</text>" in drawn
+    assert f"pod2-1  {report['pods'][1]['addresses'][0].partition('/')[0]}\n" in tree
+    assert running.json("graph")["nodes"][1]["pods"] == [{"name": "pod2-1", "addresses": ["10.244.2.2"]}]
