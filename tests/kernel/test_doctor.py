@@ -1,6 +1,8 @@
 """`weft doctor` on nodes without weftd: with reference plugins alone, and as flanneld makes one."""
 
 import json
+import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,9 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
+from weft.diag.commands import fixing
+from weft.diag.finding import Command, Finding
+from weft.model.errors import Problem
 
 WEFT = str(Path(sys.executable).with_name("weft"))
 REFERENCE = "/usr/lib/cni"  # Debian's containernetworking-plugins
@@ -33,10 +38,10 @@ class Node:
     def configure(self, conf: dict[str, Any]) -> None:
         (self.folder / "10-net.conflist").write_text(json.dumps(conf))
 
-    def doctor(self, *options: str) -> "subprocess.CompletedProcess[str]":
+    def doctor(self, *options: str, stdin: int | None = None) -> "subprocess.CompletedProcess[str]":
         files = ("--conf-dir", str(self.folder), "--bin-dir", REFERENCE, "--subnet-file", str(self.subnet_file))
         command = [WEFT, "doctor", *files, *options]
-        process = self.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = self.netns.popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
@@ -93,6 +98,72 @@ def test_a_command_that_mends_it_mends_it(node: Node):
     for command in [command for finding in found for command in finding["fix"]]:
         node.netns.run(command)
     assert not node.codes()
+
+
+@pytest.fixture
+def broken(node: Node) -> Node:
+    """A node with two faults that commands mend, and one that its owner alone can."""
+    node.netns.bridge("br7", "10.9.0.1/24")
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=0; ip link set br7 down")
+    node.configure({**BRIDGE, "plugins": [*BRIDGE["plugins"], {"type": "macwand"}]})
+    return node
+
+
+def test_what_is_mended_is_shown_run_and_looked_at_again(broken: Node):
+    fixed = broken.doctor("--fix", "--yes")
+    assert fixed.returncode == 3  # the plugin is still missing
+    lines = fixed.stdout.splitlines()
+    forwarding = "sysctl -w net.ipv4.ip_forward=1"
+    assert f"  {forwarding}  # turns forwarding on, until something turns it off again" in lines
+    assert {f"done     {forwarding}", "done     ip link set br7 up"} <= set(lines)
+    assert {"mended   KERN-002 sysctl net/ipv4/ip_forward", "mended   BRIDGE-006 bridge br7"} <= set(lines)
+    assert broken.codes() == ["CNI-001"]
+    nothing = broken.doctor("--fix", "--yes").stdout
+    assert nothing.endswith("1 fault, 0 warnings\nnothing of it has a command that is certain to mend it\n")
+
+
+@pytest.mark.parametrize("answer, left", [("n", True), ("", True), ("y", False)])
+def test_nothing_is_run_unless_somebody_agrees(broken: Node, answer: str, left: bool):
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "w") as terminal:
+        terminal.write(f"{answer}\n")
+        terminal.flush()
+        fixed = broken.doctor("--fix", stdin=theirs)
+        os.close(theirs)
+    assert "Run 2 commands? [y/N]: " in fixed.stdout
+    assert ("KERN-002" in broken.codes()) == left
+
+
+def test_where_nobody_can_be_asked_nothing_is_run(broken: Node):
+    refused = broken.doctor("--fix", stdin=subprocess.DEVNULL)
+    assert refused.returncode == 2
+    assert "standard input is no terminal, so nobody can be asked. Say --yes to agree" in refused.stderr
+    assert "KERN-002" in broken.codes()
+    for options in (("--yes",), ("--fix", "-o", "json")):
+        assert broken.doctor(*options).returncode == 2
+
+
+def test_a_command_that_fails_is_told_and_ends_no_other(broken: Node):
+    ran = broken.netns.call(
+        lambda: list(
+            fixing.run(
+                [
+                    finding(Command(("ip", "link", "set", "none", "up"), ""), Command(("true",), "")),
+                    finding(Command(("no-such-program",), "")),
+                    finding(Command(("true",), "")),
+                ]
+            )
+        )
+    )
+    assert ran == [
+        'failed   ip link set none up: exit 1: Cannot find device "none"',
+        "failed   no-such-program: No such file or directory",
+        "done     true",
+    ]
+
+
+def finding(*fix: Command) -> Finding:
+    return Finding(problem=Problem(code="KERN-002", where="x", seen="y"), fix=fix)
 
 
 def test_what_cannot_be_seen_is_said(node: Node):

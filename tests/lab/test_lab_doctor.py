@@ -11,7 +11,8 @@ from weft.lab.faults import FAULTS, Fault
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}
-LASTING = [fault for fault in FAULTS if not fault.repaired]
+LASTING = [fault for fault in FAULTS if not fault.repaired and (fault.mends or fault.kills)]
+FOR_GOOD = [fault for fault in FAULTS if not (fault.repaired or fault.mends or fault.kills)]
 REPAIRED = [fault for fault in FAULTS if fault.repaired]
 HEALTHY = [
     *(("vxlan", "4", "--nft"), ("vxlan", "46"), ("vxlan", "6"), ("host-gw", "46", "--nft"), ("host-gw", "6")),
@@ -61,6 +62,14 @@ def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
     running.weft("break", "node1", fault.name)
     eventually(lambda: is_well(running), seconds=30)
     eventually(lambda: fault.name in UNCOUNTED or repairs(running).get(fault.code, 0) > before, seconds=30)
+
+
+def test_faults_that_nothing_mends_are_named_one_after_the_other():
+    with lab("--nodes", "2", "--pods", "1") as running:
+        for fault in FOR_GOOD:
+            assert fault.code not in {each["code"] for each in findings(running)}, fault.name
+            running.weft("break", "node1", fault.name)
+            assert fault.code in {each["code"] for each in findings(running)}, fault.name
 
 
 @pytest.mark.parametrize("options", HEALTHY, ids=" ".join)

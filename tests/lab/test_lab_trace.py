@@ -11,7 +11,9 @@ from tests.support.weftd import eventually
 # Faults of a packet's way from pod1-1 to pod2-1 that last, and on which node and by which code it is said.
 LOST = {
     "forward-dropped": "FW-002",
-    "firewalld-rejects": "FW-002",
+    "forwarding-off-bridge": "KERN-002",
+    "firewalld-rejects": "FW-001",
+    "route-stale": "ROUTE-002",
     "port-blocked": "REACH-001",
     "uplink-down": "IFACE-002",
 }

@@ -1,5 +1,6 @@
 """What a check finds: a problem, how much it matters, and what mends it."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -10,12 +11,22 @@ from weft.model.value import Value
 Weight = Literal["fault", "warning"]  # packets are lost, or may be
 
 
+class Command(Value, kw_only=False):
+    """A command for this node: its words, which no shell reads, and what it does. As text it can be pasted."""
+
+    words: tuple[str, ...]
+    does: str
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+
 class Finding(Value):
-    """A problem as found. `fix` are commands for this node, in order; none where only its owner can know."""
+    """A problem as found. `fix` are commands that mend it, in order: only what is safe and certain to."""
 
     problem: Problem
     weight: Weight = "fault"
-    fix: tuple[str, ...] = ()
+    fix: tuple[Command, ...] = ()
 
 
 class Check(Value):

@@ -40,7 +40,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "version": __version__,
         "findings": [
-            {"check": answer.check, "weight": each.weight, **fields_of(each.problem), "fix": each.fix}
+            {"check": answer.check, "weight": each.weight, **fields_of(each.problem), "fix": list(map(str, each.fix))}
             for answer in diagnosis.answers
             for each in answer.findings
         ],

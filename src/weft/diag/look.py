@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
-from weft.diag import probing, ruleset
-from weft.diag.sight import Configured, Reserved, Sight, Vxlan, peers
+from weft.diag import host, probing, ruleset
+from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, sysctl
 from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.attributes import Malformed
@@ -32,14 +32,18 @@ _SETTINGS: Final = (
     *BRIDGE_NETFILTER.values(),
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv6/neigh/default/gc_thresh3",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv6/conf/default/disable_ipv6",
     "net/netfilter/nf_conntrack_count",
     "net/netfilter/nf_conntrack_max",
 )
+_OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
 _PROGRAMS: Final = frozenset(("weftd", "flanneld"))
 _NFT: Final = ("nft", "-j", "list", "ruleset")
 _SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
-_PATH: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
+_MOST_BESIDE: Final = 10  # peers whose other port is tried: what eats a port, eats it of all
 _USUAL: Final = (0, 32766, 32767)  # the kernel's own: local, main, default
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
@@ -52,6 +56,7 @@ class Places(Value):
     bin_dir: Path = Path("/opt/cni/bin")
     data_dir: Path = Path("/var/lib/cni/networks")
     proc: Path = Path("/proc")
+    run: Path = Path("/run")
     instance: str | None = None
 
 
@@ -70,11 +75,11 @@ def look(places: Places) -> Sight:
     with part("links", "routes", "neighbours"), Rtnl.open() as rtnl:
         seen |= _kernel(rtnl)
     with part("settings"):
-        seen["settings"] = {name: value for name in _SETTINGS if (value := sysctl.read(name)) is not None}
+        seen["settings"] = _settings(seen.get("links", ()))
     with part("counters"):
-        seen["counters"] = counters((places.proc / "self/net/snmp").read_text())
+        seen["counters"] = host.counters(places.proc / "self")
     with part("rules"):
-        seen["rules"] = ruleset.parse(_said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
+        seen["rules"] = ruleset.parse(said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
     with part("legacy_tables"):
         seen["legacy_tables"] = _legacy(places.proc / "self")
     with part("subnet_env"):
@@ -87,7 +92,11 @@ def look(places: Places) -> Sight:
     with part("reserved"):
         seen["reserved"] = tuple(_reserved(places.data_dir))
     with part("programs"):
-        seen["programs"] = _programs(places.proc)
+        seen["programs"] = _PROGRAMS & frozenset(processes(places.proc).values())
+    with part("managers"):
+        seen["managers"] = host.managers(places.run, seen.get("links", ()))
+    with part("clock"):
+        seen["clock"] = host.clock()
     with part("daemon"):
         seen["daemon"] = _daemon(places.instance)
     sight = Sight(unseen=unseen, **seen)
@@ -99,9 +108,24 @@ def look(places: Places) -> Sight:
 def ask_peers(sight: Sight) -> Sight:
     """The same sight with what peers answer to echo requests."""
     try:
-        return replace(sight, probes=probing.probe(peers(sight), mtu=sight.mtu))
+        probes = probing.probe(peers(sight), mtu=sight.mtu)
+        return replace(sight, probes=(*probes, *_beside(sight, probes)))
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
+
+
+def _beside(sight: Sight, probes: Iterable[Probed]) -> Iterable[Probed]:
+    """Of peers that answer by their public IP alone, whether another port than the device's is reached there."""
+    by_way = {(each.peer, each.way): each for each in probes}
+    dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
+    outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
+    asked = [each for each in outside if each.answered][:_MOST_BESIDE]
+    if not asked or not sight.ports:
+        return ()
+    addresses = [each.address for each in asked]
+    # Where a firewall refuses all ports, that of the device is refused as well.
+    beside = probing.refusing(addresses, sight.ports[0] + 1) - probing.refusing(addresses, sight.ports[0])
+    return [replace(each, way="port", answered=each.address in beside) for each in asked]
 
 
 def _words(error: Exception) -> str:
@@ -121,6 +145,12 @@ def _kernel(rtnl: Rtnl) -> dict[str, Any]:
     }
 
 
+def _settings(links: Iterable[LinkInfo]) -> dict[str, str]:
+    """The settings that are judged: the node's, and those of its links, but for ports of bridges."""
+    own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
+    return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
+
+
 def vxlan(link: LinkInfo) -> Vxlan | None:
     """A VXLAN device's settings; None for one that the kernel tells otherwise than flannel makes them."""
     try:
@@ -132,18 +162,9 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
     return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
-def counters(text: str) -> dict[str, int]:
-    """Read /proc/net/snmp (proc(5)): a line of names and one of numbers for each protocol."""
-    lines = [line.split() for line in text.splitlines()]
-    return {
-        f"{names[0].rstrip(':')}.{name}": int(number)
-        for names, numbers in zip(lines[::2], lines[1::2], strict=True)
-        for name, number in zip(names[1:], numbers[1:], strict=True)
-    }
-
-
-def _said(command: Iterable[str]) -> str:
-    done = subprocess.run(list(command), capture_output=True, text=True, env=_PATH, timeout=_SECONDS, check=False)
+def said(command: Iterable[str]) -> str:
+    """What a program of the host prints. Raises `OSError` with its own words, `subprocess.SubprocessError`."""
+    done = subprocess.run(list(command), capture_output=True, text=True, env=ENVIRON, timeout=_SECONDS, check=False)
     if done.returncode:
         raise OSError(done.returncode, f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}")
     return done.stdout
@@ -152,7 +173,7 @@ def _said(command: Iterable[str]) -> str:
 def _saved(program: str) -> str:
     """What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone."""
     try:
-        return _said((program,)) if "nf_tables" in _said((program, "--version")) else ""
+        return said((program,)) if "nf_tables" in said((program, "--version")) else ""
     except OSError:
         return ""
 
@@ -200,15 +221,15 @@ def _reserved(directory: Path) -> Iterator[Reserved]:
             yield Reserved(network=network.name, given_v4=given[4], given_v6=given[6])
 
 
-def _programs(proc: Path) -> frozenset[str]:
-    """Those of interest that run in this network namespace."""
+def processes(proc: Path) -> dict[int, str]:
+    """The names of those that run in this network namespace, by their numbers."""
     own = (proc / "self/ns/net").readlink()
-    found = set[str]()
+    found: dict[int, str] = {}
     for process in proc.iterdir():
         with suppress(OSError):  # it has ended
             if process.name.isdigit() and (process / "ns/net").readlink() == own:
-                found.add((process / "comm").read_text().strip())
-    return frozenset(found & _PROGRAMS)
+                found[int(process.name)] = (process / "comm").read_text().strip()
+    return found
 
 
 def _daemon(wanted: str | None) -> NodeState | None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.sight import Peer, Probed
+from weft.diag.sight import Peer, Probed, Way
 from weft.kernel import icmp, pathmtu
 from weft.model.net import Ip
 from weft.model.value import Value
@@ -38,7 +38,7 @@ class _Question(Value):
 
     peer: str
     address: Ip
-    way: str
+    way: Way
     size: int
 
 
@@ -55,6 +55,44 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
         Probed(peer=q.peer, address=q.address, way=q.way, size=q.size, answered=number in answered)
         for number, q in enumerate(questions)
     )
+
+
+def refusing(addresses: Sequence[Ip], port: int) -> frozenset[Ip]:
+    """Of these nodes, those that say that nothing listens at a UDP port: a datagram got there, and the answer back."""
+    found = set[Ip]()
+    with ExitStack() as held:
+        sockets = {held.enter_context(_connected(address, port)): address for address in addresses}
+        for _ in range(_TRIES):
+            missing = [sock for sock, address in sockets.items() if address not in found]
+            for sock in missing:
+                with suppress(OSError):  # the answer to the one before, or no way at all
+                    sock.send(b"")
+            end = time.monotonic() + _SECONDS
+            while missing and (rest := end - time.monotonic()) > 0:
+                for sock in select.select(missing, [], [], rest)[0]:
+                    missing.remove(sock)
+                    if _is_refused(sock):
+                        found.add(sockets[sock])
+    return frozenset(found)
+
+
+def _is_refused(sock: socket.socket) -> bool:
+    try:
+        sock.recv(1)
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # a firewall's word, or a router's: it did not get there
+        return False
+    return False
+
+
+def _connected(address: Ip, port: int) -> socket.socket:
+    """A socket that hears of errors from one address (udp(7): of a connected one they are reported)."""
+    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.settimeout(0)
+    with suppress(OSError):  # no route: it never answers
+        sock.connect((str(address), port))
+    return sock
 
 
 def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:

@@ -4,7 +4,7 @@ Of each part that could not be seen `unseen` says why, by the part's name; it is
 """
 
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, Literal
 
 from weft.diag.ruleset import Ruleset
 from weft.model.net import Ip, Net
@@ -53,24 +53,36 @@ class Peer(Value):
     public: Ip | None
 
 
+Way = Literal["overlay", "large", "underlay", "port"]
+
+
 class Probed(Value):
     """What became of echo requests to a peer.
 
-    `way` is `overlay`, `large` (as that, of the pods' MTU and unfragmented) or `underlay`.
+    `way` is `overlay`, `large` (as that, of the pods' MTU and unfragmented) or `underlay`; or `port`, datagrams to two
+    ports of the public IP: the device's is silent, and the one beside it is refused, so that what is sent gets there.
     """
 
     peer: str
     address: Ip
-    way: str
+    way: Way
     size: int
     answered: bool
+
+
+class Clock(Value):
+    """The machine's time in Unix seconds, and whether a program keeps it right."""
+
+    unix: float
+    synchronised: bool
 
 
 class Sight(Value):
     """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
-    by their index. `policies` counts rules that choose routing tables, beyond the kernel's own three.
+    by their index. `policies` counts rules that choose routing tables, beyond the kernel's own three. `managers` are
+    programs that manage links, by the links' names.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -92,6 +104,8 @@ class Sight(Value):
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
     policies: int = 0
+    managers: dict[str, str] = field(default_factory=dict)
+    clock: Clock | None = None
     unseen: dict[str, str] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:

@@ -6,6 +6,8 @@ is followed no further than its route: what kube-proxy makes of it is not read.
 
 from typing import Final, Literal, NoReturn
 
+from weft.diag.checks.mending import setting
+from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.hops import End, Hop, Way
 from weft.diag.matching import Packet
 from weft.diag.routing import UNICAST, address_on, is_own, link_towards, route_to
@@ -157,11 +159,13 @@ class _Walk:
         self._pass(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
     def _forwarded(self, packet: Packet) -> None:
-        name = FORWARDING[packet.target.version]
-        if self._sight.settings.get(name) == "0":
-            hint = f"sysctl -w {name.replace('/', '.')}=1"
-            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
-            self._drop("forwarding", f"{name} is 0", problem)
+        version = packet.target.version
+        # Links have one of their own in IPv4; in IPv6 none that counts, and none is in a sight.
+        for name in (FORWARDING[version], f"net/ipv{version}/conf/{packet.iif}/forwarding"):
+            if self._sight.settings.get(name) == "0":
+                hint = str(setting(name, "1", ""))
+                problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
+                self._drop("forwarding", f"{name} is 0", problem)
 
     def _routed(self, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         if self._sight.policies:
@@ -193,7 +197,10 @@ class _Walk:
         verdict = judge(self._sight.rules, hook, packet)
         if verdict.passes is False:
             seen = f"dropped by {verdict.by}"
-            hint = "Have the program that made it accept this; an accept elsewhere does not help"
+            owner = None if verdict.place is None else owner_of(self._sight.rules, verdict.place)
+            whose = "the program that made it" if owner is None else owner.name
+            hint = f"Have {whose} accept this; an accept elsewhere does not help"
+            code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
             problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
             self._drop(what, f"{packet}: {seen}", problem)
         seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
@@ -211,15 +218,15 @@ class _Walk:
         if inside:
             self._send_inside(packet, route, link)
         at_home = any(packet.target in subnet for subnet in self._sight.subnets)
+        if at_home and (route.via is not None or self._is_elsewhere(link)):
+            seen = f"{route.dst} leads to {route.via or link.name}, and {packet.target} is for a pod of this node"
+            hint = f"ip route delete {route.dst} dev {link.name}"
+            where = f"route {route.dst}"
+            self._drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
         if route.via is not None or (not at_home and link.kind != "bridge"):
             to = route.via or packet.target
             self._pass("sent", f"to {to} by {link.name}")
             self._over("sent", to=str(to))
-        if at_home and self._is_elsewhere(link):
-            seen = f"{route.dst} leads to {link.name}, and {packet.target} is for a pod of this node"
-            hint = f"ip route delete {route.dst} dev {link.name}"
-            where = f"route {route.dst}"
-            self._drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
         self._pass("delivered", f"to {packet.target} behind {link.name}")
         self._over("delivered")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from weft.diag.matching import Packet, is_one_of, matches, value_of
-from weft.diag.ruleset import Chain, Rule, Ruleset, Statement
-from weft.model.value import Value
+from weft.diag.ruleset import Chain, Name, Rule, Ruleset, Statement
+from weft.model.value import Value, replace
 
 _DROPS: Final = frozenset(("drop", "reject"))
 _VERDICTS: Final = frozenset(("accept", "drop", "reject", "return", "jump", "goto", "queue"))
@@ -39,10 +39,14 @@ _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 
 
 class Verdict(Value):
-    """`passes` is None where it can't be told. `by` is what decides, or may decide: a rule or a chain's policy."""
+    """`passes` is None where it can't be told. `by` is what decides, or may decide: a rule or a chain's policy.
+
+    `place` is the chain of what drops.
+    """
 
     passes: bool | None
     by: str = ""
+    place: Name | None = None
 
 
 class _End(Value):
@@ -50,6 +54,7 @@ class _End(Value):
 
     kind: Literal["accept", "drop", "on"]
     by: str = ""
+    place: Name | None = None
     may_accept: str = ""
     may_drop: str = ""
 
@@ -64,7 +69,7 @@ def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
         if policy == "drop" and end.may_accept:
             doubt = doubt or f"{by}, unless {end.may_accept} accepts it first"
         elif policy == "drop":
-            return Verdict(passes=False, by=by)
+            return Verdict(passes=False, by=by, place=end.place or chain.place)
         else:
             doubt = doubt or end.may_drop
     return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True)
@@ -89,7 +94,7 @@ def _walk(rules: Ruleset, chain: Chain, packet: Packet, depth: int) -> _End:
                 may_accept = may_accept or may_leave
             elif end.kind == "accept":
                 may_drop = may_drop or may_leave
-            return _End(kind=end.kind, by=end.by, may_accept=may_accept, may_drop=may_drop)
+            return replace(end, may_accept=may_accept, may_drop=may_drop)
     return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
 
 
@@ -97,7 +102,7 @@ def _ended(rules: Ruleset, rule: Rule, packet: Packet, depth: int) -> _End:
     """How a rule that matches ends its chain."""
     kind, said = _verdict(rule, packet, rules)
     if kind in _DROPS:
-        return _End(kind="drop", by=str(rule))
+        return _End(kind="drop", by=str(rule), place=rule.place)
     if kind in ("accept", "queue"):
         return _End(kind="accept", by=str(rule), may_drop=str(rule) if kind == "queue" else "")
     if kind in ("jump", "goto") and depth < _DEEPEST:

@@ -29,6 +29,16 @@ class Fault(Value):
 
 _DROPPING: Final = 'nft add table inet %s; nft "add chain inet %s %s { type filter hook %s priority %s; %s}"; %s'
 _VXLAN: Final = ("vxlan",)
+_PORTS: Final = (
+    "for port in $(ip -o link show master $BRIDGE | cut -d' ' -f2 | cut -d@ -f1); do"
+    " bridge link set dev $port hairpin %s; done"
+)
+_SECOND_LINK: Final = "ip link add lan1 type bridge; ip link set lan1 up; ip route add $FAR/32 dev lan1"
+_WRONG_DATAGRAM: Final = (
+    "import socket, struct, sys; a = socket.inet_aton(sys.argv[1]);"
+    " s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW);"
+    " s.sendto(struct.pack('!BBHHHBBH4s4sHHHH', 69, 0, 28, 1, 0, 9, 17, 0, a, a, 9, 9, 8, 1), (sys.argv[1], 0))"
+)
 
 
 def _chain(table: str, hook: str, *rules: str, policy: str = "", priority: int = 0) -> str:
@@ -55,6 +65,13 @@ FAULTS: Final = (
         repaired=True,
     ),
     Fault(
+        name="forwarding-off-bridge",
+        code="KERN-002",
+        about="the kernel forwards nothing that comes from the pods' bridge",
+        breaks="sysctl -qw net/ipv4/conf/$BRIDGE/forwarding=0",
+        mends="sysctl -qw net/ipv4/conf/$BRIDGE/forwarding=1",
+    ),
+    Fault(
         name="forward-dropped",
         code="FW-002",
         about="another program's table drops what it does not know, as Docker's and ufw's do",
@@ -78,7 +95,7 @@ FAULTS: Final = (
     ),
     Fault(
         name="port-eaten",
-        code="REACH-001",
+        code="REACH-002",
         about="something under the node drops the datagrams of the overlay, and no rule of the firewall tells of it",
         breaks=_ingress("udp dport 8472 drop"),
         mends="nft delete table netdev somebody",
@@ -134,6 +151,24 @@ FAULTS: Final = (
         backends=_VXLAN,
     ),
     Fault(
+        name="address-lost",
+        code="VTEP-001",
+        about="another program took the device's address off it",
+        breaks="ip address delete ${SUBNET%/*}/32 dev $DEVICE",
+        mends="",
+        repaired=True,
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="device-managed",
+        code="HOST-001",
+        about="systemd-networkd takes the device for its own",
+        breaks="links=/run/systemd/netif/links; mkdir -p $links; printf 'ADMIN_STATE=configured\\nNETWORK_FILE=/a\\n'"
+        " >$links/$(ip -o link show $DEVICE | cut -d: -f1)",
+        mends="rm -r /run/systemd",
+        backends=_VXLAN,
+    ),
+    Fault(
         name="device-gone",
         code="VTEP-004",
         about="the device between the nodes is gone",
@@ -183,6 +218,13 @@ FAULTS: Final = (
         about="the pods' bridge has the address of an earlier subnet",
         breaks="ip address flush dev $BRIDGE scope global; ip address add 10.99.0.1/24 dev $BRIDGE",
         mends="ip address flush dev $BRIDGE scope global; ip address add $GATEWAY dev $BRIDGE",
+    ),
+    Fault(
+        name="hairpin-off",
+        code="BRIDGE-003",
+        about="pods do not get back what they send to themselves by a Service",
+        breaks=_PORTS % "off",
+        mends=_PORTS % "on",
     ),
     Fault(
         name="plugin-missing",
@@ -246,6 +288,28 @@ FAULTS: Final = (
         mends="ip link set $UPLINK up",
     ),
     Fault(
+        name="uplink-narrow",
+        code="MTU-001",
+        about="the link between the nodes got a smaller MTU, and pods keep theirs",
+        breaks="ip link set $UPLINK mtu 1400",
+        mends="ip link set $UPLINK mtu 1500",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="uplink-other",
+        code="IFACE-001",
+        about="another node is reached by another link than the uplink",
+        breaks=_SECOND_LINK,
+        mends="ip link delete lan1",
+    ),
+    Fault(
+        name="replies-elsewhere",
+        code="KERN-003",
+        about="answers go by another link, and the kernel drops what comes by the uplink",
+        breaks=f"sysctl -qw net.ipv4.conf.$UPLINK.rp_filter=1; {_SECOND_LINK}",
+        mends="sysctl -qw net.ipv4.conf.$UPLINK.rp_filter=0; ip link delete lan1",
+    ),
+    Fault(
         name="peer-away",
         code="LEASE-005",
         about="the node answers nothing: see it from another node",
@@ -258,5 +322,37 @@ FAULTS: Final = (
         about="kube-proxy's rules are there, and packets of a bridge do not pass them",
         breaks="sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -t nat -N KUBE-SERVICES",
         mends="iptables -t nat -X KUBE-SERVICES",
+    ),
+    Fault(
+        name="masquerade-lost",
+        code="NFT-002",
+        about="weft's firewall rules are flushed",
+        breaks="iptables -t nat -F FLANNEL-POSTRTG 2>/dev/null || nft flush table ip flannel-ipv4",
+        mends="",
+        repaired=True,
+    ),
+    Fault(
+        name="two-iptables",
+        code="NFT-001",
+        about="one program uses iptables-legacy, another iptables-nft",
+        breaks="iptables-legacy -N SOMEBODY; iptables-nft -t filter -L >/dev/null; iptables-nft -N SOMEBODY",
+        mends="",
+    ),
+    Fault(
+        name="checksums-wrong",
+        code="CSUM-001",
+        about="a network card of a peer sends datagrams with wrong checksums",
+        breaks=f'python3 -c "{_WRONG_DATAGRAM}" ${{GATEWAY%/*}}',
+        mends="",
+        backends=_VXLAN,
+    ),
+    Fault(
+        name="network-uninstalled",
+        code="LEASE-001",
+        about="the pod network was taken off the node, and left its configuration",
+        breaks="kill -9 $(pgrep -x weftd); ip link delete $DEVICE; rm /run/flannel/subnet.env",
+        mends="",
+        kills=True,
+        backends=_VXLAN,
     ),
 )

@@ -4,10 +4,13 @@ import json
 import xml.etree.ElementTree as ET
 
 from weft.diag import forms
-from weft.diag.finding import Answer, Diagnosis, Finding
+from weft.diag.finding import Answer, Command, Diagnosis, Finding
 from weft.model.errors import Problem
 
-FAULT = Finding(problem=Problem(code="KERN-002", where="sysctl", seen="it is 0", hint="Set it"), fix=("sysctl -w a=1",))
+FAULT = Finding(
+    problem=Problem(code="KERN-002", where="sysctl", seen="it is 0", hint="Set it"),
+    fix=(Command(("sysctl", "-w", "a=1"), "sets a"),),
+)
 WARNING = Finding(problem=Problem(code="CT-001", where="table", seen='"nearly" full'), weight="warning")
 MIXED = Diagnosis(
     answers=(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.checks import addresses, daemon, links, node, packetfilter, peers, plugins
+from weft.diag.checks import addresses, daemon, links, managers, node, packetfilter, peers, plugins
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -13,4 +13,5 @@ CHECKS: Final[tuple[Check, ...]] = (
     *packetfilter.CHECKS,
     *peers.CHECKS,
     *plugins.CHECKS,
+    *managers.CHECKS,
 )

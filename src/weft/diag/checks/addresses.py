@@ -1,6 +1,8 @@
 """Ranges and routes that stand in the pod network's way, and addresses that run out."""
 
 from collections.abc import Iterator
+from ipaddress import ip_network
+from itertools import product
 from typing import Final
 
 from weft.diag.finding import Check, Finding
@@ -11,6 +13,7 @@ from weft.model.marks import PROTOCOL
 from weft.model.reported import RouteInfo
 
 _NEARLY: Final = 0.9  # of a subnet's addresses
+_NEARLY_ALL: Final = 0.8  # of a network's subnets
 _SPARE: Final = 3  # the subnet's own address, the bridge's, and the last one
 
 
@@ -76,7 +79,26 @@ def _room(sight: Sight) -> Iterator[Finding]:
                 yield Finding(problem=problem, weight="fault" if given >= room else "warning")
 
 
+def _subnets_left(sight: Sight) -> Iterator[Finding]:
+    """Few subnets are left, if all nodes have subnets of this one's size: SubnetMin and SubnetMax are not known."""
+    state = sight.daemon
+    if state is None:
+        return
+    for network, subnet in product(sight.networks_of_pods, sight.subnets):
+        if subnet.version != network.version:
+            continue
+        room = 1 << (subnet.prefixlen - network.prefixlen)
+        given = {str(subnet)}.union(*(each.subnets for each in state.peers), *(each.subnets for each in state.refused))
+        used = sum(ip_network(text).version == network.version for text in given)
+        if used >= room * _NEARLY_ALL:
+            seen = f"{used} of {room} subnets of size /{subnet.prefixlen} are given"
+            hint = "A node beyond that gets none. Delete leases of nodes that are gone, or widen the network"
+            problem = Problem(code="LEASE-003", where=f"network {network}", seen=seen, hint=hint)
+            yield Finding(problem=problem, weight="warning")
+
+
 CHECKS: Final = (
     Check(name="overlaps", about="no other route leads into the pod network", needs=("routes",), find=_overlaps),
+    Check(name="subnets", about="the network has subnets left for more nodes", needs=("daemon",), find=_subnets_left),
     Check(name="room", about="this node has addresses left", needs=("reserved", "networks"), find=_room),
 )

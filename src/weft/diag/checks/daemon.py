@@ -1,6 +1,7 @@
 """What the node's daemon says of itself, or that there is none."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Check, Finding
@@ -32,6 +33,8 @@ def _has_told(sight: Sight) -> Iterator[Finding]:
         parts = {} if sight.daemon is None else sight.daemon.parts
         reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
         hint = "; ".join(reasons) or "The daemon writes it once it has a lease: see its log"
+        if sight.daemon is None and not sight.programs & _DAEMONS and not sight.devices:
+            hint = f"No daemon runs here. Start it; if this network is not used any more: rm {quote(wanting[0].file)}"
         yield Finding(problem=Problem(code="LEASE-001", where=where, seen=seen, hint=hint))
 
 
@@ -64,7 +67,10 @@ def _serves(sight: Sight) -> Iterator[Finding]:
 CHECKS: Final = (
     Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
     Check(
-        name="subnet-file", about="plugins know this node's subnet", needs=("networks", "subnet_env"), find=_has_told
+        name="subnet-file",
+        about="plugins know this node's subnet",
+        needs=("networks", "subnet_env", "programs"),
+        find=_has_told,
     ),
     Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
     Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),

@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
-from weft.diag.finding import Check, Finding
+from weft.diag.checks.mending import link_up, setting
+from weft.diag.finding import Check, Command, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
+from weft.model.text import counted
 
+# What a device adds to a packet at least, by its kind: outer headers of IPv4.
+_WRAPPED: Final = {"vxlan": 50, "ipip": 20, "wireguard": 60}
 _SMALLEST_V6: Final = 1280  # RFC 8200 §5
 
 
@@ -24,22 +28,25 @@ def _clashes(sight: Sight) -> Iterator[Finding]:
 def _devices(sight: Sight) -> Iterator[Finding]:
     for link in sight.devices:
         if not link.up:
-            command = f"ip link set {link.name} up"
+            command = link_up(link.name)
             hint = f"Routes through it went with it, and weftd puts all of it back. Without weftd: {command}"
             problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
         elif link.mtu < sight.mtu:
-            command = f"ip link set {link.name} mtu {sight.mtu}"
+            words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
+            command = Command(words, f"gives {link.name} the MTU of pods")
             seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
-            problem = Problem(code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=command)
+            problem = Problem(
+                code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=str(command)
+            )
             yield Finding(problem=problem, fix=(command,))
 
 
 def _bridges_up(sight: Sight) -> Iterator[Finding]:
     for bridge in sight.bridges:
         if not bridge.up:
-            command = f"ip link set {bridge.name} up"
-            seen, hint = "it is down: no pod on it reaches anything", command
+            command = link_up(bridge.name)
+            seen, hint = "it is down: no pod on it reaches anything", str(command)
             problem = Problem(code="BRIDGE-006", where=f"bridge {bridge.name}", seen=seen, expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
 
@@ -64,16 +71,55 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
     bridges = {bridge.index: bridge for bridge in sight.bridges if bridge.name in named}
     for port in sight.links:
         if port.master in bridges and port.port is not None and not port.port.hairpin:
-            command = f"bridge link set dev {port.name} hairpin on"
+            words = ("bridge", "link", "set", "dev", port.name, "hairpin", "on")
+            command = Command(words, f"lets the pod behind {port.name} reach itself")
             seen = "hairpin is off: its pod does not reach itself by its own Service"
             where = f"{port.name} on {bridges[port.master].name}"
-            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="on", hint=command)
+            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="on", hint=str(command))
             yield Finding(problem=problem, weight="warning", fix=(command,))
+
+
+def _wider(sight: Sight) -> Iterator[Finding]:
+    """What a device wraps must pass the uplink whole: no outer packet is cut in pieces, nor are its pieces awaited."""
+    state = sight.daemon
+    uplink = None if state is None or state.uplink is None else sight.link(state.uplink.index)
+    if uplink is None or not sight.mtu:
+        return
+    for device in sight.devices:
+        least = sight.mtu + _WRAPPED.get(device.kind, 0)
+        if device.kind in _WRAPPED and uplink.mtu < least:
+            seen = f"MTU {uplink.mtu}"
+            expected = f"{least} at least: {sight.mtu} for packets of pods and {least - sight.mtu} for {device.name}"
+            hint = (
+                "Give it the MTU that it had, or a smaller MTU in the network configuration's Backend, and start weftd"
+            )
+            where = f"uplink {uplink.name}"
+            yield Finding(problem=Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint))
+
+
+def _narrower(sight: Sight) -> Iterator[Finding]:
+    """Pods keep the MTU that they were made with, when the network's becomes smaller."""
+    bridges = {bridge.index for bridge in sight.bridges}
+    wide = [port for port in sight.links if port.master in bridges and port.mtu > sight.mtu > 0]
+    if wide:
+        seen = f"{counted(len(wide), 'pod')} have up to {max(port.mtu for port in wide)}, as on {wide[0].name}"
+        hint = "Their large packets are lost where nobody tells them so. Start these pods anew"
+        problem = Problem(
+            code="MTU-001", where="MTU of pods", seen=seen, expected=f"{sight.mtu}, as the network has now", hint=hint
+        )
+        yield Finding(problem=problem, weight="warning")
 
 
 def _ipv6(sight: Sight) -> Iterator[Finding]:
     if any(subnet.version == 6 for subnet in sight.subnets):
         for link in (*sight.devices, *sight.bridges):
+            name = f"net/ipv6/conf/{link.name}/disable_ipv6"
+            if sight.settings.get(name) == "1":
+                command = setting(
+                    name, "0", f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
+                )
+                problem = Problem(code="V6-001", where=f"sysctl {name}", seen="IPv6 is off", hint=str(command))
+                yield Finding(problem=problem, fix=(command,))
             if link.mtu < _SMALLEST_V6:
                 seen, expected = f"MTU {link.mtu}", f"{_SMALLEST_V6} at least, without which a link has no IPv6"
                 problem = Problem(code="V6-001", where=f"link {link.name}", seen=seen, expected=expected)
@@ -83,6 +129,13 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
 CHECKS: Final = (
     Check(name="devices-apart", about="no two VXLAN devices share VNI and port", needs=("links",), find=_clashes),
     Check(name="devices", about="devices between nodes are up, with pods' MTU", needs=("links",), find=_devices),
+    Check(
+        name="uplink-mtu",
+        about="the uplink has room for pods' packets and what they are wrapped in",
+        needs=("daemon", "links"),
+        find=_wider,
+    ),
+    Check(name="pods-mtu", about="pods have the network's MTU", needs=("links", "networks"), find=_narrower),
     Check(name="bridges", about="pods' bridges are up", needs=("links", "networks"), find=_bridges_up),
     Check(
         name="bridge-addresses",
@@ -91,5 +144,5 @@ CHECKS: Final = (
         find=_bridge_addresses,
     ),
     Check(name="hairpin", about="pods reach themselves by their Services", needs=("links", "networks"), find=_hairpin),
-    Check(name="ipv6-links", about="links of IPv6 pods can carry IPv6", needs=("links",), find=_ipv6),
+    Check(name="ipv6-links", about="links of IPv6 pods can carry IPv6", needs=("links", "settings"), find=_ipv6),
 )

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.finding import Check, Finding
+from weft.diag.checks.mending import setting
+from weft.diag.finding import Check, Command, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
 from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE
 
 _FULL: Final = 0.9  # of a table
 _UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them
+_MANY_REFUSED: Final = 100  # connections: a few races are usual
 # Where rules of Services are: kube-proxy's chain in iptables mode, its table in nftables mode, and a lab's own.
 _SERVICES: Final = frozenset(("KUBE-SERVICES", "kube-proxy", SERVICES_TABLE))
 
@@ -20,10 +22,17 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
     for version in sorted({address.ip.version for address in routed}):
         name = FORWARDING[version]
         if sight.settings.get(name) == "0":
-            command = f"sysctl -w {name.replace('/', '.')}=1"
+            command = setting(name, "1", "turns forwarding on, until something turns it off again")
             seen, expected = "it is 0: this machine forwards no packet of pods", "1"
             hint = f"Find what sets it ('sysctl --system' names the files); for now: {command}"
             problem = Problem(code="KERN-002", where=f"sysctl {name}", seen=seen, expected=expected, hint=hint)
+            yield Finding(problem=problem, fix=(command,))
+    for link in (*sight.devices, *sight.bridges):
+        name = f"net/ipv4/conf/{link.name}/forwarding"
+        if sight.settings.get(name) == "0" != sight.settings.get(FORWARDING[4]):
+            command = setting(name, "1", f"has packets that come by {link.name} forwarded")
+            seen = f"it is 0: what comes by {link.name} goes no further, although the machine forwards"
+            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen=seen, expected="1", hint=str(command))
             yield Finding(problem=problem, fix=(command,))
 
 
@@ -37,8 +46,10 @@ def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
         name = BRIDGE_NETFILTER[version]
         if sight.settings.get(name) != "1":
             seen = "it is 0" if name in sight.settings else "there is none: the module br_netfilter is not loaded"
-            commands = ("modprobe br_netfilter", f"sysctl -w {name.replace('/', '.')}=1")
-            hint = f"The rules of Services do not see packets between pods of this node. {'; '.join(commands)}"
+            load = Command(("modprobe", "br_netfilter"), "loads the kernel's bridge netfilter")
+            commands = (load, setting(name, "1", "has packets of bridges pass the rules of Services"))
+            rules = "; ".join(map(str, commands))
+            hint = f"The rules of Services do not see packets between pods of this node. {rules}"
             problem = Problem(code="KERN-001", where=f"sysctl {name}", seen=seen, expected="1", hint=hint)
             yield Finding(problem=problem, fix=commands)
 
@@ -49,20 +60,41 @@ def _neighbours(sight: Sight) -> Iterator[Finding]:
         limit = int(sight.settings.get(name, "0"))
         used = sum(each.ip.version == version and not each.state & _UNMOVED for each in sight.neighbours)
         if limit and used > limit * _FULL:
-            command = f"sysctl -w {name.replace('/', '.')}={limit * 4}"
+            command = setting(name, str(limit * 4), "makes the neighbour table four times as large")
             hint = f"Beyond it packets to new neighbours are dropped. {command}"
             seen = f"{used} of {limit} neighbours of IPv{version}, pods' own not counted"
             problem = Problem(code="NEIGH-001", where=f"sysctl {name}", seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning", fix=(command,))
 
 
+def _overflown(sight: Sight) -> Iterator[Finding]:
+    for version in (4, 6):
+        times = sight.counters.get(f"Neighbours{version}.table_fulls", 0)
+        if times:
+            name = f"sysctl net/ipv{version}/neigh/default/gc_thresh3"
+            seen = (
+                f"the table of neighbours was full {times} times since the boot, and packets to new ones were dropped"
+            )
+            hint = "The kernel's log has 'neighbor table overflow'. Raise it, if that still goes on"
+            yield Finding(problem=Problem(code="NEIGH-001", where=name, seen=seen, hint=hint), weight="warning")
+
+
 def _conntrack(sight: Sight) -> Iterator[Finding]:
     count, limit = (int(sight.settings.get(f"net/netfilter/nf_conntrack_{word}", "0")) for word in ("count", "max"))
     if limit and count > limit * _FULL:
-        command = f"sysctl -w net.netfilter.nf_conntrack_max={limit * 2}"
+        command = setting("net/netfilter/nf_conntrack_max", str(limit * 2), "makes the table twice as large")
         hint = f"Beyond it new connections are dropped. {command}"
         problem = Problem(code="CT-001", where="connection tracking", seen=f"{count} of {limit} entries", hint=hint)
         yield Finding(problem=problem, weight="fault" if count >= limit else "warning", fix=(command,))
+    refused = sight.counters.get("Conntrack.insert_failed", 0)
+    if refused >= _MANY_REFUSED:
+        seen = f"{refused} new connections were dropped since the boot, because another one had their place already"
+        hint = (
+            "If 'conntrack -S' shows insert_failed rising while DNS takes 5 s: packets of one socket race through"
+            " NAT. A DNS cache on the node ends it, or 'options single-request-reopen' in resolv.conf"
+        )
+        problem = Problem(code="CT-001", where="connection tracking", seen=seen, hint=hint)
+        yield Finding(problem=problem, weight="warning")
 
 
 def _checksums(sight: Sight) -> Iterator[Finding]:
@@ -94,7 +126,13 @@ CHECKS: Final = (
         find=_bridge_netfilter,
     ),
     Check(name="neighbours", about="the neighbour tables have room", needs=("neighbours",), find=_neighbours),
-    Check(name="connections", about="connection tracking has room", needs=("settings",), find=_conntrack),
+    Check(
+        name="neighbours-before",
+        about="the neighbour tables have not been full",
+        needs=("counters",),
+        find=_overflown,
+    ),
+    Check(name="connections", about="connection tracking has room", needs=("settings", "counters"), find=_conntrack),
     Check(name="checksums", about="datagrams come with right checksums", needs=("counters",), find=_checksums),
     Check(
         name="one-iptables",

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from weft.diag.finding import Check, Finding, UndecidedError
+from weft.diag.checks.owners import FIREWALLD, owner_of
+from weft.diag.finding import Check, Command, Finding, UndecidedError
 from weft.diag.matching import Packet
 from weft.diag.routing import address_on, route_to
 from weft.diag.sight import Peer, Sight, peers
-from weft.diag.verdict import judge
+from weft.diag.verdict import Verdict, judge
 from weft.model.errors import Problem
 from weft.model.net import Ip, Net
 
 _SOME_PORT: Final = 40000
 _HTTP: Final = 80
-_FIREWALLD: Final = "firewalld"
 _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
 
@@ -25,7 +25,7 @@ def _forwarded(sight: Sight) -> Iterator[Finding]:
         verdict = judge(sight.rules, "forward", packet)
         if verdict.passes is False and verdict.by not in said:
             said.add(verdict.by)
-            yield _dropped(packet, verdict.by, sight)
+            yield _dropped(packet, verdict, sight)
         elif verdict.passes is None:
             doubts.append(f"{packet}: {verdict.by}")
     if not said:
@@ -72,46 +72,55 @@ def _way_out(sight: Sight, peer: Peer) -> str:
     return "" if link is None else link.name
 
 
-def _dropped(packet: Packet, by: str, sight: Sight) -> Finding:
+def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
     networks = ", ".join(map(str, sight.networks_of_pods))
-    where, seen = f"forwarding {packet}", f"dropped by {by}"
-    if _FIREWALLD in by:
-        commands = tuple(
-            f"firewall-cmd --permanent --zone=trusted --add-source={network}" for network in sight.networks_of_pods
-        )
-        hint = f"Have firewalld trust the pod network: {'; '.join(commands)}; firewall-cmd --reload"
-        problem = Problem(code="FW-001", where=where, seen=seen, expected="accepted", hint=hint)
-        return Finding(problem=problem, fix=(*commands, "firewall-cmd --reload"))
+    owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+    code = "FW-001" if owner is FIREWALLD else "FW-002"
+    where, seen = f"forwarding {packet}", f"dropped by {verdict.by}"
+    fix: tuple[Command, ...] = ()
     hint = f"An accept elsewhere does not help: have that program's own rules accept {networks}"
-    return Finding(problem=Problem(code="FW-002", where=where, seen=seen, expected="accepted", hint=hint))
+    if owner is not None:
+        fix = owner.mends(sight.networks_of_pods)
+        seen, hint = f"{seen}, which is {owner.name}'s", f"{owner.hint}: {'; '.join(map(str, fix))}"
+    problem = Problem(code=code, where=where, seen=seen, expected="accepted", hint=hint)
+    return Finding(problem=problem, fix=fix)
 
 
 def _received(sight: Sight) -> Iterator[Finding]:
     """A datagram of a peer's address to the port of the devices, on the link by which the peer is reached."""
     said, doubts = set[str](), list[str]()
     for peer, port in product(peers(sight)[:_MOST], sight.ports):
-        link = sight.link(sight.ways.get(str(peer.public), 0))
-        own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
-        if peer.public is None or own is None or link is None:
+        packet = outer(sight, peer, port)
+        if packet is None:
             continue
-        packet = Packet(
-            source=peer.public,
-            target=own,
-            protocol="udp",
-            iif=link.name,
-            source_port=_SOME_PORT,
-            target_port=port,
-        )
         verdict = judge(sight.rules, "input", packet)
         if verdict.passes is False and verdict.by not in said:
             said.add(verdict.by)
-            hint = f"Peers' packets end here. Have it accept UDP port {port} from the nodes"
+            owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+            it = "it" if owner is None else owner.name
+            hint = f"Peers' packets end here. Have {it} accept UDP port {port} from the nodes"
             where, seen = f"receiving {packet}", f"dropped by {verdict.by}"
             yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
         elif verdict.passes is None:
             doubts.append(f"{packet}: {verdict.by}")
     if not said:
         _doubt(sight, doubts)
+
+
+def outer(sight: Sight, peer: Peer, port: int) -> Packet | None:
+    """A datagram of a peer to the port of the devices; None if it is not known by which link it comes."""
+    link = sight.link(sight.ways.get(str(peer.public), 0))
+    own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
+    if peer.public is None or own is None or link is None:
+        return None
+    return Packet(
+        source=peer.public,
+        target=own,
+        protocol="udp",
+        iif=link.name,
+        source_port=_SOME_PORT,
+        target_port=port,
+    )
 
 
 CHECKS: Final = (

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+from weft.diag.checks.mending import setting
+from weft.diag.checks.packetfilter import outer
 from weft.diag.finding import Check, Finding
 from weft.diag.matching import Packet
 from weft.diag.routing import address_on
-from weft.diag.sight import Peer, Probed, Sight, peers
+from weft.diag.sight import Peer, Probed, Sight, Way, peers
 from weft.diag.verdict import judge
 from weft.model.errors import Problem
 from weft.model.text import counted
@@ -55,6 +57,8 @@ def _answer(sight: Sight) -> Iterator[Finding]:
     plain = [each for each in sight.probes if each.way == "underlay" and each.peer not in inner]
     away = [each for each in dead if _outside(probes, each) is False] + [each for each in plain if not each.answered]
     cut = [each for each in dead if _outside(probes, each)]
+    eaten = [each for each in cut if _is_eaten(sight, probes, each)]
+    cut = [each for each in cut if each not in eaten]
     narrow = [each for each in inside if each.answered and _fails(probes.get((each.peer, "large")))]
     if away:
         seen = f"{_names(away)}: no answer, not even from the public IP"
@@ -70,6 +74,14 @@ def _answer(sight: Sight) -> Iterator[Finding]:
             " a cloud's security group, or the underlay itself; or the peer drops echo requests alone"
         )
         yield Finding(problem=Problem(code="REACH-001", where=counted(len(cut), "peer"), seen=seen, hint=hint))
+    if eaten:
+        port = f"UDP port {sight.ports[0]}"
+        seen = f"{_names(eaten)}: {port} alone is dead, the next one of the same node answers"
+        hint = (
+            f"If no firewall of the peer drops {port} ('weft doctor' there names it), the network under the nodes uses"
+            " that port itself, as some hypervisors do: choose another Port in the network configuration, for all nodes"
+        )
+        yield Finding(problem=Problem(code="REACH-002", where=counted(len(eaten), "peer"), seen=seen, hint=hint))
     if narrow:
         size = probes[narrow[0].peer, "large"].size
         seen = f"{_names(narrow)}: packets of {size} bytes, pods' MTU, are lost, small ones are not"
@@ -78,6 +90,16 @@ def _answer(sight: Sight) -> Iterator[Finding]:
             " or a smaller MTU in the network configuration's Backend"
         )
         yield Finding(problem=Problem(code="MTU-001", where=counted(len(narrow), "peer"), seen=seen, hint=hint))
+
+
+def _is_eaten(sight: Sight, probes: dict[tuple[str, Way], Probed], one: Probed) -> bool:
+    """Tell whether another port of the same node answers, and this node's own rules take what comes to the device's."""
+    port = probes.get((one.peer, "port"))
+    if port is None or not port.answered:
+        return False
+    peer = next((each for each in peers(sight) if str(each.subnet) == one.peer), None)
+    packet = None if peer is None else outer(sight, peer, sight.ports[0])
+    return packet is not None and judge(sight.rules, "input", packet).passes is not False
 
 
 def _may_answer(sight: Sight, version: int) -> bool:
@@ -94,7 +116,7 @@ def _may_answer(sight: Sight, version: int) -> bool:
     return True
 
 
-def _outside(probes: dict[tuple[str, str], Probed], one: Probed) -> bool | None:
+def _outside(probes: dict[tuple[str, Way], Probed], one: Probed) -> bool | None:
     """Whether a peer answers at its public IP; None if it was not asked there."""
     outside = probes.get((one.peer, "underlay"))
     return None if outside is None else outside.answered
@@ -113,16 +135,18 @@ def _carried(sight: Sight) -> str:
     return f"UDP port {', '.join(map(str, sight.ports))}" if sight.ports else "the packets between the nodes"
 
 
+def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:
+    """The peers that are reached by another link than the uplink, and by which."""
+    found = ((peer, sight.link(sight.ways.get(str(peer.public), 0))) for peer in peers(sight))
+    return [(peer, link.name) for peer, link in found if link is not None and link.name != uplink]
+
+
 def _one_uplink(sight: Sight) -> Iterator[Finding]:
     """Peers are reached by the uplink that their packets come back to."""
     state = sight.daemon
     if state is None or state.uplink is None:
         return
-    astray: list[tuple[Peer, str]] = []
-    for peer in peers(sight):
-        link = sight.link(sight.ways.get(str(peer.public), 0))
-        if link is not None and link.name != state.uplink.name:
-            astray.append((peer, link.name))
+    astray = _astray(sight, state.uplink.name)
     if astray:
         by = sorted({name for _, name in astray})
         seen = f"{counted(len(astray), 'peer')} of {len(state.peers)} are reached by {', '.join(by)}"
@@ -134,8 +158,34 @@ def _one_uplink(sight: Sight) -> Iterator[Finding]:
         yield Finding(problem=problem, weight="warning")
 
 
+def _backwards(sight: Sight) -> Iterator[Finding]:
+    """Where the uplink drops what comes by another link than answers would go (rp_filter 1, RFC 3704 §2.2)."""
+    state = sight.daemon
+    if state is None or state.uplink is None:
+        return
+    name = f"net/ipv4/conf/{state.uplink.name}/rp_filter"
+    # The stricter of the two counts, and 2, which asks for any way back, more than 1, which asks for the same link.
+    highest = max(int(sight.settings.get(each, "0")) for each in ("net/ipv4/conf/all/rp_filter", name))
+    astray = [
+        peer for peer, _ in _astray(sight, state.uplink.name) if peer.public is not None and peer.public.version == 4
+    ]
+    if highest == 1 and astray:
+        command = setting(name, "2", f"has {state.uplink.name} take packets for which any link leads back")
+        whose = counted(len(astray), "peer")
+        seen = f"it is strict, and answers to {whose} go by another link: what those send is dropped"
+        hint = f"Mend the route to {astray[0].public}, or: {command}"
+        problem = Problem(code="KERN-003", where=f"sysctl {name}", seen=seen, expected="2 or 0", hint=hint)
+        yield Finding(problem=problem, fix=(command,))
+
+
 CHECKS: Final = (
     Check(name="entries", about="routes to peers have their neighbour and FDB entries", needs=("routes",), find=_whole),
     Check(name="answers", about="peers answer, also to packets of pods' MTU", needs=("probes",), find=_answer),
+    Check(
+        name="reverse-path",
+        about="the uplink takes peers' packets by whatever link answers go",
+        needs=("daemon", "links", "settings"),
+        find=_backwards,
+    ),
     Check(name="uplink", about="peers are reached by the uplink", needs=("daemon", "links"), find=_one_uplink),
 )

@@ -1,6 +1,5 @@
 """`weft doctor`: what is wrong with this node, by name, and what mends it."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -9,11 +8,12 @@ import msgspec
 from weft.cni.commands.install import need_root
 from weft.diag import forms
 from weft.diag.checks import CHECKS
-from weft.diag.finding import ask
-from weft.diag.look import Places, ask_peers, look
+from weft.diag.commands import fixing
+from weft.diag.commands.places import place_options, places_of
+from weft.diag.finding import Diagnosis, ask
+from weft.diag.look import ask_peers, look
+from weft.diag.sight import Sight
 from weft.model.text import one_line
-
-_DEFAULT = Places()
 
 
 @click.command()
@@ -25,27 +25,28 @@ _DEFAULT = Places()
     help="How to print it.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the checks that found nothing, too.")
-@click.option("--instance", metavar="NAME", help="Of several daemons on this node, the one of this name.")
-@click.option("--subnet-file", default=str(_DEFAULT.subnet_file), show_default=True, help="The daemon's subnet file.")
-@click.option("--conf-dir", default=str(_DEFAULT.conf_dir), show_default=True, help="Where runtimes find networks.")
-@click.option("--bin-dir", default=str(_DEFAULT.bin_dir), show_default=True, help="Where they find plugins.")
-def doctor(output: str, *, verbose: bool, instance: str | None, **directories: str) -> int:
+@click.option("--fix", is_flag=True, help="Show the commands that mend what was found, ask, run them, and look again.")
+@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
+@place_options
+def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, **where: Any) -> int:
     """Examine this node and say what is wrong with its pod network, and what mends it.
 
     It sees the kernel, the firewall, the runtime's configuration, the daemon's own state if weftd runs, and asks each
-    peer for an echo. It changes nothing. It serves nodes with flannel's daemon, or with plugins alone, as well.
+    peer for an echo. It changes nothing without --fix. It serves nodes with flannel's daemon, or with plugins alone, as
+    well.
 
     \b
       weft doctor
       weft doctor -v
+      weft doctor --fix
       weft doctor -o json | jq -r '.findings[].code'
       weft lab exec node1 weft doctor
 
-    Exits 0 when no fault was found, 3 when one was; warnings do not count.
+    Exits 0 when no fault was found, 3 when one was; warnings do not count. With --fix, what is left counts.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    need_root("weft doctor")
-    places = Places(instance=instance, **{name: Path(directory) for name, directory in directories.items()})
-    diagnosis = ask(CHECKS, ask_peers(look(places)))
+    if (fix and output != "text") or (yes and not fix):
+        raise click.UsageError("--fix prints text alone, and --yes goes with --fix")
+    diagnosis = ask(CHECKS, _sight(where))
     if output == "text":
         for line in forms.lines(diagnosis, verbose=verbose):
             click.echo(one_line(line))
@@ -53,7 +54,30 @@ def doctor(output: str, *, verbose: bool, instance: str | None, **directories: s
         click.echo(forms.junit(diagnosis))
     else:
         _print(forms.as_json(diagnosis) if output == "json" else forms.sarif(diagnosis))
+    planned = fixing.plan(diagnosis.findings) if fix else []
+    if planned and fixing.agreed(planned, yes=yes):
+        for line in fixing.run(planned):
+            click.echo(one_line(line))
+        diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
+    elif fix and not planned and diagnosis.findings:
+        click.echo("nothing of it has a command that is certain to mend it")
     return 0 if diagnosis.is_well else 3
+
+
+def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
+    """Say what is not found any more, and what is left."""
+    left = {(each.problem.code, each.problem.where) for each in after.findings}
+    for finding in before.findings:
+        if (finding.problem.code, finding.problem.where) not in left:
+            click.echo(one_line(f"mended   {finding.problem.code} {finding.problem.where}"))
+    for line in forms.lines(after, verbose=False):
+        click.echo(one_line(line))
+    return after
+
+
+def _sight(where: dict[str, Any]) -> Sight:
+    need_root("weft doctor")
+    return ask_peers(look(places_of(where)))
 
 
 def _print(data: dict[str, Any]) -> None:

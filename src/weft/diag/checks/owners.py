@@ -1,0 +1,84 @@
+"""Whose a chain is that drops packets of pods, and what has that program accept them. Pure.
+
+An accept elsewhere does not help: each chain of a hook is asked, and one that drops is enough. So its owner is to be
+told, by its own means, which outlive its next start.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from weft.diag.finding import Command
+from weft.diag.ruleset import Name, Ruleset
+from weft.model.net import Net
+from weft.model.value import Value
+
+_DOCKERS: Final = "DOCKER-USER"  # Docker leaves it to the user, and asks it before all else
+
+
+class Owner(Value):
+    """A program. `mends` are its commands that have it forward packets of pod networks; `hint` says it to people."""
+
+    name: str
+    hint: str
+    mends: Callable[[Iterable[Net]], tuple[Command, ...]]
+
+
+def owner_of(rules: Ruleset, place: Name) -> Owner | None:
+    """Whose chain that is; None if it is not known. In iptables' own chains, whose chains are asked from there."""
+    family, table, chain = place
+    beside = {name for one, other, name in rules.chains if (one, other) == (family, table)}
+    if (
+        table == "firewalld"
+        or chain.startswith(("FWD", "FORWARD_"))
+        or (_is_shared(place) and "FORWARD_direct" in beside)
+    ):
+        return FIREWALLD
+    if chain.startswith("DOCKER") or (_is_shared(place) and _DOCKERS in beside):
+        return _DOCKER
+    if chain.startswith("ufw") or (_is_shared(place) and any(name.startswith("ufw") for name in beside)):
+        return _UFW
+    return None
+
+
+def _is_shared(place: Name) -> bool:
+    return place[1:] in (("filter", "FORWARD"), ("filter", "INPUT"))
+
+
+def _by_firewalld(networks: Iterable[Net]) -> tuple[Command, ...]:
+    trusted = tuple(
+        Command(
+            ("firewall-cmd", "--permanent", "--zone=trusted", f"--add-source={network}"),
+            f"has firewalld trust {network}",
+        )
+        for network in networks
+    )
+    return (*trusted, Command(("firewall-cmd", "--reload"), "has firewalld read that"))
+
+
+def _by_docker(networks: Iterable[Net]) -> tuple[Command, ...]:
+    return tuple(
+        Command(
+            ("iptables" if network.version == 4 else "ip6tables", "-I", _DOCKERS, side, str(network), "-j", "ACCEPT"),
+            f"accepts what is forwarded {'from' if side == '-s' else 'to'} {network}, until the next boot",
+        )
+        for network in networks
+        for side in ("-s", "-d")
+    )
+
+
+def _by_ufw(networks: Iterable[Net]) -> tuple[Command, ...]:
+    return tuple(
+        Command(("ufw", "route", "allow", side, str(network)), f"has ufw forward what is {side} {network}")
+        for network in networks
+        for side in ("from", "to")
+    )
+
+
+FIREWALLD: Final = Owner(name="firewalld", hint="Have firewalld trust the pod network", mends=_by_firewalld)
+_DOCKER: Final = Owner(
+    name="Docker",
+    hint='Docker sets the policy to DROP: have its chain for users accept the pod network, or say "iptables": false'
+    " in /etc/docker/daemon.json",
+    mends=_by_docker,
+)
+_UFW: Final = Owner(name="ufw", hint="Have ufw route the pod network's packets", mends=_by_ufw)

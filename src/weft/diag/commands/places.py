@@ -1,0 +1,35 @@
+"""The options by which a command is told where a node has its files, and which of its daemons is meant."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from weft.diag.look import Places
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DEFAULT: Final = Places()
+_OPTIONS: Final = (
+    click.option("--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."),
+    click.option(
+        "--subnet-file", default=str(_DEFAULT.subnet_file), show_default=True, help="The daemon's subnet file."
+    ),
+    click.option("--conf-dir", default=str(_DEFAULT.conf_dir), show_default=True, help="Where runtimes find networks."),
+    click.option("--bin-dir", default=str(_DEFAULT.bin_dir), show_default=True, help="Where they find plugins."),
+)
+NAMES: Final = ("instance", "subnet_file", "conf_dir", "bin_dir")
+
+
+def place_options(command: Command) -> Command:
+    """Give a command all of them; `places_of` reads what it then gets."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def places_of(given: Mapping[str, Any]) -> Places:
+    """What they say."""
+    directories = {name: Path(given[name]) for name in NAMES if name != "instance"}
+    return Places(instance=given["instance"], **directories)
