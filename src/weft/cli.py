@@ -49,6 +49,9 @@ COMMANDS: Final = {
     "trace": Late(
         place="weft.diag.commands.trace:trace", about="What a packet passes on this node, and where it ends."
     ),
+    "bundle": Late(
+        place="weft.diag.commands.bundle:bundle", about="All that a bug report of this node needs, without secrets."
+    ),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

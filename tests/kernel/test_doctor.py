@@ -139,7 +139,7 @@ def test_where_nobody_can_be_asked_nothing_is_run(broken: Node):
     assert refused.returncode == 2
     assert "standard input is no terminal, so nobody can be asked. Say --yes to agree" in refused.stderr
     assert "KERN-002" in broken.codes()
-    for options in (("--yes",), ("--fix", "-o", "json")):
+    for options in (("--yes",), ("--fix", "-o", "json"), ("--fix", "--from", "x")):
         assert broken.doctor(*options).returncode == 2
 
 

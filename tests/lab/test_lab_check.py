@@ -11,7 +11,7 @@ from tests.support.lab import Lab, lab
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
     ("forward-dropped", "node2", "all losses pass node2: FW-002 forward"),
-    ("port-eaten", "node1", "every packet through the pod network from other nodes to node1 is lost: REACH-001 "),
+    ("port-eaten", "node1", "every packet through the pod network from other nodes to node1 is lost: REACH-002 "),
     ("path-narrow", "node3", "every packet larger than 1350 bytes from other nodes to node3 is lost: MTU-001 "),
 ]
 

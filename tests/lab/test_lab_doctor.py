@@ -1,7 +1,9 @@
 """Each fault that a lab can have is named by the doctor, or put right by the daemon; a lab without one is well."""
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +97,43 @@ def test_other_programs_rules_beside_ours_alarm_nobody(running: Lab):
         assert is_well(running)
     finally:
         running.run("node1", "nft", "delete table ip docker; delete table inet firewalld")
+
+
+def test_a_bundle_answers_as_the_node_does(running: Lab, tmp_path: Path):
+    file = str(tmp_path / "bundle.tar.gz")
+    running.weft("break", "node1", "forward-dropped")
+    try:
+        running.run("node1", "weft", "bundle", "--out", file)
+        for command in (
+            ("doctor", "-o", "json"),
+            ("doctor", "-v"),
+            ("trace", "-o", "json", *addresses(running)),
+            ("trace", *addresses(running)),
+            ("peers", "-o", "json"),
+            ("events",),
+            ("events", "-o", "json", "-n", "2"),
+            ("status", "-o", "json"),
+        ):
+            live = running.weft("exec", "node1", "--", "weft", *command, check=False)
+            name, *options = command
+            offline = weft(name, "--from", file, *options, check=False)
+            assert offline.returncode == live.returncode, offline.stderr
+            assert without_times(offline.stdout) == without_times(live.stdout)
+    finally:
+        running.weft("break", "node1", "forward-dropped", "--mend")
+    eventually(lambda: is_well(running), seconds=30)
+    refused = weft("status", "--from", file, "--instance", "a", check=False)
+    assert refused.returncode == 2
+    assert "--from and --instance exclude each other" in refused.stderr
+
+
+def addresses(running: Lab) -> list[str]:
+    return [pod["addresses"][0].partition("/")[0] for pod in running.ps()["pods"]]
+
+
+def without_times(text: str) -> str:
+    """What a node says of itself without what goes on meanwhile: seconds, rounds, calls."""
+    return re.sub(r'"(seconds|rounds|unannounced|heard)": [0-9.]+', r'"\1": 0', text)
 
 
 def test_what_there_is_no_fault_of():

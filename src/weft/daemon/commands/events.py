@@ -1,6 +1,9 @@
 """`weft events`: what happened on a node, from its daemon's history."""
 
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import click
@@ -8,6 +11,7 @@ import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.watching import INSTANCE, OUTPUT, watched
+from weft.diag.commands.offline import FROM, bundle_at, told_in
 from weft.kernel import asking
 from weft.model.duration import seconds_in
 from weft.model.history import Event, Told
@@ -43,7 +47,15 @@ class News:
 @click.option("-w", "--watch", is_flag=True, help="Then print each that comes, until Ctrl-C.")
 @OUTPUT
 @INSTANCE
-def events(newest: int | None, since: float | None, watch: bool, output: str, wanted: str | None) -> int:  # noqa: FBT001 - click's way
+@FROM
+def events(  # noqa: PLR0917 - click's way
+    newest: int | None,
+    since: float | None,
+    watch: bool,  # noqa: FBT001 - click's way
+    output: str,
+    wanted: str | None,
+    file: Path | None,
+) -> int:
     """Show what happened on this node, the oldest first: peers, repairs, store, lease and uplink.
 
     The daemon keeps the newest 1,000, across restarts. Of a burst of events that are alike, as when a thousand peers
@@ -53,19 +65,23 @@ def events(newest: int | None, since: float | None, watch: bool, output: str, wa
       weft events
       weft events -w -n 20
       weft events --since 1h -o json | jq '.[] | select(.kind == "repaired")'
+      weft events --from weft-bundle-node1.tar.gz
 
     Exits 1 when no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    need_root("weft events")
-    news = News(asking.choose(wanted))
-    found = recent(news.take(), newest=newest, since=since)
+    if file is None:
+        need_root("weft events")
+        take: Callable[[], Told] = News(asking.choose(wanted)).take
+    else:
+        take = partial(told_in, bundle_at(file, "wanted", "watch"), file)
+    found = recent(take(), newest=newest, since=since)
     if output == "json" and not watch:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
     show = _json if output == "json" else line
     for event in found:
         click.echo(show(event))
-    for told in watched(news.take, time.sleep, _LOOK_AGAIN) if watch else ():
+    for told in watched(take, time.sleep, _LOOK_AGAIN) if watch else ():
         for event in told.events:
             click.echo(show(event))
     return 0

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Final
 
 import click
@@ -10,6 +11,7 @@ import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.watching import INSTANCE, watched
+from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking
 from weft.model.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
@@ -70,7 +72,8 @@ class Asked:
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", help="How to print it.")
 @click.option("-w", "--watch", is_flag=True, help="Then print a line for each change, until Ctrl-C.")
 @INSTANCE
-def peers(output: str, watch: bool, wanted: str | None) -> int:  # noqa: FBT001 - click's way
+@FROM
+def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> int:  # noqa: FBT001 - click's way
     """Show the other nodes: how each is reached, whether it is served, and for how long.
 
     A peer is `served`; or it `lacks` objects that the kernel refuses or has not yet; or its lease is `unusable`, or
@@ -82,18 +85,28 @@ def peers(output: str, watch: bool, wanted: str | None) -> int:  # noqa: FBT001 
       weft peers -w
       weft peers -o wide
       weft peers -o json | jq '.[] | select(.state != "served")'
+      weft peers --from weft-bundle-node1.tar.gz
 
     Exits 1 when no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if file is not None:
+        _print(rows(state_in(bundle_at(file, "wanted", "watch"), file)), output)
+        return 0
     need_root("weft peers")
     asked = Asked(asking.choose(wanted))
     now = asked.look()
-    click.echo(_json(list(now.values())) if output == "json" else text(now.values(), wide=output == "wide"), nl=False)
+    _print(now, output)
     for seen in watched(asked.look_if_needed, time.sleep, _LOOK_AGAIN) if watch else ():
         before, now = now, seen
         for was, row in changed(before, now):
             click.echo(_json_line(was, row) if output == "json" else one_line(change(was, row)))
     return 0
+
+
+def _print(found: Mapping[str, Row], output: str) -> None:
+    click.echo(
+        _json(list(found.values())) if output == "json" else text(found.values(), wide=output == "wide"), nl=False
+    )
 
 
 def rows(state: NodeState) -> dict[str, Row]:

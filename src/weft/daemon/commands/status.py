@@ -1,6 +1,7 @@
 """`weft status`: what a node's daemon says of itself, on one screen."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import click
@@ -8,6 +9,7 @@ import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.watching import INSTANCE, OUTPUT
+from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking, daemons
 from weft.model.nodestate import LoopState, NodeState, PeerState
 from weft.model.text import counted, one_line, shortly
@@ -18,18 +20,19 @@ _NAMED: Final = 10  # peers that lack something, and leases that are refused, on
 @click.command()
 @OUTPUT
 @INSTANCE
-def status(output: str, wanted: str | None) -> int:
+@FROM
+def status(output: str, wanted: str | None, file: Path | None) -> int:
     """Show how this node's daemon is: its network, uplink, lease, peers, and what is wrong.
 
     \b
       weft status
       weft status -o json | jq '.peers[] | select(.lacks != [])'
       weft lab exec node1 weft status
+      weft status --from weft-bundle-node1.tar.gz
 
     Exits 0 when the node is ready, 1 when it is not or no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    need_root("weft status")
-    answer = asking.ask(asking.choose(wanted), daemons.ASK_STATE)
+    answer = _asked(wanted) if file is None else msgspec.json.encode(state_in(bundle_at(file, "wanted"), file))
     if output == "json":
         click.echo(msgspec.json.format(answer, indent=2).decode())
     state = msgspec.json.decode(answer, type=NodeState)
@@ -37,6 +40,11 @@ def status(output: str, wanted: str | None) -> int:
         for line in lines(state):
             click.echo(one_line(line))
     return 0 if state.ready else 1
+
+
+def _asked(wanted: str | None) -> bytes:
+    need_root("weft status")
+    return asking.ask(asking.choose(wanted), daemons.ASK_STATE)
 
 
 def lines(state: NodeState) -> Iterator[str]:

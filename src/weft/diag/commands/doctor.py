@@ -1,5 +1,6 @@
 """`weft doctor`: what is wrong with this node, by name, and what mends it."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,7 +10,8 @@ from weft.cni.commands.install import need_root
 from weft.diag import forms
 from weft.diag.checks import CHECKS
 from weft.diag.commands import fixing
-from weft.diag.commands.places import place_options, places_of
+from weft.diag.commands.offline import FROM, bundle_at
+from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.finding import Diagnosis, ask
 from weft.diag.look import ask_peers, look
 from weft.diag.sight import Sight
@@ -28,7 +30,8 @@ from weft.model.text import one_line
 @click.option("--fix", is_flag=True, help="Show the commands that mend what was found, ask, run them, and look again.")
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @place_options
-def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, **where: Any) -> int:
+@FROM
+def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | None, **where: Any) -> int:
     """Examine this node and say what is wrong with its pod network, and what mends it.
 
     It sees the kernel, the firewall, the runtime's configuration, the daemon's own state if weftd runs, and asks each
@@ -41,12 +44,14 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, **where: Any) ->
       weft doctor --fix
       weft doctor -o json | jq -r '.findings[].code'
       weft lab exec node1 weft doctor
+      weft doctor --from weft-bundle-node1.tar.gz
 
     Exits 0 when no fault was found, 3 when one was; warnings do not count. With --fix, what is left counts.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if (fix and output != "text") or (yes and not fix):
         raise click.UsageError("--fix prints text alone, and --yes goes with --fix")
-    diagnosis = ask(CHECKS, _sight(where))
+    sight = _sight(where) if file is None else bundle_at(file, *NAMES, "fix").sight
+    diagnosis = ask(CHECKS, sight)
     if output == "text":
         for line in forms.lines(diagnosis, verbose=verbose):
             click.echo(one_line(line))

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
 from weft.cni.commands.install import need_root
+from weft.diag.commands.offline import FROM, bundle_at
 from weft.diag.hops import Way
 from weft.diag.look import Places, look
 from weft.diag.matching import Packet
@@ -25,9 +27,10 @@ _MARKS: Final = {True: "✓", False: "✗", None: "?"}
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@FROM
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST[:PORT]")
-def trace(output: str, source: str, target: str, *, udp: bool) -> int:
+def trace(output: str, source: str, target: str, *, udp: bool, file: Path | None) -> int:
     """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
 
     SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
@@ -37,12 +40,12 @@ def trace(output: str, source: str, target: str, *, udp: bool) -> int:
       weft trace 10.244.1.2 10.244.2.3
       weft trace 10.244.1.2 10.244.2.3:5432
       weft trace 10.244.1.2 '[fd00::2]:53' --udp
+      weft trace --from weft-bundle-node1.tar.gz 10.244.1.2 10.244.2.3
 
     Exits 0 if neither is dropped here, 3 if one is.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    need_root("weft trace")
     there = _packet(source, target, udp=udp)
-    sight = look(Places())
+    sight = _sight() if file is None else bundle_at(file).sight
     back = replace(
         there,
         source=there.target,
@@ -61,6 +64,11 @@ def trace(output: str, source: str, target: str, *, udp: bool) -> int:
             for line in lines(way):
                 click.echo(one_line(line))
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
+
+
+def _sight() -> Sight:
+    need_root("weft trace")
+    return look(Places())
 
 
 def lines(way: Way, counted: Mapping[str, int] | None = None) -> list[str]:

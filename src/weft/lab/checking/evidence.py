@@ -11,7 +11,7 @@ from weft.model.value import Value
 _OF_PACKETS: Final = ("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT")
 _AWAY: Final = "LEASE-005"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
-_BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
+_BY_PROBES: Final = ("REACH-001", "REACH-002", "MTU-001", _AWAY)
 
 
 class Evidence(Value):

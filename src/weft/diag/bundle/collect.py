@@ -1,0 +1,98 @@
+"""Gathers what a report of one node needs beside its sight: listings, configuration, the log; without secrets.
+
+A text that cannot be had is told with the reason. Programs are run by their names, with no word of anybody else's.
+"""
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from weft.cni.runtime import conf
+from weft.diag.bundle import secrets
+from weft.diag.look import Places, processes, said
+from weft.wire.cni import CniError
+
+_LONGEST: Final = 8 << 20  # characters of a text
+_LOG: Final = 512 << 10  # bytes of the end of a log
+_LINES: Final = 2000  # of the journal
+_DAEMONS: Final = ("weftd", "flanneld")
+LISTINGS: Final = {
+    "ip-link.json": ("ip", "-d", "-s", "-j", "link"),
+    "ip-address.json": ("ip", "-d", "-j", "address"),
+    "ip-route.json": ("ip", "-d", "-j", "route", "show", "table", "all"),
+    "ip-6-route.json": ("ip", "-6", "-d", "-j", "route", "show", "table", "all"),
+    "ip-rule.json": ("ip", "-d", "-j", "rule"),
+    "ip-6-rule.json": ("ip", "-6", "-d", "-j", "rule"),
+    "ip-neigh.json": ("ip", "-d", "-s", "-j", "neigh"),
+    "ip-xfrm-policy.txt": ("ip", "xfrm", "policy"),  # and never `state`, which shows keys
+    "bridge-fdb.json": ("bridge", "-d", "-j", "fdb"),
+    "bridge-link.json": ("bridge", "-d", "-j", "link"),
+    "nft.txt": ("nft", "-a", "list", "ruleset"),
+    "iptables-save.txt": ("iptables-save", "-c"),
+    "ip6tables-save.txt": ("ip6tables-save", "-c"),
+    "sysctl.txt": ("sysctl", "-e", "-a", "--pattern", "^net[.]"),
+    "sockets.txt": ("ss", "-lunp"),
+    "versions/ip.txt": ("ip", "-V"),
+    "versions/nft.txt": ("nft", "--version"),
+    "versions/iptables.txt": ("iptables", "--version"),
+}
+
+
+def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts by their names in the bundle, and of those that could not be had, why."""
+    found: dict[str, str] = {}
+    unseen: dict[str, str] = {}
+
+    def take(name: str, text: Callable[[], str], without: Callable[[str], str]) -> None:
+        try:
+            found[name] = without(_short(text()))
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            unseen[name] = str(error)
+
+    for name, command in LISTINGS.items():
+        take(f"listings/{name}", lambda command=command: said(command), secrets.text_without)  # type: ignore[misc] # mypy does not know a default's type
+    take("subnet.env", lambda: places.subnet_file.read_text(errors="replace"), secrets.text_without)
+    take("versions/kernel.txt", lambda: f"{platform.release()} {platform.version()} {platform.machine()}", str)
+    take("versions/os-release.txt", lambda: Path("/etc/os-release").read_text(errors="replace"), str)
+    try:
+        configured = conf.files(places.conf_dir)
+    except CniError as error:
+        configured, unseen["cni"] = [], str(error)
+    for file in configured:
+        take(f"cni/{file.name}", lambda file=file: _read(file), secrets.file_without)  # type: ignore[misc] # as above
+    for pid, name in processes(places.proc).items():
+        if name in _DAEMONS:
+            process = places.proc / str(pid)
+            take(f"{name}-{pid}/command.txt", lambda process=process: _command(process), str)  # type: ignore[misc] # as above
+            take(f"{name}-{pid}/log.txt", lambda process=process: _log(process), secrets.text_without)  # type: ignore[misc] # as above
+    return found, unseen
+
+
+def _short(text: str) -> str:
+    cut = len(text) - _LONGEST
+    return text if cut <= 0 else f"{text[:_LONGEST]}\n… and {cut} characters more\n"
+
+
+def _read(file: Path) -> str:
+    with file.open("rb") as opened:
+        return opened.read(_LONGEST).decode(errors="replace")
+
+
+def _command(process: Path) -> str:
+    words = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    return secrets.words_without(words)
+
+
+def _log(process: Path) -> str:
+    """The end of what a process has written to its standard error: a file, or else the journal."""
+    log = process / "fd/2"
+    if not log.readlink().is_absolute() or not log.is_file():
+        return said(("journalctl", "--no-pager", "-o", "short-iso", "-n", str(_LINES), f"_PID={process.name}"))
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LOG))
+        text = file.read(_LOG).decode(errors="replace")
+    return text.partition("\n")[2] if size > _LOG else text

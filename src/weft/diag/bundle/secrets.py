@@ -1,0 +1,85 @@
+"""Takes secrets out of text and JSON that leave a node. Pure.
+
+What bears a secret's name loses its value, whatever program it belongs to; so do credentials in URLs, tokens and keys
+that are known by their form. A name too many costs a word of a report, a name too few a password: so it is generous.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+GONE: Final = "REDACTED"
+
+_NAMES: Final = (
+    r"passw(?:or)?d|passphrase|psk|pre[ _-]?shared[ _-]?key|private[ _-]?key|secret|token|credential|api[ _-]?key"
+    r"|access[ _-]?key|key[ _-]?data|fastopen_key|authorization|etcd[ _-]?key"
+)
+_NO_PATH: Final = r"(?![\w.-]{0,60}(?:file|path|dir)\b)"  # `--etcd-password-file FILE` says where, not what
+_NAME: Final = re.compile(rf"(?:{_NAMES}){_NO_PATH}", re.IGNORECASE)
+_VALUE: Final = (
+    r"""(?:\\?"(?:[^"\\\n]|\\[^\n])*(?:"|$)|'[^'\n]*(?:'|$)|(?:Bearer|Basic)\s+[^\s"',;]+|[^\s"',;&}\])]+)"""
+)
+# Repetitions before a name are bounded: a line may be a megabyte of base64.
+_FORMS: Final = (
+    # A private key in PEM, to its end or that of the text.
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
+        GONE,
+    ),
+    # A JSON Web Token (RFC 7519): Kubernetes' tokens are such.
+    (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+\.[\w-]*"), GONE),
+    (re.compile(r"\b(Bearer|Basic)\s+[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {GONE}"),
+    # The user's part of a URL (RFC 3986 §3.2.1), up to the last `@` before the path.
+    (re.compile(r"""\b([A-Za-z][\w+.-]{0,20}://)[^/\s"'<>]*@"""), rf"\1{GONE}@"),
+    # NAME=VALUE, NAME: VALUE, "NAME": "VALUE".
+    (
+        re.compile(
+            rf"""((?:{_NAMES}){_NO_PATH}[\w.-]{{0,60}}\\?["']?\s*[:=]\s*){_VALUE}""",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rf"\1{GONE}",
+    ),
+    # --NAME VALUE.
+    (
+        re.compile(rf"((?<![\w-])--?[\w-]{{0,60}}(?:{_NAMES}){_NO_PATH}[\w-]{{0,60}}[ \t]+)(?!-)\S+", re.IGNORECASE),
+        rf"\1{GONE}",
+    ),
+)
+
+
+def text_without(text: str) -> str:
+    """The same text, its secrets replaced."""
+    for form, instead in _FORMS:
+        text = form.sub(instead, text)
+    return text
+
+
+def data_without(data: Any) -> Any:
+    """The same JSON: what stands at a secret's name is replaced whole, and each other text as `text_without` does."""
+    if isinstance(data, dict):
+        return {name: GONE if _NAME.search(name) else data_without(inner) for name, inner in data.items()}
+    if isinstance(data, list):
+        return [data_without(inner) for inner in data]
+    return text_without(data) if isinstance(data, str) else data
+
+
+def file_without(text: str) -> str:
+    """A file of configuration: as JSON where it is some, else as text."""
+    try:
+        return json.dumps(data_without(json.loads(text)), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text_without(text)
+
+
+def words_without(words: Iterable[str]) -> str:
+    """A command line for people: the value of a secret flag may be a word of its own, with spaces in it."""
+    shown, secret = list[str](), False
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        is_flag = name.startswith("-") and _NAME.search(name) is not None
+        shown.append(GONE if secret else f"{name}={GONE}" if is_flag and has_value else text_without(word))
+        secret = is_flag and not has_value
+    return " ".join(shown)

@@ -1,0 +1,49 @@
+"""The option by which a command answers of a bundle instead of this node."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from weft.diag.bundle import archive
+from weft.diag.bundle.contents import Bundle, bundle_of
+from weft.model.errors import Problem, Unavailable
+from weft.model.history import Told
+from weft.model.nodestate import NodeState
+
+FROM: Final = click.option(
+    "--from",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Answer of a bundle (`weft bundle`) instead of this node; for that you need not be root.",
+)
+
+
+def bundle_at(file: Path, *not_with: str) -> Bundle:
+    """Read a bundle. Raises `ConfigError`, or `UsageError` where an option of these names was given, too."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name in not_with and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--from and {param.opts[0]} exclude each other: a bundle is of one node", context)
+    return bundle_of(archive.unpack(file), str(file))
+
+
+def state_in(bundle: Bundle, file: Path) -> NodeState:
+    """What the daemon said of itself. Raises `Unavailable` if none did."""
+    if bundle.sight.daemon is None:
+        raise _silent(bundle, file)
+    return bundle.sight.daemon
+
+
+def told_in(bundle: Bundle, file: Path) -> Told:
+    """What the daemon told of its history. Raises `Unavailable` if none did."""
+    if bundle.told is None:
+        raise _silent(bundle, file)
+    return bundle.told
+
+
+def _silent(bundle: Bundle, file: Path) -> Unavailable:
+    seen = bundle.sight.unseen.get("daemon", "no weftd ran there when it was made")
+    return Unavailable(Problem(code="INST-003", where=str(file), seen=seen))
