@@ -10,7 +10,7 @@ from weft.lab.spec import Family, Protocol
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env.
+    """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
     `problems` are what it says of its parts that are not as they should be;

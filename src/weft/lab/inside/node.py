@@ -82,7 +82,10 @@ class RunningNode(Value, frozen=False):
     async def report(self, inside: Inside, families: tuple[Family, ...], link: Link) -> NodeReport:
         """Return what there is to see of it; `link` is how its link is set."""
         found = await self.health(inside)
-        env = self.subnet_env()
+        try:
+            env = self.subnet_env()
+        except FileNotFoundError:  # a daemon that has ended does not put it back
+            env = PluginEnv(networks=(), subnets=(), mtu=0, ip_masq=False)
         return NodeReport(
             name=self.spec.name,
             underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
