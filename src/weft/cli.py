@@ -17,7 +17,8 @@ import click
 
 from weft import __version__
 from weft.model.errors import Problem, WeftError
-from weft.model.value import Value, fields_of
+from weft.model.value import Value
+from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
@@ -102,10 +103,10 @@ def weft() -> None:
 
 
 @weft.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@output_option
 def version(output: str) -> None:
     """Print the version."""
-    click.echo(f'{{"version": "{__version__}"}}' if output == "json" else f"weft {__version__}")
+    show_report(output, {"version": __version__}, f"weft {__version__}\n")
 
 
 @weft.command()
@@ -128,7 +129,7 @@ def run(args: Sequence[str]) -> int:
 
     What went wrong goes to standard error: a line for each problem, with `-o json` a JSON object on each.
     """
-    complain = _complain_to_programs if _is_for_programs(args) else _complain_to_people
+    programs = _is_for_programs(args)
     try:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False, obj=run)  # for `weft lab sh`
     except click.exceptions.Abort:  # Ctrl-C: what was running has cleaned up on the way here
@@ -139,37 +140,27 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "weft"
         hint = f"'{where} --help' lists what there is."
-        complain(Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint))
+        complain(Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint), programs=programs)
         return error.exit_code
     except WeftError as error:
         for problem in error.problems:
-            complain(problem)
+            complain(problem, programs=programs)
         return error.status
     except OSError as error:  # what a command did not expect of this machine
         where = str(error.filename or "this machine")
         hint = "Try it as root." if isinstance(error, PermissionError) else ""
-        complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint))
+        complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint), programs=programs)
         return FAILED
     return code if isinstance(code, int) else 0
 
 
 def _is_for_programs(args: Sequence[str]) -> bool:
-    """Tell whether `-o json` was asked for, as far as a command line that may be wrong tells."""
+    """Tell whether a document was asked for, as far as a command line that may be wrong tells."""
     line = takewhile(lambda word: word != "--", args)
+    glued = {f"{option}{form}" for option in ("-o", "--output=") for form in DOCUMENTS}
     return any(
-        word in ("-ojson", "--output=json") or (word in ("-o", "--output") and value == "json")
-        for word, value in pairwise((*line, ""))
+        word in glued or (word in ("-o", "--output") and value in DOCUMENTS) for word, value in pairwise((*line, ""))
     )
-
-
-def _complain_to_people(problem: Problem) -> None:
-    click.echo(f"weft: {problem}", err=True)
-
-
-def _complain_to_programs(problem: Problem) -> None:
-    import json
-
-    click.echo(json.dumps(fields_of(problem)), err=True)
 
 
 def main() -> None:

@@ -69,6 +69,37 @@ def test_a_lab_of_two_families_has_the_same_addresses_each_time():
     ]
 
 
+def test_ps_shows_what_nsenter_and_plugins_know_nodes_and_pods_by(running):
+    pod = running.pod("pod1-1")
+    said = running.weft("ps", "-o", "wide").stdout
+    assert re.search(rf"^pod1-1 +node1 +\S+ +{pod['id']} +{pod['netns']}$", said, re.MULTILINE)
+    assert re.search(rf"^node1 .* {running.node('node1')['pid']} +ready$", said, re.MULTILINE)
+
+
+def test_status_shows_all_nodes_side_by_side_and_says_which_has_repaired_most(running):
+    other = running.node("node2")["subnets"][0]
+    running.run("node1", "ip", "route", "del", other)
+    eventually(lambda: running.json("status")["node1"]["loops"]["routes"]["repairs"] == {"ROUTE-001": 1})
+    ran = running.weft("status")
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert re.search(r"^node2 +ready +.* 23 h \d+ min +1 of 1 +0 +\d+ +0 ", ran.stdout, re.MULTILINE)
+    assert ran.stdout.endswith("most repairs: node1, 1 repair (ROUTE-001 1)\n")
+
+
+def test_ps_goes_on_until_it_is_ended(running):
+    command = [WEFT, "lab", "ps", "-w", "--lab", running.name, "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        first = json.loads(child.stdout.readline())
+        running.weft("run", "late", "--node", "node1")
+        second = json.loads(child.stdout.readline())
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=10)
+    running.weft("rm", "late")
+    assert {pod["name"] for pod in second["pods"]} - {pod["name"] for pod in first["pods"]} == {"late"}
+    assert (child.returncode, said.strip()) == (130, b"")
+
+
 def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
     with lab("--nodes", "2", "--pods", "0") as running:
         pids = {node["name"]: str(node["pid"]) for node in running.ps()["nodes"]}
@@ -398,7 +429,7 @@ def test_a_log_is_followed_until_ctrl_c(running):
         line = json.loads(child.stdout.readline())
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=10)
-    assert (line["name"], child.returncode, said) == ("node2", 130, "")
+    assert (line["name"], child.returncode, said.strip()) == ("node2", 130, "")
     assert line["line"] == "2026-01-02T03:04:05Z INFO test: hello"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -42,13 +43,14 @@ def test_a_node_that_is_well(cluster: Cluster):
     said = ask(one)
     assert said.returncode == 0, said.stderr
     lines = said.stdout.splitlines()
-    kinds = ["weftd", "network", "uplink", "", "lease", "peers", "routes", "rules"]
+    kinds = ["weftd", "network", "uplink", "", "lease", "peers", "routes", "rules", "versions"]
     assert [line[:11].strip() for line in lines] == kinds, said.stdout
     assert " ready, up " in lines[0]
     assert lines[1].endswith("vxlan, flannel-v6.1 flannel.1, MTU of pods 1430")
     assert "172.31.0.1 fd31::1, MTU 1500" in lines[2]
-    assert lines[4].endswith("public IP 172.31.0.1 fd31::1, the store's")
+    assert re.search(r"public IP 172.31.0.1 fd31::1, the store's, for 23 h 59 min more$", lines[4])
     assert lines[5].endswith("1 served, 0 not or not whole, 0 refused")
+    assert re.search(r"Linux .*, Python 3\..*, packet filter iptables \d", lines[-1])
 
 
 def test_what_is_wrong_is_said_with_its_code(cluster: Cluster):
@@ -60,8 +62,8 @@ def test_what_is_wrong_is_said_with_its_code(cluster: Cluster):
     assert [(peer["id"], peer["trouble"]["code"]) for peer in state["peers"]] == [("10.5.50.0-24", "ADDR-002")]
     assert [refused["id"] for refused in state["refused"]] == ["10.6.51.0-24"]
     text = ask(node).stdout
-    assert "! peer 10.5.50.0-24: ADDR-002 " in text
-    assert "! refused: ADDR-002 lease 10.6.51.0-24" in text
+    assert re.search(r"^! peer 10\.5\.50\.0-24 for \d+ s: ADDR-002 ", text, re.MULTILINE)
+    assert re.search(r"^! refused for \d+ s: ADDR-002 lease 10\.6\.51\.0-24", text, re.MULTILINE)
     node.ip("link set eth0 down")
     eventually(lambda: ask(node).returncode == 1)
     assert "! uplink: IFACE-002" in ask(node).stdout

@@ -43,7 +43,7 @@ def test_every_late_command_can_be_loaded():
 def test_version_goes_to_people_and_to_programs(capsys):
     assert cli.run(["version"]) == 0
     assert cli.run(["version", "-o", "json"]) == 0
-    assert capsys.readouterr().out == f'weft {__version__}\n{{"version": "{__version__}"}}\n'
+    assert capsys.readouterr().out == f'weft {__version__}\n{{\n  "version": "{__version__}"\n}}\n'
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

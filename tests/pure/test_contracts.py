@@ -44,6 +44,7 @@ BEGINNINGS = {
     "lab/commands/executing.py",
     "lab/commands/shell.py",
     "lab/inside/supervisor.py",
+    "screen/say.py",
 }
 
 

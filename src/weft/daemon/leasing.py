@@ -71,6 +71,12 @@ class Leasing:
             raise RuntimeError("no lease yet")
         return self.own.lease
 
+    @property
+    def left(self) -> float | None:
+        """How many seconds our lease still lasts if nothing renews it; None for one without an end."""
+        expires = None if self.own is None else self.own.expires
+        return None if expires is None else max(0.0, expires - self._moment().now)
+
     async def listing(self) -> Listing | None:
         """The store's leases now; None while it does not answer. Kept for `acquire` and `watch`."""
         try:

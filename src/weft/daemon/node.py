@@ -133,6 +133,7 @@ class Node:
             snapshot, inputs = await self._look_again(netconf, leasing, kernel, inputs, parts)
         status.waiting = _STARTING
         firewall, tooling, rule_monitor = await rules
+        self._report.rules = f"{'nft' if netconf.nftables else 'iptables'} {tooling.version}"
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
         inputs = start.with_lease(inputs, leasing.lease, kernel, snapshot)

@@ -4,6 +4,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -58,6 +59,7 @@ class Reporter:
         self.network: Network | None = None
         self.leasing: Leasing | None = None
         self.why = ""  # of the uplink
+        self.rules = ""  # the version of the program that writes them
         self.calls = Calls()
         self._now = now
         self._began = now()
@@ -100,6 +102,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic]) -> Sl
         store=status.store,
         faults=status.faults,
         calls=_calls(report.calls),
+        versions=_versions(report.rules),
     )
     if network is None:
         return base
@@ -135,6 +138,11 @@ def _calls(calls: Calls) -> dict[str, CallState]:
     }
 
 
+def _versions(rules: str) -> dict[str, str]:
+    machine = {"Linux": os.uname().release, "Python": ".".join(map(str, sys.version_info[:3]))}
+    return machine | ({"packet filter": rules} if rules else {})
+
+
 def _network(inputs: Inputs) -> NetworkState:
     return NetworkState(
         networks=_texts(inputs.netconf.networks),
@@ -152,7 +160,14 @@ def _uplink(inputs: Inputs, why: str) -> UplinkState:
 
 def _lease(leasing: Leasing) -> LeaseState:
     own = leasing.lease
-    return LeaseState(id=own.id, subnets=_texts(own.subnets), public=_public(own.attrs), confirmed=leasing.confirmed)
+    left = leasing.left
+    return LeaseState(
+        id=own.id,
+        subnets=_texts(own.subnets),
+        public=_public(own.attrs),
+        confirmed=leasing.confirmed,
+        seconds=None if left is None else round(left, 1),
+    )
 
 
 def peer_state(

@@ -39,6 +39,19 @@ class Ps(msgspec.Struct, frozen=True, tag=True):
     """Answered by a `LabReport`."""
 
 
+class States(msgspec.Struct, frozen=True, tag=True):
+    """Ask the daemon of each node how it is. Answered by a `StatesReport`."""
+
+
+class Events(msgspec.Struct, frozen=True, tag=True):
+    """Ask the daemon of each node what happened there after the event of that number. Answered by an `EventsReport`.
+
+    Of a node that is not in `after` all events are wanted.
+    """
+
+    after: dict[str, int]
+
+
 class Run(msgspec.Struct, frozen=True, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
@@ -144,6 +157,8 @@ class Down(msgspec.Struct, frozen=True, tag=True):
 Request = (
     Up
     | Ps
+    | States
+    | Events
     | Run
     | Remove
     | Exec

@@ -7,6 +7,8 @@ import msgspec
 from weft.lab.checking.trial import Outcome
 from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, Protocol
+from weft.model.history import Told
+from weft.model.nodestate import NodeState
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,18 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     pid: int
     link: Link = Link()
+
+
+class StatesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What each node's daemon says of itself, by the node's name; None of one that does not answer."""
+
+    states: dict[str, NodeState | None]
+
+
+class EventsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened on each node, by its name; None of one whose daemon does not answer."""
+
+    told: dict[str, Told | None]
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):

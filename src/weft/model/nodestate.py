@@ -28,12 +28,16 @@ class UplinkState(Value):
 
 
 class LeaseState(Value):
-    """Our lease. `confirmed` says whether the store has said so in this run; `public` is what peers dial."""
+    """Our lease. `confirmed` says whether the store has said so in this run; `public` is what peers dial.
+
+    `seconds` is how long it still lasts if nothing renews it, None without an end.
+    """
 
     id: str
     subnets: list[str]
     public: list[str]
     confirmed: bool
+    seconds: float | None = None
 
 
 class PeerState(Value):
@@ -92,7 +96,7 @@ class NodeState(Value):
     """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
 
     `losses` are what some pods have lost. `seconds` is how long the daemon has run. What is not known yet, because the
-    daemon waits for it, is None.
+    daemon waits for it, is None. `versions` are of the programs that the daemon rests on, by name.
     """
 
     version: str
@@ -111,3 +115,4 @@ class NodeState(Value):
     refused: list[RefusedState] = field(default_factory=list)
     loops: dict[str, LoopState] = field(default_factory=dict)
     calls: dict[str, CallState] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)

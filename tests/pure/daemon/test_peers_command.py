@@ -6,10 +6,10 @@ import pytest
 
 from tests.pure.daemon.test_status_command import WAITS
 from weft.daemon.commands.peers import Row, change, changed, rows, text
-from weft.daemon.commands.watching import watched
 from weft.model.errors import Problem, Unavailable
 from weft.model.nodestate import PeerState, RefusedState
 from weft.model.value import replace
+from weft.screen.watching import watched
 
 CLASH = Problem(code="ADDR-002", where="lease", seen="clashes")
 

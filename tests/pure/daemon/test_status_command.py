@@ -36,8 +36,11 @@ WELL = replace(
     parts={"lease": None, "devices": None},
     network=NetworkState(networks=["10.5.0.0/16", "fd00::/48"], backend="vxlan", mtu=1430, devices=["flannel.1"]),
     uplink=UplinkState(name="eth0", index=2, mtu=1500, addresses=["172.31.0.1"], why="the default route leads there"),
-    lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=["203.0.113.7"], confirmed=True),
+    lease=LeaseState(
+        id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=["203.0.113.7"], confirmed=True, seconds=86341.5
+    ),
     peers=[PeerState(id="10.5.2.0-24", subnets=["10.5.2.0/24"], public=["172.31.0.2"], backend="vxlan")],
+    versions={"Linux": "6.1.0", "packet filter": "nft 1.0.6"},
     calls={
         "bridge ADD": CallState(count=9, failed=2, median_ms=4.0, worst_ms=31.5),
         "bridge DEL": CallState(count=1, failed=0, median_ms=5.1, worst_ms=5.1),
@@ -52,11 +55,12 @@ def test_a_node_that_is_well():
         "network    10.5.0.0/16 fd00::/48, vxlan, flannel.1, MTU of pods 1430",
         "uplink     eth0 (index 2), 172.31.0.1, MTU 1500",
         "           the default route leads there",
-        "lease      10.5.1.0/24, public IP 203.0.113.7, the store's",
+        "lease      10.5.1.0/24, public IP 203.0.113.7, the store's, for 23 h 59 min more",
         "peers      1 served, 0 not or not whole, 0 refused",
         "routes     3 repairs (FDB-001 1, ROUTE-001 2)",
         "calls      bridge ADD 9 (2 failed), 4 ms, 31.5 at worst",
         "calls      bridge DEL 1, 5.1 ms, 5.1 at worst",
+        "versions   Linux 6.1.0, packet filter nft 1.0.6",
     ]
 
 
@@ -78,8 +82,9 @@ def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
         losses={"pods": Problem(code="BRIDGE-006", where="link cni0", seen="deleted")},
         lease=LeaseState(id="10.5.1.0-24", subnets=["10.5.1.0/24"], public=[], confirmed=False),
         network=NetworkState(networks=["10.5.0.0/16"], backend="host-gw", mtu=1500, devices=[]),
-        peers=[replace(peer, lacks=["route: refused", "fdb: refused"]), peer],
-        refused=[RefusedState(id=str(number), trouble=trouble) for number in range(12)],
+        peers=[replace(peer, lacks=["route: refused", "fdb: refused"], seconds=62.5), peer],
+        refused=[RefusedState(id=str(number), trouble=trouble, seconds=3) for number in range(12)],
+        versions={},
         loops={
             "rules": LoopState(rounds=1, repairs={}, unannounced=0, failing={"ruleset nft": "no"}),
             "relay": LoopState(rounds=1, repairs={}, unannounced=0, failing={}, counts={"sent": 3, "dropped, why": 2}),
@@ -96,8 +101,8 @@ def test_all_that_is_wrong_is_listed_and_of_many_that_are_alike_some():
         "faults     1 part ended by a fault of weft's and started again: see the log",
         "! store: STORE-001 store: it does not answer",
         "! pods: BRIDGE-006 link cni0: deleted",
-        "! peer 10.5.2.0-24: route: refused; fdb: refused",
-        *["! refused: ADDR-002 lease: clashes; expected none that clashes"] * 10,
+        "! peer 10.5.2.0-24 for 1 min 2 s: route: refused; fdb: refused",
+        *["! refused for 3 s: ADDR-002 lease: clashes; expected none that clashes"] * 10,
         "! and 2 more like that; -o json names them all",
     ]
 

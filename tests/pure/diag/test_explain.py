@@ -56,7 +56,7 @@ def test_nothing_is_guessed_from_what_is_like_none():
 
 def test_the_page_of_the_package_is_that_of_the_docs():
     page = Path(__file__).parents[3] / "docs" / "reference" / "problems.md"
-    assert explain._PAGE.resolve() == page
+    assert explain.PAGE.resolve() == page
     headings = re.findall(r"^### (.+)$", page.read_text(), re.MULTILINE)
     assert list(codes.sections(page.read_text())) == headings
 

@@ -4,7 +4,6 @@ What a call does is in `weft.cni.runtime.library`. Here stands what people say a
 as text or with `-o json` as JSON; why something failed goes to standard error.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -20,7 +19,8 @@ from weft.cni.runtime import cache
 from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
-from weft.model.value import fields_of, replace
+from weft.model.value import replace
+from weft.screen.documents import DOCUMENTS, complain, output_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def _network(command: Command) -> Command:
             type=click.Path(path_type=Path),
             help="Where attachments are remembered.",
         ),
-        install.OUTPUT,
+        output_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -98,7 +98,7 @@ class _Site:
             raise ConfigError(Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=str(error))) from error
         for line in found.broken:
             problem = Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=f"skipped {line}")
-            click.echo(json.dumps(fields_of(problem)) if output == "json" else f"weft: {problem}", err=True)
+            complain(problem, programs=output in DOCUMENTS)
         self.network: NetworkList = found.network
 
     @contextmanager

@@ -10,13 +10,14 @@ from weft.cni.install import executables
 from weft.cni.install.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
+from weft.screen.documents import output_option
 from weft.wire.cni import CniError
 
 
 @click.command("handback")
 @installcommands.BIN_DIR
 @installcommands.STATE_DIR
-@installcommands.OUTPUT
+@output_option
 def handback_command(bin_dir: Path, state_dir: str, output: str) -> None:
     """Leave attached pods to the reference plugins.
 

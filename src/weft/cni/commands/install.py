@@ -1,10 +1,10 @@
 """`weft cni install` and `uninstall`: weft's plugins onto a node, and off it again."""
 
-import json
 import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,14 +18,13 @@ from weft.cni.runtime import conf
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
+from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
+from weft.screen.say import say
 from weft.wire.subnetenv import parse_for_cni
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PATH: Final = click.Path(path_type=Path, file_okay=False)
-OUTPUT: Final = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
-)
 BIN_DIR: Final = click.option(
     "--bin-dir",
     default=lambda: Directories.known(os.environ).bin_dir,
@@ -69,7 +68,7 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     "--no-standin", is_flag=True, help="Name no Python of the node to stand in for weftd, as where it is a pod."
 )
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
-@OUTPUT
+@output_option
 def install_command(
     bin_dir: Path,
     conf_dir: Path,
@@ -100,7 +99,7 @@ def install_command(
     had_standin = (bin_dir / executables.SETTINGS).exists()
     installed = executables.install(bin_dir.absolute(), interpreter=None if no_standin else executables.PYTHON)
     if wait:
-        _wait_for(subnet_file, quiet=output == "json")
+        _wait_for(subnet_file, quiet=output in DOCUMENTS)
     _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
     data: dict[str, Any] = {
         "bin_dir": str(installed.bin_dir),
@@ -127,10 +126,10 @@ def install_command(
 def _remember(chosen: Directories) -> None:
     """Note for other commands what was chosen. Where nothing can be noted, in some containers, the plugins work."""
     try:
-        chosen.remember(os.environ, lambda problem: click.echo(f"weft: {problem}", err=True))
+        chosen.remember(os.environ, partial(complain, programs=False))
     except OSError as error:
         where = shlex.join(["--net-dir", str(chosen.conf_dir), "--path", str(chosen.bin_dir)])
-        click.echo(f"not noted ({error}): tell `weft cni` each time {where}", err=True)
+        say(f"not noted ({error}): tell `weft cni` each time {where}", err=True)
 
 
 _SAID: Final = {
@@ -170,14 +169,14 @@ def _wait_for(subnet_file: Path, *, quiet: bool) -> None:
         else:
             return
         if seen != said and not quiet:
-            click.echo(seen, err=True)
+            say(seen, err=True)
         said = seen
         time.sleep(_LOOK_AGAIN)
 
 
 @click.command("uninstall")
 @BIN_DIR
-@OUTPUT
+@output_option
 def uninstall_command(bin_dir: Path, output: str) -> None:
     """Take away exactly what `install` has put there.
 
@@ -200,7 +199,7 @@ def names(done: Mapping[str, str]) -> str:
 
 def report(output: str, data: object, text: str) -> None:
     """Print what was done, for people or for programs."""
-    click.echo(json.dumps(data, indent=4) if output == "json" else text.rstrip("\n"))
+    show_report(output, data, text.rstrip("\n") + "\n")
 
 
 def need_root(command: str) -> None:

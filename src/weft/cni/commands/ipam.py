@@ -4,7 +4,6 @@ Needs no daemon, and takes the same locks as it. What is listed is found in `wef
 freed is freed by `weft.cni.leaks.sweep`; here stands what people say and see.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -25,6 +24,8 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
+from weft.screen.documents import DOCUMENTS, document, output_option, show_report
+from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 
@@ -44,7 +45,7 @@ def ipam() -> None:
 def _common(command: Command) -> Command:
     """Add the options of both commands."""
     options = (
-        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."),
+        output_option,
         click.option(
             "--data-dir",
             default="",
@@ -74,13 +75,10 @@ def list_reservations(leaked: bool, output: str, data_dir: str, state_dir: str) 
     with _node("weft ipam list", state_dir, data_dir) as host:
         found = ipamlist.reservations(host, data_dir)
     shown = [one for one in found if not leaked or one.verdict.state is State.LEAKED]
-    if output == "json":
-        click.echo(json.dumps({"reservations": [_as_json(one) for one in shown]}, indent=2))
-    elif shown:
-        rows = [(one.network, str(one.address), one.container_id, one.ifname, _describe(one)) for one in shown]
-        click.echo(table(("NETWORK", "ADDRESS", "CONTAINER", "INTERFACE", "STATE"), rows), nl=False)
-    else:
-        click.echo(f"no {'leaked address' if leaked else 'address is reserved'}")
+    rows = [(one.network, str(one.address), one.container_id, one.ifname, _describe(one)) for one in shown]
+    text = table(("NETWORK", "ADDRESS", "CONTAINER", "INTERFACE", "STATE"), rows)
+    nothing = f"no {'leaked address' if leaked else 'address is reserved'}\n"
+    show_report(output, {"reservations": [_as_json(one) for one in shown]}, text if shown else nothing)
 
 
 @ipam.command()
@@ -112,17 +110,15 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
             else:
                 freed.append(said)
     unknown = sum(one.verdict.state is State.UNKNOWN for one in held)
-    if output == "json":
+    if output in DOCUMENTS:
         answer = {"dry_run": dry_run, "freed": freed, "failed": failed, "unknown": unknown}
-        click.echo(json.dumps(answer, indent=2))
+        click.echo(document(output, answer), nl=False)
     else:
         for one in freed:
-            click.echo(f"{'would free' if dry_run else 'freed'} {_line(one)}")
+            say(f"{'would free' if dry_run else 'freed'} {_line(one)}")
         for one in failed:
-            click.echo(f"weft: IPAM-001 {_line(one)}: {one['error']}", err=True)
-        click.echo(
-            f"{len(freed)} leaked, {unknown} addresses unknown ({_UNKNOWN})" if unknown else f"{len(freed)} leaked"
-        )
+            say(f"weft: IPAM-001 {_line(one)}: {one['error']}", err=True)
+        say(f"{len(freed)} leaked, {unknown} addresses unknown ({_UNKNOWN})" if unknown else f"{len(freed)} leaked")
     return 1 if failed else 0
 
 

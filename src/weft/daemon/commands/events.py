@@ -1,21 +1,24 @@
 """`weft events`: what happened on a node, from its daemon's history."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from weft.cni.commands.install import need_root
-from weft.daemon.commands.watching import INSTANCE, OUTPUT, watched
+from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, told_in
 from weft.kernel import asking
 from weft.model.duration import seconds_in
 from weft.model.history import Event, Told
 from weft.model.text import one_line
+from weft.screen.documents import DOCUMENTS, output_option, piece, show_report
+from weft.screen.say import say
+from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
 
@@ -45,7 +48,7 @@ class News:
 @click.option("-n", "--newest", metavar="N", type=click.IntRange(0), help="Print the newest N only.")
 @click.option("--since", metavar="DURATION", callback=_since, help="Print those of the last 90s, 5min, 2h or 1d only.")
 @click.option("-w", "--watch", is_flag=True, help="Then print each that comes, until Ctrl-C.")
-@OUTPUT
+@output_option
 @INSTANCE
 @FROM
 def events(  # noqa: PLR0917 - click's way
@@ -75,16 +78,20 @@ def events(  # noqa: PLR0917 - click's way
     else:
         take = partial(told_in, bundle_at(file, "wanted", "watch"), file)
     found = recent(take(), newest=newest, since=since)
-    if output == "json" and not watch:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    if not watch:
+        show_report(output, found, "".join(f"{line(event)}\n" for event in found))
         return 0
-    show = _json if output == "json" else line
-    for event in found:
-        click.echo(show(event))
-    for told in watched(take, time.sleep, _LOOK_AGAIN) if watch else ():
-        for event in told.events:
-            click.echo(show(event))
+    for event in chain(found, _coming(take)):
+        if output in DOCUMENTS:
+            click.echo(piece(output, event), nl=False)
+        else:
+            say(line(event))
     return 0
+
+
+def _coming(take: Callable[[], Told]) -> Iterator[Event]:
+    for told in watched(take, time.sleep, _LOOK_AGAIN):
+        yield from told.events
 
 
 def recent(told: Told, *, newest: int | None, since: float | None) -> list[Event]:
@@ -100,7 +107,3 @@ def line(event: Event) -> str:
     said = "; ".join(part for part in (event.words, ", ".join(states)) if part)
     code = f"{event.code} " if event.code else ""
     return one_line(f"{when}  {event.kind:14}  {code}{event.subject}{f': {said}' if said else ''}")
-
-
-def _json(event: Event) -> str:
-    return msgspec.json.encode(event).decode()

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from weft.cni.commands.install import need_root
-from weft.daemon.commands.watching import INSTANCE, watched
+from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking
 from weft.model.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
 from weft.model.text import one_line, shortly
 from weft.model.value import Value, field, fields_of, replace
+from weft.screen.documents import DOCUMENTS, output_with, piece, show_report
+from weft.screen.say import say
+from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 1.0  # seconds between two questions of a watch
 _AT_LEAST: Final = 10  # questions: that an object is not there yet is no event
@@ -69,7 +71,7 @@ class Asked:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", help="How to print it.")
+@output_with("wide")
 @click.option("-w", "--watch", is_flag=True, help="Then print a line for each change, until Ctrl-C.")
 @INSTANCE
 @FROM
@@ -99,14 +101,15 @@ def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> in
     for seen in watched(asked.look_if_needed, time.sleep, _LOOK_AGAIN) if watch else ():
         before, now = now, seen
         for was, row in changed(before, now):
-            click.echo(_json_line(was, row) if output == "json" else one_line(change(was, row)))
+            if output in DOCUMENTS:
+                click.echo(piece(output, {"was": was, "now": row}), nl=False)
+            else:
+                say(one_line(change(was, row)))
     return 0
 
 
 def _print(found: Mapping[str, Row], output: str) -> None:
-    click.echo(
-        _json(list(found.values())) if output == "json" else text(found.values(), wide=output == "wide"), nl=False
-    )
+    show_report(output, list(found.values()), text(found.values(), wide=output == "wide"))
 
 
 def rows(state: NodeState) -> dict[str, Row]:
@@ -204,11 +207,3 @@ def _ago(seconds: float | None) -> str:
 
 def _number(number: int | None) -> str:
     return "-" if number is None else str(number)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
-def _json_line(was: Row | None, row: Row | None) -> str:
-    return msgspec.json.encode({"was": was, "now": row}).decode()

@@ -1,50 +1,56 @@
 """`weft status`: what a node's daemon says of itself, on one screen."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
 
 from weft.cni.commands.install import need_root
-from weft.daemon.commands.watching import INSTANCE, OUTPUT
+from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking, daemons
-from weft.model.nodestate import LoopState, NodeState, PeerState
+from weft.model.nodestate import LoopState, NodeState
 from weft.model.text import counted, one_line, shortly
-
-_NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one
+from weft.model.wrong import not_whole, wrong
+from weft.screen.documents import output_option, show_report
+from weft.screen.watching import redraw, watch_option
 
 
 @click.command()
-@OUTPUT
+@watch_option
+@output_option
 @INSTANCE
 @FROM
-def status(output: str, wanted: str | None, file: Path | None) -> int:
+def status(output: str, wanted: str | None, file: Path | None, *, watch: bool) -> int:
     """Show how this node's daemon is: its network, uplink, lease, peers, and what is wrong.
 
     \b
       weft status
+      weft status -w
       weft status -o json | jq '.peers[] | select(.lacks != [])'
       weft lab exec node1 weft status
       weft status --from weft-bundle-node1.tar.gz
 
     Exits 0 when the node is ready, 1 when it is not or no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    answer = _asked(wanted) if file is None else msgspec.json.encode(state_in(bundle_at(file, "wanted"), file))
-    if output == "json":
-        click.echo(msgspec.json.format(answer, indent=2).decode())
+    if file is None:
+        need_root("weft status")
+        look = partial(asking.ask, asking.choose(wanted), daemons.ASK_STATE)
+    else:
+        look = partial(msgspec.json.encode, state_in(bundle_at(file, "wanted", "watch"), file))
+    if watch:
+        redraw(output, look, _rendered)
+    answer = look()
+    show_report(output, *_rendered(answer))
+    return 0 if msgspec.json.decode(answer, type=NodeState).ready else 1
+
+
+def _rendered(answer: bytes) -> tuple[msgspec.Raw, str]:
+    """What is printed: for programs all that the daemon says, which may be of another version."""
     state = msgspec.json.decode(answer, type=NodeState)
-    if output == "text":
-        for line in lines(state):
-            click.echo(one_line(line))
-    return 0 if state.ready else 1
-
-
-def _asked(wanted: str | None) -> bytes:
-    need_root("weft status")
-    return asking.ask(asking.choose(wanted), daemons.ASK_STATE)
+    return msgspec.Raw(answer), "".join(f"{one_line(line)}\n" for line in lines(state))
 
 
 def lines(state: NodeState) -> Iterator[str]:
@@ -60,9 +66,10 @@ def lines(state: NodeState) -> Iterator[str]:
         yield f"           {uplink.why}"
     if lease is not None:
         source = "the store's" if lease.confirmed else "from an earlier run, until the store answers"
-        yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}"
+        lasts = "" if lease.seconds is None else f", for {shortly(lease.seconds)} more"
+        yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}{lasts}"
     if network is not None:
-        lacking, refused = len(_lacking(state)), len(state.refused)
+        lacking, refused = len(not_whole(state)), len(state.refused)
         yield f"peers      {len(state.peers) - lacking} served, {lacking} not or not whole, {refused} refused"
     for name, loop in state.loops.items():
         yield f"{name:10} {_loop(loop)}"
@@ -71,27 +78,9 @@ def lines(state: NodeState) -> Iterator[str]:
         yield f"calls      {kind} {calls.count}{failed}, {calls.median_ms:g} ms, {calls.worst_ms:g} at worst"
     if state.faults:
         yield f"faults     {counted(state.faults, 'part')} ended by a fault of weft's and started again: see the log"
+    if state.versions:
+        yield f"versions   {', '.join(f'{name} {version}' for name, version in state.versions.items())}"
     yield from (f"! {line}" for line in wrong(state))
-
-
-def wrong(state: NodeState) -> Iterator[str]:
-    """What is wrong, the worst first: parts of readiness, the store, what pods lost, peers, refused leases."""
-    yield from (f"{name}: {problem}" for name, problem in state.parts.items() if problem is not None)
-    if state.store is not None:
-        yield f"store: {state.store}"
-    yield from (f"{name}: {problem}" for name, problem in state.losses.items())
-    yield from _some([f"peer {peer.id}: {peer.trouble or '; '.join(peer.lacks)}" for peer in _lacking(state)])
-    yield from _some([f"refused: {refused.trouble}" for refused in state.refused])
-
-
-def _lacking(state: NodeState) -> list[PeerState]:
-    return [peer for peer in state.peers if peer.lacks or peer.trouble]
-
-
-def _some(said: list[str]) -> Iterator[str]:
-    yield from said[:_NAMED]
-    if len(said) > _NAMED:
-        yield f"and {len(said) - _NAMED} more like that; -o json names them all"
 
 
 def _loop(loop: LoopState) -> str:

@@ -1,7 +1,6 @@
 """`weft plan` and `weft cleanup`: the daemon's own steps, shown or undone."""
 
 import asyncio
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from weft.daemon.process import logs
 from weft.daemon.world import real
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
-
-_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+from weft.screen.documents import DOCUMENTS, document, output_option
+from weft.screen.say import say
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@_OUTPUT
+@output_option
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def plan(output: str, flags: tuple[str, ...]) -> int:
     """Show what a round of the daemon would change now, and why; change nothing.
@@ -38,22 +37,22 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     need_root("weft plan")
     logs.quiet()
     shown = asyncio.run(preview(options, real()))
-    if output == "json":
+    if output in DOCUMENTS:
         steps = [fields_of(each) for each in shown.steps]
-        _print({"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
+        _print(output, {"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
         for note in shown.notes:
-            click.echo(one_line(f"# {note}"))
+            say(one_line(f"# {note}"))
         for problem in shown.problems:
-            click.echo(one_line(f"! {problem}"))
+            say(one_line(f"! {problem}"))
         for step in shown.steps:
-            click.echo(one_line(f"{step.text}  # {step.why}"))
-        click.echo(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
+            say(one_line(f"{step.text}  # {step.why}"))
+        say(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
     return 3 if shown.steps else 0
 
 
 @click.command()
-@_OUTPUT
+@output_option
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--subnet-file", default="/run/flannel/subnet.env", show_default=True, help="The daemon's subnet file.")
 @STATE_DIR
@@ -70,22 +69,22 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     done = asyncio.run(clean_up(Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir)), dry_run=dry_run))
     looked = done.found if dry_run else done.still
     proved = not (done.left or looked.unseen)
-    if output == "json":
+    if output in DOCUMENTS:
         problems = [fields_of(each) for each in looked.unseen]
         lines = {"found": done.found.lines, "left": done.left, "foreign": looked.foreign}
-        _print({"dry_run": dry_run, **lines, "problems": problems})
+        _print(output, {"dry_run": dry_run, **lines, "problems": problems})
     else:
         for line in done.found.lines if dry_run else done.removed:
-            click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
+            say(f"{'would remove' if dry_run else 'removed'} {line}")
         for line in looked.foreign:
-            click.echo(f"left {line}")
+            say(f"left {line}")
         for line in done.left:
-            click.echo(f"CLEAN-001 {line}", err=True)
+            say(f"CLEAN-001 {line}", err=True)
         for problem in looked.unseen:
-            click.echo(str(problem), err=True)
-        click.echo("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
+            say(str(problem), err=True)
+        say("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
     return 0 if proved else 1
 
 
-def _print(data: dict[str, Any]) -> None:
-    click.echo(json.dumps(data, indent=2))
+def _print(output: str, data: dict[str, Any]) -> None:
+    click.echo(document(output, data), nl=False)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from weft import __version__
 from weft.cni.commands.install import need_root
@@ -18,12 +17,13 @@ from weft.kernel import asking
 from weft.model.errors import Unavailable
 from weft.model.history import Told
 from weft.model.text import counted, one_line
+from weft.screen.documents import output_option, show_report
 
 _STDOUT: Final = "-"
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print what was done.")
+@output_option
 @click.option(
     "--out",
     metavar="FILE.tar.gz",
@@ -62,13 +62,10 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(made))
     path = Path(out or f"weft-bundle-{manifest.node.replace('/', '_')}-{stamp}.tar.gz")
     archive.write(path, packed)
-    if output == "json":
-        done = {"file": str(path), "bytes": len(packed), "files": list(files), "unseen": unseen}
-        click.echo(msgspec.json.format(msgspec.json.encode(done), indent=2).decode())
-        return 0
-    click.echo(f"{path}: {counted(len(files), 'file')}, {len(packed)} bytes, secrets replaced")
-    for name, why in unseen.items():
-        click.echo(one_line(f"not seen {name}: {why}"))
+    said = [f"{path}: {counted(len(files), 'file')}, {len(packed)} bytes, secrets replaced"]
+    said += [one_line(f"not seen {name}: {why}") for name, why in unseen.items()]
+    done = {"file": str(path), "bytes": len(packed), "files": list(files), "unseen": unseen}
+    show_report(output, done, "".join(f"{line}\n" for line in said))
     return 0
 
 

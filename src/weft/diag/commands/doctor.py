@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.diag import forms
@@ -16,16 +15,12 @@ from weft.diag.finding import Diagnosis, ask
 from weft.diag.look import ask_peers, look
 from weft.diag.sight import Sight
 from weft.model.text import one_line
+from weft.screen.documents import document, output_with, show_report
+from weft.screen.say import say
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "junit", "sarif"]),
-    default="text",
-    help="How to print it.",
-)
+@output_with("junit", "sarif")
 @click.option("-v", "--verbose", is_flag=True, help="Name the checks that found nothing, too.")
 @click.option("--fix", is_flag=True, help="Show the commands that mend what was found, ask, run them, and look again.")
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
@@ -52,20 +47,20 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
         raise click.UsageError("--fix prints text alone, and --yes goes with --fix")
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "fix").sight
     diagnosis = ask(CHECKS, sight)
-    if output == "text":
-        for line in forms.lines(diagnosis, verbose=verbose):
-            click.echo(one_line(line))
-    elif output == "junit":
+    if output == "junit":
         click.echo(forms.junit(diagnosis))
+    elif output == "sarif":
+        click.echo(document("json", forms.sarif(diagnosis)), nl=False)
     else:
-        _print(forms.as_json(diagnosis) if output == "json" else forms.sarif(diagnosis))
+        text = "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose))
+        show_report(output, forms.as_json(diagnosis), text)
     planned = fixing.plan(diagnosis.findings) if fix else []
     if planned and fixing.agreed(planned, yes=yes):
         for line in fixing.run(planned):
-            click.echo(one_line(line))
+            say(one_line(line))
         diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
     elif fix and not planned and diagnosis.findings:
-        click.echo("nothing of it has a command that is certain to mend it")
+        say("nothing of it has a command that is certain to mend it")
     return 0 if diagnosis.is_well else 3
 
 
@@ -74,16 +69,12 @@ def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
     left = {(each.problem.code, each.problem.where) for each in after.findings}
     for finding in before.findings:
         if (finding.problem.code, finding.problem.where) not in left:
-            click.echo(one_line(f"mended   {finding.problem.code} {finding.problem.where}"))
+            say(one_line(f"mended   {finding.problem.code} {finding.problem.where}"))
     for line in forms.lines(after, verbose=False):
-        click.echo(one_line(line))
+        say(one_line(line))
     return after
 
 
 def _sight(where: dict[str, Any]) -> Sight:
     need_root("weft doctor")
     return ask_peers(look(places_of(where)))
-
-
-def _print(data: dict[str, Any]) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())

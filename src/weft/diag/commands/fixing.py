@@ -14,6 +14,7 @@ from weft.diag.finding import Command, Finding
 from weft.diag.look import ENVIRON
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted, one_line
+from weft.screen.say import say
 
 _SECONDS: Final = 60.0  # firewalld reads all of its configuration again
 
@@ -40,7 +41,7 @@ def shown(planned: Iterable[Finding]) -> Iterator[str]:
 def agreed(planned: list[Finding], *, yes: bool) -> bool:
     """Show the plan, and ask. Raises `ConfigError` where nobody can be asked."""
     for line in shown(planned):
-        click.echo(one_line(line))
+        say(one_line(line))
     if yes:
         return True
     if not sys.stdin.isatty():

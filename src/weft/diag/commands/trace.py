@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from weft.cni.commands.install import need_root
 from weft.diag.commands.offline import FROM, bundle_at
@@ -19,13 +18,14 @@ from weft.diag.trace import Entry, follow
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
+from weft.screen.documents import output_option, show_report
 
 _SOME_PORT: Final = 40000
 _MARKS: Final = {True: "✓", False: "✗", None: "?"}
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@output_option
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
 @FROM
 @click.argument("source", metavar="SRC")
@@ -55,14 +55,8 @@ def trace(output: str, source: str, target: str, *, udp: bool, file: Path | None
         state="established",
     )
     ways = {"there": (there, _way(sight, there)), "back": (back, _way(sight, back))}
-    if output == "json":
-        data = {name: way for name, (_, way) in ways.items()}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
-    else:
-        for packet, way in ways.values():
-            click.echo(one_line(str(packet)))
-            for line in lines(way):
-                click.echo(one_line(line))
+    said = [line for packet, way in ways.values() for line in (str(packet), *lines(way))]
+    show_report(output, {name: way for name, (_, way) in ways.items()}, "".join(f"{one_line(line)}\n" for line in said))
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
 
 

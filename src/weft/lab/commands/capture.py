@@ -25,6 +25,8 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted
 from weft.model.value import replace
+from weft.screen.documents import DOCUMENTS, complain
+from weft.screen.say import say
 
 
 def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[Net, ...]:
@@ -98,7 +100,7 @@ def capture(
             if out is not None:
                 write = recording.to_file(file, tunnels.comment(place.name, [name for name, _ in links], own))
             else:
-                write = recording.to_programs(file) if output == "json" else recording.to_people(file)
+                write = recording.to_programs(file, output) if output in DOCUMENTS else recording.to_people(file)
             packets = recording.record(
                 readers,
                 write,
@@ -113,14 +115,14 @@ def capture(
     for name, number in lost.items():
         seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
         problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
-        click.echo(f"weft: {problem}", err=True)
+        complain(problem, programs=False)
     said = counted(packets, "packet")
     if out is not None and str(out) != "-":
         show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")
         name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
         next_commands(output, *(f"{program} {name}" for program in tunnels.programs(own)))
-    elif output == "text":
-        click.echo(said, err=True)
+    elif output not in DOCUMENTS:
+        say(said, err=True)
 
 
 def _links(report: LabReport, words: Sequence[str]) -> list[tuple[str, str]]:
@@ -150,8 +152,8 @@ def _announce(links: Sequence[tuple[str, str]], output: str) -> None:
     for name, link in links:
         names.setdefault(link or "all links", []).append(name)
     words = "; ".join(f"{link} of {', '.join(of)}" for link, of in names.items())
-    if output == "text":
-        click.echo(f"capturing on {words}; Ctrl-C ends it", err=True)
+    if output not in DOCUMENTS:
+        say(f"capturing on {words}; Ctrl-C ends it", err=True)
 
 
 @contextmanager
@@ -171,7 +173,7 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
 
 def _check_stream(output: str) -> None:
     """Refuse to mix packets with anything else on standard output, or to show them to people."""
-    mixed = "with -o json, which is for standard output too" if output == "json" else ""
+    mixed = f"with -o {output}, which is for standard output too" if output in DOCUMENTS else ""
     seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
     if seen:
         hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"

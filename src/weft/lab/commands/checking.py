@@ -23,13 +23,14 @@ from weft.lab.checking.trial import FAULTS, Trial, Tried
 from weft.lab.checking.trials import trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
-from weft.lab.commands.speak import Progress, next_commands
+from weft.lab.commands.speak import Progress, next_commands, show_report
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, TriedReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import counted
 from weft.model.value import replace
+from weft.screen.documents import output_with
 
 FAILED: Final = 3
 _PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose
@@ -40,7 +41,7 @@ _AT_ONCE: Final = 2
 @click.command("check")
 @click.option("--quick", is_flag=True, help="One pod speaks for each node, and nothing is sent in masses.")
 @lab_option
-@click.option("-o", "--output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print it.")
+@output_with("junit")
 def check(lab: str, output: str, *, quick: bool) -> int:
     """Try whether everything reaches everything, and say on one line what all failures have in common.
 
@@ -57,15 +58,15 @@ def check(lab: str, output: str, *, quick: bool) -> int:
 
     Exits 0 if every trial went as it should, 3 if one did not.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place, progress = start.find(base(), lab), Progress("text" if output == "text" else "json")
+    place, progress = start.find(base(), lab), Progress(output)
     try:
         report = _check(place, quick=quick, note=progress)
     finally:
         progress.done()
-    if output == "text":
-        click.echo("".join(forms.text(report)), nl=False)
+    if output == "junit":
+        click.echo(forms.as_junit(report))
     else:
-        click.echo(forms.as_junit(report) if output == "junit" else msgspec.json.format(msgspec.json.encode(report)))
+        show_report(output, report, "".join(forms.text(report)))
     if not report.failed:
         return 0
     option = within(place)

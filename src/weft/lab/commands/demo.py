@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import click
-
 from weft.lab import labfile, places, protocol
 from weft.lab.commands import show, start, terminal
 from weft.lab.commands.packets import decode
@@ -21,6 +19,7 @@ from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, Po
 from weft.model.errors import Problem, Unavailable
 from weft.model.table import table
 from weft.model.value import Value
+from weft.screen.say import say, title
 
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
@@ -41,8 +40,8 @@ def run(base: Path, environ: Mapping[str, str]) -> None:
         scene.plain_route()
         scene.repair()
     _title("Cleaned up")
-    click.echo(f"Both labs are gone, {time.monotonic() - started:.1f} s after the start, and nothing of them is left.")
-    click.echo("\nNext: weft lab up\n      docs/tutorial/first-lab.md")
+    say(f"Both labs are gone, {time.monotonic() - started:.1f} s after the start, and nothing of them is left.")
+    say("\nNext: weft lab up\n      docs/tutorial/first-lab.md")
 
 
 @contextmanager
@@ -50,7 +49,7 @@ def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) ->
     _title(f"{nodes} nodes, 2 pods each, back end {backend}: real weftd, real plugins, real etcd")
     name = next(name for name in _names() if not any(place.name == name for place in places.found(base)))
     wanted = labfile.regular(name=name, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
-    report = start.up(wanted, base, environ, note=lambda text: click.echo(f"  {text}"))
+    report = start.up(wanted, base, environ, note=lambda text: say(f"  {text}"))
     place = start.find(base, name)
     try:
         yield _Scene(place, report)
@@ -76,7 +75,7 @@ class _Scene(Value, kw_only=False):
     def cast(self) -> None:
         """Show who takes part."""
         _title("Who is there: weft lab ps")
-        click.echo(show.lab(self.report), nl=False)
+        say(show.lab(self.report), nl=False)
 
     def ping(self) -> None:
         """Ping from pod to pod both ways."""
@@ -84,14 +83,14 @@ class _Scene(Value, kw_only=False):
         _title(f"Two pods on different nodes: weft lab ping {first.name} {second.name}, and back")
         for source, target in ((first, second), (second, first)):
             cells = self._ping(source, target)
-            click.echo(show.ping(cells), nl=False)
+            say(show.ping(cells), nl=False)
 
     def packet(self, title: str) -> None:
         """Capture a ping on node1's uplink and print it layer by layer."""
         _title(title)
         layers = self._captured()
         for depth, layer in enumerate(layers):
-            click.echo(f"{'  ' * depth}{click.style(layer.name, bold=True)}  {layer.text}")
+            say(f"{'  ' * depth}{layer.name}  {layer.text}")
 
     def tunnel_entries(self) -> None:
         """Show the route, the neighbour and the FDB entry that led the packet."""
@@ -104,12 +103,12 @@ class _Scene(Value, kw_only=False):
         if not fdb:
             raise _untrue(f"an FDB entry for {mac}", "none")
         entries = (("route", route), ("neighbour", neighbour), ("FDB entry", fdb[0]))
-        click.echo(table(("", "IN NODE1'S KERNEL"), entries), nl=False)
+        say(table(("", "IN NODE1'S KERNEL"), entries), nl=False)
 
     def plain_route(self) -> None:
         """Show the one route that led the packet."""
         _title("Which entry led it there: one route, and nothing else")
-        click.echo(table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
+        say(table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
 
     def repair(self) -> None:
         """Delete the route to node2's pods on node1, and tell how soon it was back."""
@@ -117,9 +116,9 @@ class _Scene(Value, kw_only=False):
         _title(f"Somebody deletes that route: ip route del {subnet}")
         milliseconds = self._one(sys.executable, "-m", "weft.lab.commands.stopwatch", subnet)
         self._ping(*self.pods)
-        click.echo(f"It was back after {milliseconds} ms. weftd says:")
+        say(f"It was back after {milliseconds} ms. weftd says:")
         log = (self.place.logs / f"{self.nodes[0].name}.log").read_text().splitlines()
-        click.echo("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
+        say("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
 
     def _ping(self, source: PodReport, target: PodReport) -> PingReport:
         call = Call(self.place.socket, protocol.Ping(source=source.name, target=target.name, count=1))
@@ -169,7 +168,7 @@ def _names() -> Iterator[str]:
 
 
 def _title(text: str) -> None:
-    click.echo("\n" + click.style(text, bold=True))
+    title(f"\n{text}")
 
 
 def _words(cells: list[Cell]) -> str:

@@ -17,6 +17,8 @@ from weft.lab.report import LabReport
 from weft.lab.spec import ALL
 from weft.model.errors import CannotRun, ConfigError, Problem
 from weft.model.value import Value
+from weft.screen.documents import DOCUMENTS, PEOPLE
+from weft.screen.say import say
 
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
 _AT_ONCE: Final = 50  # commands of `exec all`: each takes three descriptors
@@ -60,7 +62,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     if where == ALL:
         return _everywhere(place, command, environ, output)
     request = terminal.command(place, where, command, environ)
-    if output == "text":
+    if output in PEOPLE:
         return terminal.run(request)
     status, stdout, stderr = terminal.captured(request)
     show_report(output, {"status": status, "stdout": stdout, "stderr": stderr}, "")
@@ -80,10 +82,10 @@ def _everywhere(place: Place, command: Sequence[str], environ: Mapping[str, str]
     found = []
     for ran in _in_nodes(place, command, environ):
         found.append(ran)
-        if output == "text":
-            click.echo(f"== {ran.node}{f', exit status {ran.status}' if ran.status else ''}\n{ran.stdout}", nl=False)
-            click.echo(ran.stderr, err=True, nl=False)
-    if output == "json":
+        if output in PEOPLE:
+            say(f"== {ran.node}{f', exit status {ran.status}' if ran.status else ''}\n{ran.stdout}", nl=False)
+            say(ran.stderr, err=True, nl=False)
+    if output in DOCUMENTS:
         show_report(output, msgspec.to_builtins(found), "")
     return max(ran.status for ran in found)
 

@@ -13,6 +13,7 @@ from weft.lab.commands.speak import show_report
 from weft.lab.graph import drawing, words
 from weft.lab.graph.picture import Picture, picture
 from weft.lab.report import LabReport
+from weft.screen.documents import DOCUMENTS
 
 _FORMS: Final[dict[str, Callable[[Picture], str]]] = {
     "text": words.tree,
@@ -24,7 +25,7 @@ _FORMS: Final[dict[str, Callable[[Picture], str]]] = {
 
 @click.command("graph")
 @lab_option
-@click.option("-o", "--output", type=click.Choice([*_FORMS, "json"]), default="text", help="How to draw it.")
+@click.option("-o", "--output", type=click.Choice([*_FORMS, *DOCUMENTS]), default="text", help="How to draw it.")
 def graph(lab: str, output: str) -> None:
     """Draw a lab: the underlay, each node's uplink, devices and bridge, and the pods, with their addresses.
 
@@ -35,4 +36,4 @@ def graph(lab: str, output: str) -> None:
       weft lab graph -o mermaid               # for Markdown on GitHub and GitLab
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     drawn = picture(ask(start.find(base(), lab), protocol.Ps(), LabReport))
-    show_report(output, msgspec.to_builtins(drawn), "" if output == "json" else _FORMS[output](drawn))
+    show_report(output, msgspec.to_builtins(drawn), "" if output in DOCUMENTS else _FORMS[output](drawn))

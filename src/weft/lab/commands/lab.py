@@ -4,6 +4,7 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 """
 
 import os
+from functools import partial
 
 import click
 
@@ -13,6 +14,7 @@ from weft.lab.commands import (
     capture,
     checking,
     copying,
+    daemons,
     executing,
     exposing,
     graph,
@@ -28,6 +30,8 @@ from weft.lab.commands import (
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.screen.documents import output_with
+from weft.screen.watching import redraw, watch_option
 
 
 @click.group()
@@ -53,6 +57,7 @@ for command in (
     tracing.trace,
     checking.check,
     capture.capture,
+    daemons.status,
     exposing.expose,
     exposing.services,
     exposing.unexpose,
@@ -68,13 +73,24 @@ for command in (
 
 
 @lab.command()
+@watch_option
 @lab_option
-@output_option
-def ps(lab: str, output: str) -> None:
-    """Show nodes with their leases, and pods with their addresses."""
+@output_with("wide")
+def ps(lab: str, output: str, *, watch: bool) -> None:
+    """Show nodes with their leases, and pods with their addresses.
+
+    With -o wide also processes, container ids and network namespaces: for `nsenter`, `ip netns` and plugins by hand.
+    """
     place = start.find(base(), lab)
-    report, option = ask(place, protocol.Ps(), LabReport), within(place)
-    show_report(output, report, show.lab(report))
+    look, option = partial(ask, place, protocol.Ps(), LabReport), within(place)
+
+    def render(report: LabReport) -> tuple[LabReport, str]:
+        return report, show.lab(report, wide=output == "wide")
+
+    if watch:
+        redraw(output, look, render)
+    report = look()
+    show_report(output, *render(report))
     if len(report.pods) > 1:
         ping = f"weft lab ping{option} {report.pods[0].name} {report.pods[-1].name}"
         next_commands(output, ping, f"weft lab pingall{option}")

@@ -13,6 +13,8 @@ from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
 from weft.lab.commands.speak import Progress, next_commands, output_option, show_report
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
+from weft.screen.documents import DOCUMENTS
+from weft.screen.say import say
 
 
 @click.command()
@@ -84,8 +86,8 @@ def up(
     try:
         report = start.up(wanted, base(), os.environ, note=progress)
     except KeyboardInterrupt:
-        if output == "text":
-            click.echo("\ninterrupted: nothing of the lab is left", err=True)
+        if output not in DOCUMENTS:
+            say("\ninterrupted: nothing of the lab is left", err=True)
         raise
     finally:
         progress.done()

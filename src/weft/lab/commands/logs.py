@@ -23,6 +23,8 @@ from weft.lab.places import Place
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
+from weft.screen.documents import DOCUMENTS, PEOPLE, piece
+from weft.screen.say import say
 
 _LOOK_AGAIN: Final = 0.2  # seconds
 
@@ -61,7 +63,7 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
     chosen = _chosen(place, names)
     with closing(_Logs(place, chosen)) as reading:
         found = loglines.merged(reading.news(whole=follow), since=since, tail=tail)
-        if output == "json" and not follow:
+        if output in DOCUMENTS and not follow:
             show_report(output, [msgspec.to_builtins(line) for line in found], "")
             return
         width = 0 if len(chosen) == 1 else max(map(len, reading.names), default=0)
@@ -69,8 +71,8 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
         while follow and reading.grow():
             time.sleep(_LOOK_AGAIN)
             _print(loglines.merged(reading.news(whole=True)), output, width)
-    if follow and output == "text":
-        click.echo(f"lab {place.name} is down", err=True)
+    if follow and output in PEOPLE:
+        say(f"lab {place.name} is down", err=True)
 
 
 def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
@@ -140,10 +142,10 @@ class _Logs:
 def _print(found: Iterable[Line], output: str, width: int) -> None:
     """Print lines, behind names of this width, or as JSON."""
     for line in found:
-        if output == "json":
-            click.echo(msgspec.json.encode(line))
+        if output in DOCUMENTS:
+            click.echo(piece(output, line), nl=False)
         else:
-            click.echo(f"{line.name:{width}} | {line.line}" if width else line.line)
+            say(f"{line.name:{width}} | {line.line}" if width else line.line)
 
 
 def _now() -> datetime:

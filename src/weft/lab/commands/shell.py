@@ -16,6 +16,7 @@ from click.shell_completion import ShellComplete
 from weft.lab.commands import start
 from weft.lab.commands.choose import VARIABLE, base, everywhere, lab_option
 from weft.model.errors import ConfigError, Problem
+from weft.screen.say import say
 
 _MOST_KEPT: Final = 1000  # lines of the history
 _ENDS: Final = ("exit", "quit")
@@ -55,17 +56,17 @@ def shell(ctx: click.Context, lab: str) -> int:
             if line in _ENDS:
                 break
             if line == _HELP:
-                click.echo(ctx.get_help())
+                say(ctx.get_help())
                 continue
             try:
                 words = command_line(line, verbs)
             except ConfigError as error:
-                click.echo(f"weft: {error}", err=True)
+                say(f"weft: {error}", err=True)
                 status = error.status
                 continue
             status = run(words) if words else status
             if not place.alive:
-                click.echo(f"lab {place.name} is down", err=True)
+                say(f"lab {place.name} is down", err=True)
                 break
     return status
 
@@ -144,9 +145,9 @@ def _typed(prompt: str, completion: _Completion) -> Generator[str, None, None]:
             try:
                 yield input(prompt).strip()
             except KeyboardInterrupt:
-                click.echo()
+                say("")
             except EOFError:
-                click.echo()
+                say("")
                 return
     finally:
         readline.set_history_length(_MOST_KEPT)

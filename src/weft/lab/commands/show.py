@@ -14,14 +14,21 @@ _WIDEST: Final = 14
 _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
 
 
-def lab(report: LabReport) -> str:
-    """Return the lab's head, its nodes and its pods."""
+def lab(report: LabReport, *, wide: bool = False) -> str:
+    """Return the lab's head, its nodes and its pods; `wide` with what plugins and `nsenter` know them by."""
     families = " and ".join(f"IPv{family}" for family in report.families)
     head = f"lab {report.name}: {report.backend}, {families}, store {report.store} {report.store_state}\n"
     nodes = table(
-        ("NODE", "UNDERLAY", "POD SUBNET", "MTU", "DAEMON"),
+        ("NODE", "UNDERLAY", "POD SUBNET", "MTU", *(["PID"] if wide else []), "DAEMON"),
         (
-            (node.name, ", ".join(node.underlay), ", ".join(node.subnets), str(node.mtu), node.daemon)
+            (
+                node.name,
+                ", ".join(node.underlay),
+                ", ".join(node.subnets),
+                str(node.mtu),
+                *([str(node.pid)] if wide else []),
+                node.daemon,
+            )
             for node in report.nodes
         ),
     )
@@ -30,8 +37,11 @@ def lab(report: LabReport) -> str:
     nodes += _cuts(report.cuts)
     parts = [head, nodes]
     if report.pods:
-        rows = ((pod.name, pod.node, ", ".join(pod.addresses)) for pod in report.pods)
-        parts.append(table(("POD", "NODE", "ADDRESS"), rows))
+        rows = (
+            (pod.name, pod.node, ", ".join(pod.addresses), *([pod.id, pod.netns] if wide else []))
+            for pod in report.pods
+        )
+        parts.append(table(("POD", "NODE", "ADDRESS", *(["CONTAINER", "NETNS"] if wide else [])), rows))
     if report.services:
         parts.append(services(report.services))
     return "\n".join(parts)

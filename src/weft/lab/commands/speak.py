@@ -1,33 +1,23 @@
 """How the commands speak: reports to standard output, what goes on and what to try next to standard error.
 
-With `-o json` standard output is one JSON document, and standard error holds nothing but problems.
+For programs standard output is one document, and standard error holds nothing but problems.
 """
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
-import msgspec
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+from weft.screen.documents import PEOPLE, Command, output_option, show_report
+from weft.screen.say import say, shows_colour
 
-# JSON where it was asked for.
-output_option: Callable[[Command], Command] = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it."
-)
-
-
-def show_report(output: str, report: msgspec.Struct | dict[str, Any] | list[Any], text: str) -> None:
-    """Print a report: `text` as it is, or all of it as JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(report)) if output == "json" else text, nl=output == "json")
+__all__ = ["Command", "Progress", "next_commands", "output_option", "show_report"]
 
 
 def next_commands(output: str, *commands: str) -> None:
     """Say what to try next, to people."""
-    if output == "text":
-        click.echo("\nNext: " + "\n      ".join(commands), err=True)
+    if output in PEOPLE:
+        say("\nNext: " + "\n      ".join(commands), err=True)
 
 
 class Progress:
@@ -35,8 +25,8 @@ class Progress:
 
     def __init__(self, output: str) -> None:
         self._start = time.monotonic()
-        self._silent = output == "json"
-        self._live = sys.stderr.isatty() and not self._silent
+        self._silent = output not in PEOPLE
+        self._live = shows_colour(sys.stderr) and not self._silent
 
     def __call__(self, text: str) -> None:
         """Say what is being done."""

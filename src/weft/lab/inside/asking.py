@@ -1,22 +1,34 @@
-"""Asks a node's daemon for its state, at its control socket."""
+"""Asks a node's daemon about itself, at its control socket."""
 
 import asyncio
 import os
 import socket
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from weft.kernel import daemons
 from weft.lab.inside.namespaces import Inside, Room
+from weft.model.history import Told
 from weft.model.nodestate import NodeState
 
 _PATIENCE: Final = 2.0  # seconds
 _CHUNK: Final = 1 << 16  # bytes
 
+T = TypeVar("T")
+
 
 async def state(inside: Inside, room: Room) -> NodeState | None:
-    """Ask the daemon of a node; None if there is none, more than one, or no answer in time."""
+    """Ask the daemon of a node how it is; None if there is none, more than one, or no answer in time."""
+    return await _ask(inside, room, daemons.ASK_STATE, NodeState)
+
+
+async def events(inside: Inside, room: Room, after: int) -> Told | None:
+    """Ask the daemon of a node what happened after the event of that number; None as above."""
+    return await _ask(inside, room, daemons.ask_events(after), Told)
+
+
+async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T]) -> T | None:
 
     def inner() -> tuple[socket.socket, list[str]]:
         sockets = os.open(str(daemons.SOCKETS.relative_to("/proc")), os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.proc)
@@ -31,15 +43,15 @@ async def state(inside: Inside, room: Room) -> NodeState | None:
         asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
         try:
             async with asyncio.timeout(_PATIENCE):
-                return msgspec.json.decode(await _answer(asking, daemons.address(names[0])), type=NodeState)
+                return msgspec.json.decode(await _answer(asking, daemons.address(names[0]), question), type=kind)
         except (OSError, TimeoutError, msgspec.MsgspecError):
             return None
 
 
-async def _answer(asking: socket.socket, address: str) -> bytes:
+async def _answer(asking: socket.socket, address: str, question: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     await loop.sock_connect(asking, address)
-    await loop.sock_sendall(asking, daemons.ASK_STATE)
+    await loop.sock_sendall(asking, question)
     said = bytearray()
     while more := await loop.sock_recv(asking, _CHUNK):
         said += more

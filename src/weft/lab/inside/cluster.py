@@ -16,7 +16,7 @@ from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import understand
-from weft.lab.inside import daemons, filesystem, health, node, pod, underlay
+from weft.lab.inside import asking, daemons, filesystem, health, node, pod, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
@@ -28,7 +28,7 @@ from weft.lab.inside.processes import Processes
 from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
-from weft.lab.report import LabReport, PodReport, ServiceReport
+from weft.lab.report import EventsReport, LabReport, PodReport, ServiceReport, StatesReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
@@ -204,6 +204,16 @@ class World:
         """Have names and Services lead to what there is now."""
         self._name_hosts()
         await self._services.follow()
+
+    async def states(self) -> StatesReport:
+        """Return how the nodes' daemons are."""
+        found = await asyncio.gather(*(asking.state(self.inside, node.room) for node in self.nodes.values()))
+        return StatesReport(states=dict(zip(self.nodes, found, strict=True)))
+
+    async def events(self, after: Mapping[str, int]) -> EventsReport:
+        """Return what happened on the nodes since."""
+        asked = (asking.events(self.inside, node.room, after.get(name, 0)) for name, node in self.nodes.items())
+        return EventsReport(told=dict(zip(self.nodes, await asyncio.gather(*asked), strict=True)))
 
     def _name_hosts(self) -> None:
         nodes = (

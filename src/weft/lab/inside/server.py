@@ -111,6 +111,10 @@ class Server:
         match request:
             case protocol.Ps():
                 await connection.done(await world.report())
+            case protocol.States():
+                await connection.done(await world.states())
+            case protocol.Events(after):
+                await connection.done(await world.events(after))
             case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
                 await connection.done(await _changed(world, request))
             case protocol.Exec():

@@ -5,6 +5,7 @@ socket can still bring an earlier one.
 """
 
 import errno
+import os
 import select
 import socket
 import struct
@@ -114,13 +115,19 @@ class Readers:
 
     def __init__(self) -> None:
         self._readers: list[Reader] = []
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.close(self._stop)
         for reader in self._readers:
             reader.close()
+
+    def stop(self) -> None:
+        """Have `batches` end with what has come until now; for signal handlers, too."""
+        os.eventfd_write(self._stop, 1)
 
     def add(self, place: str, descriptor: int) -> None:
         """Take over the descriptor of a socket in a node or pod."""
@@ -135,21 +142,23 @@ class Readers:
         return lost
 
     def batches(self, *, until: float | None = None) -> Iterator[list[Packet]]:
-        """Yield packets as they come, in order of time, until the clock (`time.monotonic`) shows `until`, or for ever.
+        """Yield packets as they come, in order of time, until the clock (`time.monotonic`) shows `until`, or `stop`.
 
         What comes together is one list: whoever shows packets at once does so after each.
         """
         order = Order()
-        waiting = select.poll()
+        waiting, stopped = select.poll(), False
+        waiting.register(self._stop, select.POLLIN)
         for reader in self._readers:
             waiting.register(reader, select.POLLIN)
-        while until is None or time.monotonic() < until:
+        while not stopped and (until is None or time.monotonic() < until):
             if batch := list(order.release(self._take(order))):
                 yield batch
             seconds = [_LATEST / 1_000_000_000] if order else []
             if until is not None:
                 seconds.append(max(0.0, until - time.monotonic()))
-            waiting.poll(1000 * min(seconds) if seconds else None)
+            ready = waiting.poll(1000 * min(seconds) if seconds else None)
+            stopped = (self._stop, select.POLLIN) in ready
         end = time.time_ns()
         while self._take(order) < end - _LATEST:
             pass

@@ -1,12 +1,14 @@
 """Takes packets from their sockets until it is told to stop, and writes those that are wanted: to a file, or as lines.
 
-A file is for Wireshark and the like; lines are for people, and JSON for programs. Each is flushed whenever no packet
+A file is for Wireshark and the like; lines are for people, documents for programs. Each is flushed whenever no packet
 waits, so that a reader sees them at once.
 """
 
+import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import BinaryIO, Final
 
 import msgspec
@@ -17,6 +19,7 @@ from weft.lab.commands.packets.levels import Level, levels, line
 from weft.lab.commands.packets.pcapng import Writer
 from weft.lab.commands.packets.reader import SNAPLEN, Packet, Readers
 from weft.lab.commands.packets.wanted import Filter
+from weft.screen.documents import piece
 
 # Writes one packet, with its layers and levels.
 Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
@@ -48,11 +51,11 @@ def record(
 ) -> int:
     """Write until `count` packets, `seconds`, Ctrl-C or the end of whoever reads; return how many there were.
 
-    `announce` says that it begins: from then on Ctrl-C is its end, and no interruption.
+    `announce` says that it begins: from then on Ctrl-C is its end, at which what has come is still written.
     """
     until = None if seconds is None else time.monotonic() + seconds
     written = 0
-    with suppress(KeyboardInterrupt, BrokenPipeError):  # how a capture ends
+    with _ending(readers), suppress(BrokenPipeError):
         announce()
         for batch in readers.batches(until=until):
             for packet in batch:
@@ -65,6 +68,21 @@ def record(
                         return written
             flush()
     return written
+
+
+@contextmanager
+def _ending(readers: Readers) -> Iterator[None]:
+    """Let Ctrl-C end the packets; once more, and it interrupts as elsewhere."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(number, before)
+        readers.stop()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def to_file(file: BinaryIO, comment: str) -> Write:
@@ -97,8 +115,8 @@ def to_people(file: BinaryIO) -> Write:
     return write
 
 
-def to_programs(file: BinaryIO) -> Write:
-    """Write a line of JSON for each packet."""
+def to_programs(file: BinaryIO, output: str) -> Write:
+    """Write a document for each packet."""
 
     def write(packet: Packet, layers: Sequence[Layer], found: Sequence[Level]) -> None:
         said = Line(
@@ -109,6 +127,6 @@ def to_programs(file: BinaryIO) -> Write:
             text=line(found),
             layers=layers,
         )
-        file.write(msgspec.json.encode(said) + b"\n")
+        file.write(piece(output, said).encode())
 
     return write

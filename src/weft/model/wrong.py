@@ -1,0 +1,38 @@
+"""What is wrong with a node, by its daemon's own account: in lines for people. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.model.nodestate import NodeState, PeerState, RefusedState
+from weft.model.text import shortly
+
+_NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one
+
+
+def wrong(state: NodeState) -> Iterator[str]:
+    """The worst first: parts of readiness, the store, what pods lost, peers, refused leases; of these two since when.
+
+    A line may hold what a peer has said.
+    """
+    yield from (f"{name}: {problem}" for name, problem in state.parts.items() if problem is not None)
+    if state.store is not None:
+        yield f"store: {state.store}"
+    yield from (f"{name}: {problem}" for name, problem in state.losses.items())
+    lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in not_whole(state)]
+    yield from _some([f"{peer}: {words}" for peer, words in lacking])
+    yield from _some([f"refused{_for(refused)}: {refused.trouble}" for refused in state.refused])
+
+
+def not_whole(state: NodeState) -> list[PeerState]:
+    """The peers that are not served, or not whole."""
+    return [peer for peer in state.peers if peer.lacks or peer.trouble]
+
+
+def _for(peer: PeerState | RefusedState) -> str:
+    return "" if peer.seconds is None else f" for {shortly(peer.seconds)}"
+
+
+def _some(said: list[str]) -> Iterator[str]:
+    yield from said[:_NAMED]
+    if len(said) > _NAMED:
+        yield f"and {len(said) - _NAMED} more like that; -o json names them all"

@@ -1,0 +1,56 @@
+"""What commands have to say, for programs: JSON or YAML of the value behind the text."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from weft.model.errors import Problem
+from weft.screen.say import say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DOCUMENTS: Final = ("json", "yaml")
+PEOPLE: Final = ("text", "wide")  # what people read; all else is for programs
+
+
+def output_with(*further: str) -> Callable[[Command], Command]:
+    """The option that says how to print: as text, as a document, or in a further way that the command has."""
+    forms = click.Choice(["text", *further, *DOCUMENTS])
+    return click.option("-o", "--output", type=forms, default="text", help="How to print it.")
+
+
+output_option: Final = output_with()
+
+
+def document(output: str, value: object) -> str:
+    """A value as JSON or YAML, with a newline at its end."""
+    encoded = msgspec.json.encode(value)
+    if output == "yaml":
+        import yaml
+
+        text: str = yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True)
+        return text
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def piece(output: str, value: object) -> str:
+    """One of many values that come in turn, as a line of JSON or a document of YAML, with a newline at its end."""
+    return f"---\n{document(output, value)}" if output == "yaml" else msgspec.json.encode(value).decode() + "\n"
+
+
+def show_report(output: str, value: object, text: str) -> None:
+    """Print a value as it was asked for; `text`, with its own newlines, is what people read of it."""
+    if output in DOCUMENTS:
+        click.echo(document(output, value), nl=False)
+    else:
+        say(text, nl=False)
+
+
+def complain(problem: Problem, *, programs: bool) -> None:
+    """Say what is wrong on standard error; for programs as a line of JSON, which is YAML, too."""
+    if programs:
+        click.echo(piece("json", problem), err=True, nl=False)
+    else:
+        say(f"weft: {problem}", err=True)

@@ -1,0 +1,36 @@
+"""Says text to people: with colour and links on a terminal that has them, and exactly as it is everywhere else.
+
+All commands print through here.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+
+from weft.screen.paint import emphasised, painted
+
+PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkout a link to the page of the docs
+
+
+def shows_colour(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal with colours, of a user who wants them (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a text that may hold what other programs said: nothing in it is taken for colour."""
+    stream = sys.stderr if err else sys.stdout
+    click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
+
+
+def title(text: str) -> None:
+    """Print a heading."""
+    click.echo(emphasised(text) if shows_colour(sys.stdout) else text)
+
+
+def _link(code: str) -> str:
+    """Where the page says what a code means. The host tells a terminal of another machine that it is not its file."""
+    return f"file://{os.uname().nodename}{PAGE.resolve().as_uri().removeprefix('file://')}#{code.lower()}"

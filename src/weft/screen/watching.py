@@ -1,0 +1,63 @@
+"""Reports that go on until Ctrl-C: a question that is asked again and again, and a text that is drawn again."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final, NoReturn, TypeVar
+
+import click
+
+from weft.model.errors import Unavailable
+from weft.screen.documents import DOCUMENTS, piece
+from weft.screen.say import say, shows_colour
+
+_LOOK_AGAIN: Final = 1.0  # seconds
+
+T = TypeVar("T")
+
+# The option of a report that is drawn again.
+watch_option = click.option("-w", "--watch", is_flag=True, help="Show it again when it has changed, until Ctrl-C.")
+
+
+def watched(look: Callable[[], T], sleep: Callable[[float], None], seconds: float) -> Iterator[T]:
+    """What `look` sees, again and again after a pause. A daemon that is away is waited for, and that is said."""
+    away = False
+    while True:
+        sleep(seconds)
+        try:
+            seen = look()
+        except Unavailable as error:
+            if not away:
+                say(f"weft: {error}; waiting for it", err=True)
+            away = True
+        else:
+            away = False
+            yield seen
+
+
+def redraw(
+    output: str,
+    look: Callable[[], T],
+    render: Callable[[T], tuple[object, str]],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> NoReturn:
+    """Show what `look` sees as `show_report` would, of what `render` makes of it, and again when that is another.
+
+    On a terminal a text takes the place of the one before; elsewhere it comes after an empty line.
+    """
+    live, before = shows_colour(sys.stdout), ""
+    for value, text in map(render, chain((look(),), watched(look, sleep, _LOOK_AGAIN))):
+        shown = piece(output, value) if output in DOCUMENTS else text
+        if shown == before:
+            continue
+        if output in DOCUMENTS:
+            click.echo(shown, nl=False)
+        elif live:
+            click.echo("\033[H\033[J", nl=False)  # to the first line, and empty all
+            say(shown, nl=False)
+        else:
+            say(f"\n{shown}" if before else shown, nl=False)
+        before = shown
+    raise AssertionError("a watch ends by Ctrl-C alone")
