@@ -22,7 +22,6 @@ import yaml
 from weft.config.netconf import NetConf
 from weft.lab import kindfile, portmappings, spec, yamlfile
 from weft.lab.fitting import misfits, understand
-from weft.lab.links import STORE
 from weft.lab.services import filekey
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
@@ -161,10 +160,6 @@ class _Reader(yamlfile.Reader):
         for index, (place, name, own, mappings) in enumerate(self._node_entries(node), 1):
             if place is not None:
                 self.check_name(place, "a node", name)
-                if name == STORE:
-                    self.problem(
-                        place, f"a node named {name!r}, as commands call the lab's store", expected="another name"
-                    )
             if name in nodes:
                 self.problem(place, f"a second node named {name!r}", expected="names that differ")
             nodes.setdefault(name, spec.Node(name=name, index=index, ports=self._ports.read(mappings)))

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from weft.lab.links import STORE
 from weft.model.errors import Problem
 
 Family = Literal[4, 6]
@@ -24,9 +25,9 @@ SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 MOST_NODES: Final = 1000
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
 ALL: Final = "all"  # what commands call all nodes, or all logs
-# Names that mean something else already: all, the loopback (hosts(5)), and the logs that are no node's.
+# Names that mean something else already: all, the loopback (hosts(5)), the store, and the logs that are no node's.
 _PROGRAMS: Final = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_TAKEN: Final = frozenset((ALL, "localhost", "supervisor", *_PROGRAMS))
+_TAKEN: Final = frozenset((ALL, STORE, "localhost", "supervisor", *_PROGRAMS))
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
