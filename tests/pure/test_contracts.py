@@ -41,8 +41,8 @@ BEGINNINGS = {
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",
-    "lab/commands/executing.py",
-    "lab/commands/shell.py",
+    "lab/commands/work/executing.py",
+    "lab/commands/work/shell.py",
     "lab/inside/supervisor.py",
     "screen/say.py",
 }

@@ -13,15 +13,10 @@ from weft.lab.commands import (
     breaking,
     capture,
     checking,
-    copying,
     daemons,
-    executing,
     exposing,
-    graph,
     lifecycle,
     links,
-    logs,
-    shell,
     show,
     start,
     stopping,
@@ -29,6 +24,7 @@ from weft.lab.commands import (
 )
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.commands.work import copying, executing, graph, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.screen.documents import output_with
 from weft.screen.watching import redraw, watch_option
