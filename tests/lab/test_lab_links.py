@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,6 +198,61 @@ def test_a_store_that_is_away_and_comes_back_with_what_it_had(running: Lab):
     assert running.weft("start", "store").stdout == "store: ready\n"
     eventually(lambda: [node["daemon"] for node in running.ps()["nodes"]] == ["ready"] * 3, seconds=30)
     assert [node["subnets"] for node in running.ps()["nodes"]] == subnets
+
+
+def test_a_lab_that_grows_and_shrinks_again(changed: Lab):
+    before = changed.ps()
+    changed.weft("expose", "web", "pod*", "--port", "80")
+    ran = changed.weft("scale", "5")
+    assert "every node has a route to every other\n" in ran.stderr
+    assert changed.weft("pingall").returncode == 0
+    report = changed.ps()
+    assert [node["name"] for node in report["nodes"]][3:] == ["node4", "node5"]
+    assert [pod["name"] for pod in report["pods"]][3:] == ["pod4-1", "pod5-1"]
+    gone = {node["subnets"][0] for node in report["nodes"][3:]}
+    assert all(subnet in changed.run("node1", "ip", "route") for subnet in gone)
+    address = report["pods"][-1]["addresses"][0].partition("/")[0]
+    assert address in changed.run("node4", "nft", "list", "ruleset")  # behind the Service
+    changed.weft("partition", "node4", "node1")
+    changed.weft("link", "node5", "--rate", "10mbit", "--loss", "1%")
+    ran = changed.weft("scale", "3")
+    assert re.findall(r"(node\d) is gone", ran.stderr) == ["node5", "node4"]
+    now = changed.ps()
+    for part in ("nodes", "pods"):
+        assert [each["name"] for each in now[part]] == [each["name"] for each in before[part]]
+    assert [node["subnets"] for node in now["nodes"]] == [node["subnets"] for node in before["nodes"]]
+    assert now["cuts"] == []
+    eventually(lambda: not [subnet for subnet in gone if subnet in changed.run("node1", "ip", "route")], seconds=30)
+    assert address not in changed.run("node1", "nft", "list", "ruleset")
+    assert changed.weft("exec", "node1", "--", "getent", "hosts", "pod5-1", check=False).returncode == 2
+    links = {link["ifname"] for link in json.loads(switch(changed, "ip", "-j", "link"))}
+    assert {link for link in links if link.startswith("port")} == {"port1", "port2", "port3"}
+    assert "weft-lab" not in switch(changed, "nft", "list", "tables")
+    assert not list(Path("/run/netns").glob(f"lab-{changed.name}-node[45]"))
+
+    # One that comes in the place of another is a new one.
+    changed.weft("scale", "4", "--pods", "0")
+    assert before["pods"][0]["addresses"][0].partition("/")[0] in changed.run("node4", "nft", "list", "ruleset")
+    assert [pod["name"] for pod in changed.ps()["pods"]] == [pod["name"] for pod in before["pods"]]
+    assert reached(changed, "pod1-1", "node4") == {4: True, 6: True}
+    changed.weft("scale", "3")
+    changed.weft("unexpose", "web")
+
+
+def test_a_lab_does_not_grow_without_its_store_or_beyond_its_network(changed: Lab):
+    ran = changed.weft("scale", "300", check=False)
+    assert ran.returncode == 2
+    assert "LAB-001 weft lab scale: Network 10.244.0.0/16 has " in ran.stderr
+    changed.weft("stop", "store")
+    ran = changed.weft("scale", "4", check=False)
+    assert ran.returncode == 1
+    assert "STORE-001 weft lab scale: store: exited -15" in ran.stderr
+    changed.weft("start", "store")
+    changed.weft("run", "pod4-1", "--node", "node1")
+    ran = changed.weft("scale", "4", check=False)
+    assert "LAB-001 weft lab scale: the name 'pod4-1' is taken; expected names that are free" in ran.stderr
+    changed.weft("rm", "pod4-1")
+    assert [node["name"] for node in changed.ps()["nodes"]] == ["node1", "node2", "node3"]
 
 
 REFUSED = [

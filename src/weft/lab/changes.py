@@ -40,4 +40,11 @@ class Turn(msgspec.Struct, frozen=True, tag=True):
     things: list[str]
 
 
-Request = SetLinks | Partition | Heal | Turn
+class Scale(msgspec.Struct, frozen=True, tag=True):
+    """Have so many nodes: new ones with `pods` each, or with as many as the first has. Answered by a `LabReport`."""
+
+    nodes: int
+    pods: int | None
+
+
+Request = SetLinks | Partition | Heal | Turn | Scale

@@ -67,6 +67,10 @@ class Conditions(Value):
         """Return a node's link."""
         return self.links.get(node, Link())
 
+    def concern(self, node: str) -> bool:
+        """Tell whether anything is set for a node."""
+        return self != self.without(node)
+
     def in_order(self) -> list[Cut]:
         """Return the cuts, by the names of their ends."""
         return sorted(self.cuts, key=lambda cut: (cut.source, cut.target))

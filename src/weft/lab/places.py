@@ -116,8 +116,9 @@ class Place(Value, kw_only=False):
     def give_names(self, namespaces: Mapping[str, int]) -> list[str]:
         """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, or none where that is not possible: a convenience.
 
-        A name that is there already is not touched. Returns those.
+        Those of earlier are removed. A name that is there all the same is not touched. Returns those.
         """
+        self._take_names()
         wanted = {f"lab-{self.name}-{node}": descriptor for node, descriptor in namespaces.items()}
         taken = [name for name in wanted if os.path.lexists(_NETNS / name)]
         ours = {name: descriptor for name, descriptor in wanted.items() if name not in taken}

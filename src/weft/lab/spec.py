@@ -125,18 +125,26 @@ def regular(
 
     A pod's first number is its node's.
     """
+    made, on_them = nodes_and_pods(nodes, pods)
     return Lab(
         name=name,
         network=network,
         families=tuple(families),
-        nodes=tuple(Node(name=f"node{index}", index=index) for index in range(1, nodes + 1)),
-        pods=tuple(
-            Pod(name=f"pod{index}-{number}", node=f"node{index}")
-            for index in range(1, nodes + 1)
-            for number in range(1, pods + 1)
-        ),
+        nodes=made,
+        pods=on_them,
         store=store,
         kubelets=kubelets,
+    )
+
+
+def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:
+    """Return so many nodes, of which the first has number `start`, and the pods, so many on each of them."""
+    indexes = range(start, start + nodes)
+    return (
+        tuple(Node(name=f"node{index}", index=index) for index in indexes),
+        tuple(
+            Pod(name=f"pod{index}-{number}", node=f"node{index}") for index in indexes for number in range(1, pods + 1)
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from weft.lab.commands import (
     exposing,
     lifecycle,
     links,
+    scaling,
     show,
     start,
     stopping,
@@ -64,6 +65,7 @@ for command in (
     stopping.start_again,
     stopping.restart,
     stopping.kill,
+    scaling.scale,
 ):
     lab.add_command(command)
 

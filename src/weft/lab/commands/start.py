@@ -47,8 +47,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
         finally:
             os.close(lock)
         report = _bring_up(place, protocol.Up(lab, environment), note)
-        for name in _give_names(place):
-            note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
+        name_nodes(place, note)
     except BaseException:
         with suppress(Unavailable):  # interrupted while it starts: nothing asks it for anything, so it ends by itself
             _end(place)
@@ -234,8 +233,8 @@ def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
                 raise Unavailable(_problem(where, seen, hint=hint, code="LAB-002")) from error
 
 
-def _give_names(place: Place) -> list[str]:
-    """Make names for `ip netns` where this user may; return those that something else has already."""
+def name_nodes(place: Place, note: Callable[[str], None]) -> None:
+    """Make names for `ip netns` where this user may, of the nodes that there are now."""
     namespaces: dict[str, int] = {}
     try:
         while True:
@@ -245,7 +244,8 @@ def _give_names(place: Place) -> list[str]:
             call.close()
             if not names:
                 break
-        return place.give_names(namespaces)
+        for name in place.give_names(namespaces):
+            note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)

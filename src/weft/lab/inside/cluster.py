@@ -7,6 +7,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -69,11 +70,12 @@ class World:
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
         self._services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
-        self._rtnl = Rtnl.open()
+        self.rtnl = Rtnl.open()
         ways = list(outside)
         self.store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
         self._ways = ways
-        self.switch = Switch(self._rtnl, self.processes)
+        self._arrivals = Arrivals()
+        self.switch = Switch(self.rtnl, self.processes)
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
         self._network = understand(lab.network)
@@ -81,24 +83,42 @@ class World:
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families
-        underlay.make_switch(self._rtnl, families)
+        underlay.make_switch(self.rtnl, families)
         await self.store.start()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._make_nodes(note))
+            group.create_task(self._make_nodes(self.lab.nodes, note))
             if not self.lab.kubelets:
                 group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
             group.create_task(self.store.ready())
         note("the store answers")
         await self._lead_in(note)
-        await self._start_daemons(note)
+        await self._fill(self.lab.nodes, self.lab.pods, note)
+
+    async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
+        """Add nodes, with pods on them, to a lab on etcd that is up. Raises the first thing that fails."""
+        await self._make_nodes(nodes, note)
+        self.lab = msgspec.structs.replace(self.lab, nodes=(*self.lab.nodes, *nodes))
+        await self._fill(nodes, pods, note)
+
+    async def forget(self, name: str) -> None:
+        """Have a node without pods be no part of the lab any more. Its namespaces stay for `node.end`."""
+        del self.nodes[name]
+        nodes = tuple(node for node in self.lab.nodes if node.name != name)
+        self.lab = msgspec.structs.replace(self.lab, nodes=nodes)
+        await self._lead()
+
+    async def _fill(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
+        """Start daemons of nodes and pods on them, and wait until all is ready."""
+        made = [self.nodes[node.name] for node in nodes]
+        await self._start_daemons(made, note)
         gate = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
-            for _, pods in groupby(sorted(self.lab.pods, key=lambda pod: pod.node), key=lambda pod: pod.node):
-                group.create_task(self._run_in_turn(gate, list(pods)))
+            for _, own in groupby(sorted(pods, key=lambda pod: pod.node), key=lambda pod: pod.node):
+                group.create_task(self._run_in_turn(gate, list(own)))
         await self._lead()
-        note(f"{counted(len(self.pods), 'pod')} started")
+        note(f"{counted(len(pods), 'pod')} started")
         # A daemon opens its health port when the network works, and says so there itself.
-        for running in self.nodes.values():
+        for running in made:
             await health.ready(self.inside, running.room)
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
@@ -114,7 +134,7 @@ class World:
             hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
             seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
             raise ConfigError(Problem(code="LAB-001", where=f"pod {wanted.name}", seen=seen, hint=hint))
-        if wanted.name in (self.pods.keys() | self.nodes.keys() | self._changing | set(self._services.names)):
+        if wanted.name in self.names():
             raise ConfigError(
                 self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node, pod or Service has")
             )
@@ -154,6 +174,10 @@ class World:
         """End a Service."""
         await self._services.unexpose(name)
         self._name_hosts()
+
+    def names(self) -> AbstractSet[str]:
+        """Return the names of all nodes, pods and Services, also of pods that come or go."""
+        return self.pods.keys() | self.nodes.keys() | self._changing | set(self._services.names)
 
     def node(self, name: str) -> RunningNode:
         """Return a node by name. `ConfigError` names those there are."""
@@ -201,9 +225,9 @@ class World:
         )
 
     async def _lead(self) -> None:
-        """Have names and Services lead to what there is now."""
+        """Have names and Services lead to what there is now, and to it alone."""
         self._name_hosts()
-        await self._services.follow()
+        await self._services.follow(self.lab)
 
     async def states(self) -> StatesReport:
         """Return how the nodes' daemons are."""
@@ -224,21 +248,24 @@ class World:
         pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
         filesystem.name_hosts([*nodes, *pods, *self._services.hosts()])
 
-    async def _make_nodes(self, note: Note) -> None:
-        arrivals = Arrivals()
-        for wanted in self.lab.nodes:
+    async def _make_nodes(self, nodes: Sequence[spec.Node], note: Note) -> None:
+        for wanted in nodes:
             if self.lab.kubelets:
                 cgroups.make(self.lab.name, wanted.name)
-            running = await node.make(self.inside, wanted, arrivals, self.processes.environ, kubelet=self.lab.kubelets)
-            underlay.plug_in(self._rtnl, wanted.index, netns=running.room.net)
-            underlay.settle_node(running.rtnl, wanted.index, self.lab.families, nodes=len(self.lab.nodes))
+            running = await node.make(
+                self.inside, wanted, self._arrivals, self.processes.environ, kubelet=self.lab.kubelets
+            )
+            underlay.plug_in(self.rtnl, wanted.index, netns=running.room.net)
+            underlay.settle_node(running.rtnl, wanted.index, self.lab.families)
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
             if self.lab.store == "etcd":  # Kubernetes gives out subnets by itself
                 node.wish(running, self._network)
             self.nodes[wanted.name] = running
-        await asyncio.gather(*map(node.settled, self.nodes.values()))
-        note(f"{counted(len(self.nodes), 'node')} made")
+        for running in self.nodes.values():
+            underlay.introduce(running.rtnl, running.spec.index, self.lab.families, nodes=len(self.nodes))
+        await asyncio.gather(*(node.settled(self.nodes[wanted.name]) for wanted in nodes))
+        note(f"{counted(len(nodes), 'node')} made")
         if self._kubelets is not None:
             await self._kubelets.start(self.nodes.values())
 
@@ -250,18 +277,26 @@ class World:
             await Relay(listener, str(at), port.inside).start()
             note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
-    async def _start_daemons(self, note: Note) -> None:
-        nodes = list(self.nodes.values())
+    async def _start_daemons(self, nodes: Sequence[RunningNode], note: Note) -> None:
+        """Start daemons of new nodes, and wait until these and all that can hear of them know each other."""
+        others = [running for running in self.nodes.values() if running not in nodes]
+        hearing = [running for running in others if await self._hears(running)]
         if self._kubelets is not None:
             await self._kubelets.ready(note)
         else:
             for running in nodes:
                 await node.start_daemon(running, self.processes, self.store)
-        await daemons.joined(nodes, self.inside, self.processes, note)
+        await daemons.joined([*hearing, *nodes], self.inside, self.processes, note)
         if self._kubelets is not None:
             for running in nodes:
                 for subnet in running.subnet_env().subnets:
-                    underlay.lead_to(self._rtnl, subnet, running.spec.index)
+                    underlay.lead_to(self.rtnl, subnet, running.spec.index)
+
+    async def _hears(self, running: RunningNode) -> bool:
+        """Tell whether a node that was there before hears of new ones: it is well, and nothing is set for it."""
+        if self.switch.now.concern(running.spec.name):
+            return False
+        return (await running.health(self.inside)).state == "ready"
 
     async def _run_in_turn(self, gate: asyncio.Semaphore, pods: Sequence[spec.Pod]) -> None:
         """Start the pods of a node, one after the other, so that each has the same address each time."""

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,11 @@ from weft.lab.inside.filesystem import ETCD_DATA
 from weft.lab.inside.processes import Processes
 from weft.lab.spec import Family, Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Net
+from weft.wire.etcd import lease_id
 
 CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the default --etcd-prefix
+_LEASES: Final = "/coreos.com/network/subnets"
 LOG: Final = "etcd"
 _PORT: Final = 2379
 _PATIENCE: Final = 15.0  # seconds
@@ -84,6 +88,22 @@ class EtcdStore:
 
         try:
             await self._until(is_put)
+        finally:
+            client.close()
+
+    async def forget(self, subnets: Sequence[Net]) -> None:
+        """Delete the lease of a node that is no more. `Unavailable` if there is no answer."""
+        from weft.cluster.etcd.access import Access
+        from weft.cluster.etcd.client import Client
+        from weft.cluster.etcd.rpc.etcd_pb2 import DeleteRangeRequest, RequestOp, TxnRequest
+
+        v4 = next((net for net in subnets if isinstance(net, IPv4Network)), None)
+        v6 = next((net for net in subnets if isinstance(net, IPv6Network)), None)
+        delete = DeleteRangeRequest(key=f"{_LEASES}/{lease_id(v4, v6)}".encode())
+        client = Client(Access(endpoints=(self.where,)))
+        try:
+            request = TxnRequest(success=[RequestOp(request_delete_range=delete)])
+            await client.call(lambda link: link.kv.Txn, request)
         finally:
             client.close()
 

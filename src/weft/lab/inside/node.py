@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from weft.wire.subnetenv import PluginEnv, SubnetEnv, parse_for_cni, render
 _LEASE: Final = "subnet.env"
 _WISH: Final = ".wish.env"
 _SETTLE_SECONDS: Final = 30.0
+_LOOK_AGAIN: Final = 0.01  # seconds
 
 
 class RunningNode(Value, frozen=False):
@@ -183,6 +185,17 @@ def _program() -> list[str]:
     """Return how to start weftd: by the script of that name, so that it has the name in `ps`, where it is installed."""
     script = Path(sys.executable).with_name("weftd")
     return [str(script)] if script.exists() else [sys.executable, "-m", "weft.daemon.main"]
+
+
+async def end(node: RunningNode) -> None:
+    """End a node that has no pods any more, with all its processes and files."""
+    node.init.kill()
+    while system.number_inside(node.init.pid):  # noqa: ASYNC110 - its end is that of all others in the node
+        await asyncio.sleep(_LOOK_AGAIN)
+    node.rtnl.close()
+    node.room.close()
+    os.close(node.run)
+    await asyncio.to_thread(shutil.rmtree, filesystem.NODES / node.spec.name)
 
 
 async def daemon_ready(node: RunningNode, processes: Processes) -> None:

@@ -103,7 +103,8 @@ class Server:
             case _ if self._world is None or not self._ready:
                 raise Unavailable(_problem("it is still starting"))
             case _ if isinstance(request, changes.Request):
-                await connection.done(await carry_out(self._world, request))
+                async with _telling(connection) as note:
+                    await connection.done(await carry_out(self._world, request, note))
             case _:
                 await self._do_in(self._world, connection, request)
 

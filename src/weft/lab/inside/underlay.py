@@ -59,25 +59,38 @@ def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
     rtnl.set_link(end.index, master=switch.index)
 
 
-def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
-    """Give a node, of which `rtnl` is a socket, its addresses; `nodes` is how many there are.
+def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family]) -> None:
+    """Give a node, of which `rtnl` is a socket, its addresses."""
+    _bring_up(rtnl, "lo")
+    _address(rtnl, _bring_up(rtnl, UPLINK), families, node)
+
+
+def introduce(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
+    """Tell a node, of which `rtnl` is a socket, of all others where there are many; `nodes` is how many there are.
 
     The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries unless it was enlarged
     (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that are
     permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
     """
-    _bring_up(rtnl, "lo")
-    uplink = _bring_up(rtnl, UPLINK)
-    _address(rtnl, uplink, families, node)
-    if nodes > _MOST_LEARNED:
-        others = [other for other in range(1, nodes + 1) if other != node]
-        rtnl.batch(
-            [
-                neigh.add_neighbour(uplink, address(family, other).ip, mac(other), protocol=_BY_ADMINISTRATOR)
-                for other in others
-                for family in families
-            ]
-        )
+    if nodes <= _MOST_LEARNED:
+        return
+    uplink = rtnl.index_of(UPLINK)
+    assert uplink is not None  # noqa: S101 - plug_in has made it
+    others = [other for other in range(1, nodes + 1) if other != node]
+    rtnl.batch(
+        [
+            neigh.add_neighbour(uplink, address(family, other).ip, mac(other), protocol=_BY_ADMINISTRATOR)
+            for other in others
+            for family in families
+        ]
+    )
+
+
+def unplug(rtnl: Rtnl, node: int) -> None:
+    """Take node number `node` off the switch of the lab of `rtnl`: its link is no more."""
+    index = rtnl.index_of(port(node))
+    if index is not None:
+        rtnl.delete_link(index)
 
 
 def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:

@@ -85,9 +85,11 @@ class Serving:
             raise ConfigError(Problem(code="LAB-002", where=name, seen=seen, expected=expected, hint=hint))
         await self._change({each: service for each, service in self._services.items() if each != name})
 
-    async def follow(self) -> None:
-        """Have all nodes lead to the pods that there are now."""
+    async def follow(self, lab: spec.Lab) -> None:
+        """Have all nodes of a lab lead to the pods that there are now."""
         async with self._turn:
+            self._lab = lab
+            self._written = {name: text for name, text in self._written.items() if name in self._nodes}
             await self._lead()
 
     def reports(self) -> list[ServiceReport]:

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from weft.lab import changes
-from weft.lab.inside.changes import stopping
+from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
+from weft.lab.inside.daemons import Note
 from weft.lab.links import STORE, Conditions
-from weft.lab.report import LinksReport, TurnReport
+from weft.lab.report import LabReport, LinksReport, TurnReport
 from weft.model.errors import ConfigError, Problem
 
 
-async def carry_out(world: World, wanted: changes.Request) -> LinksReport | TurnReport:
-    """Change a lab, and say how it is then. Raises `ConfigError`, `Unavailable` or `OSError`; then it is as before."""
+async def carry_out(world: World, wanted: changes.Request, note: Note) -> LinksReport | TurnReport | LabReport:
+    """Change a lab, and say how it is then. Raises `ConfigError`, `Unavailable` or `OSError`."""
     async with world.one_change:
         match wanted:
             case changes.SetLinks(nodes, change):
@@ -26,6 +27,9 @@ async def carry_out(world: World, wanted: changes.Request) -> LinksReport | Turn
                 return await _set(world, world.switch.now.healed(places))
             case changes.Turn():
                 return await stopping.turn(world, wanted)
+            case changes.Scale(nodes, pods):
+                await scaling.scale(world, nodes, pods, note)
+                return await world.report()
 
 
 async def _set(world: World, wanted: Conditions, nodes: Sequence[str] = ()) -> LinksReport:

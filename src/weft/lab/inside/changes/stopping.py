@@ -51,7 +51,7 @@ class _Thing(Protocol):
         ...
 
 
-class _Daemon:
+class Daemon:
     """weftd of a node."""
 
     def __init__(self, world: World, running: RunningNode) -> None:
@@ -87,7 +87,7 @@ class _Node:
     def __init__(self, world: World, running: RunningNode) -> None:
         self._world = world
         self._name = running.spec.name
-        self._daemon = _Daemon(world, running)
+        self._daemon = Daemon(world, running)
 
     async def start(self) -> None:
         await self._set_link(up=True)
@@ -146,7 +146,7 @@ def _thing(world: World, name: str) -> _Thing:
         seen = "weft is a pod here, which the node's kubelet starts again"
         hint = f"'weft lab link{world.lab.option} {of} --down' takes the node off the network."
         raise ConfigError(Problem(code="LAB-001", where=name, seen=seen, hint=hint))
-    return _Daemon(world, running) if slash else _Node(world, running)
+    return Daemon(world, running) if slash else _Node(world, running)
 
 
 async def _end(world: World, child: Child, number: signal.Signals, name: str) -> None:
