@@ -16,13 +16,11 @@ from weft.lab.commands import (
     daemons,
     exposing,
     lifecycle,
-    links,
-    scaling,
     show,
     start,
-    stopping,
     tracing,
 )
+from weft.lab.commands.changes import links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.commands.work import copying, executing, graph, logs, shell
