@@ -171,6 +171,32 @@ def test_the_prompt_completes_keeps_a_history_and_survives_ctrl_c(running, tmp_p
     assert history.stat().st_mode & 0o777 == 0o600
 
 
+def test_throughput_is_measured_by_iperf3(running):
+    found = running.json("iperf", "pod1-1", "pod2-1", "--seconds", "1")
+    assert (found["protocol"], found["address"], found["packets"]) == ("TCP", "10.244.2.2", None)
+    assert found["gbits"] > 0
+    assert found["retransmits"] >= 0
+    # A program that cannot be run in one of the places is named, with a shell's status.
+    running.run("pod2-1", "mount", "--bind", "/dev/null", "/usr/bin/iperf3")
+    for way in (("pod1-1", "pod2-1"), ("pod2-1", "pod1-1")):
+        ran = running.weft("iperf", *way, check=False)
+        assert ran.returncode == 126
+        assert "HOST-002 iperf3: Permission denied; expected iperf3" in ran.stderr
+    running.run("pod2-1", "umount", "/usr/bin/iperf3")
+    # A port that is taken is iperf3's own complaint.
+    with subprocess.Popen(
+        [WEFT, "lab", "exec", "--lab", running.name, "node2", "--", "iperf3", "-s", "--forceflush"],
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        while b"listening" not in other.stdout.readline():
+            pass
+        ran = running.weft("iperf", "node1", "node2", check=False)
+        other.terminate()
+    assert ran.returncode == 1
+    assert "LAB-002 weft lab iperf: iperf3 in node2: iperf3: error - unable to start listener" in ran.stderr
+
+
 def test_a_picture_shows_what_is_there(running):
     tree = running.weft("graph").stdout
     report = running.ps()

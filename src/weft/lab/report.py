@@ -162,6 +162,24 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
     there: bool
 
 
+class ThroughputReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What iperf3 measured from one node or pod to another: what arrived, in Gbit/s, within so many seconds.
+
+    `retransmits` are segments of TCP that were sent again; `packets` and `lost` are datagrams of UDP. The others' are
+    None.
+    """
+
+    source: str
+    target: str
+    address: str
+    protocol: Literal["TCP", "UDP"]
+    seconds: float
+    gbits: float
+    retransmits: int | None = None
+    packets: int | None = None
+    lost: int | None = None
+
+
 class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes whose network namespaces come as descriptors, in this order."""
 

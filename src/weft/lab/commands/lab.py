@@ -23,7 +23,7 @@ from weft.lab.commands import (
 from weft.lab.commands.changes import links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands, output_option, show_report
-from weft.lab.commands.work import copying, executing, graph, logs, shell
+from weft.lab.commands.work import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.screen.documents import output_with
 from weft.screen.watching import redraw, watch_option
@@ -47,6 +47,7 @@ for command in (
     copying.copy,
     shell.shell,
     graph.graph,
+    iperf.iperf,
     logs.logs,
     breaking.break_node,
     tracing.trace,

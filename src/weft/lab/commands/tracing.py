@@ -10,7 +10,7 @@ from weft.diag.commands.trace import lines
 from weft.diag.hops import Way
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods, within
+from weft.lab.commands.choose import address_of, ask, base, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.places import Place
@@ -138,16 +138,8 @@ def _split(target: str) -> tuple[str, int]:
 
 def _end(report: LabReport, name: str, family: int) -> End:
     """A place of the lab by its name. `ConfigError` if there is none, or none of the family."""
+    address = address_of(report, name, family, asking="weft lab trace")
     pod = next((pod for pod in report.pods if pod.name == name), None)
-    node = next((node for node in report.nodes if node.name == name), None)
-    addresses = pod.addresses if pod is not None else [] if node is None else node.underlay
-    address = next((each for each in addresses if (":" in each) == (family == 6)), None)
-    if address is None:
-        seen = f"no node or pod of this name has an IPv{family} address"
-        names = [node.name for node in report.nodes] + [pod.name for pod in report.pods]
-        expected = f"one of {', '.join(names)}"
-        raise ConfigError(Problem(code="LAB-002", where=f"weft lab trace: {name}", seen=seen, expected=expected))
-    address = address.partition("/")[0]
     if pod is None:
         return End(node=name, address=address)
     return End(node=pod.node, address=address, pod=name, host_end=pod.host_end)
