@@ -1,12 +1,14 @@
 """`weft lab check`: a lab that is well passes; of one that is broken the first line names the node and the reason."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
 
 from tests.support.lab import Lab, lab
+from tests.support.weftd import eventually
 
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
@@ -16,6 +18,9 @@ BROKEN = [
 ]
 
 SOCKETS = ("ss", "-Htuanp", "exclude", "time-wait")  # the daemon's health port has connections of the lab's
+
+# Has port 53 and does not answer.
+SILENT = 'import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(("", 53)); time.sleep(1000)'
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +41,9 @@ def test_a_lab_that_is_well_passes_every_trial_and_keeps_nothing(running: Lab):
     sockets = {where: set(running.run(where, *SOCKETS).splitlines()) for where in ("node1", "pod1-1")}
     found = check(running)
     assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
-    assert all(each["tried"] and not each["failed"] for each in (*found["demands"], *found["scenarios"]))
+    assert all(each["tried"] and not each["failed"] for each in found["demands"])
     assert [each["name"] for each in found["concerns"] if each["tried"]] == ["container-to-container", "pod-to-pod"]
+    assert all(each["tried"] for each in found["scenarios"] if "service" not in each["name"] + each["about"].lower())
     refused = {t["outcome"]["refused"] for t in found["trials"] if t["trial"]["scenario"] == "pod-pod-more"}
     assert refused == {running.node("node1")["mtu"]}
     for where, before in sockets.items():
@@ -55,7 +61,8 @@ def test_the_conclusion_names_node_and_reason(running: Lab, fault: str, node: st
     first, second, *_ = ran.stdout.splitlines()
     assert first.startswith(begin)
     assert second.endswith(" of 276 trials failed")
-    assert f"\n{node}, by doctor: {begin.rpartition(': ')[2].split()[0]} " in ran.stdout
+    [code] = re.findall("[A-Z]+-[0-9]{3}", begin)
+    assert f"\n{node}, by doctor: {code} " in ran.stdout
     assert "weft lab trace" in ran.stderr
 
 
@@ -73,3 +80,18 @@ def test_as_junit_a_refusal_that_does_not_come_back_fails(running: Lab):
     assert {case.get("classname") for case in failed} == {"weft.lab.check.pod-pod-more"}
     assert {str(case.get("name")).split()[0] for case in failed} == {"pod1-1"}
     assert {str(case.get("name")).split()[-1] for case in failed} == {"IPv4"}  # that of IPv6 comes back
+
+
+def test_services_are_tried_and_rules_that_are_gone_are_found(running: Lab):
+    running.weft("expose", "web", "--port", "80", "--target-port", "8080", "--node-port", "30080", "pod1-1", "pod2*")
+    running.weft("expose", "dns", "--port", "53", "--udp", "pod1-2")
+    found = check(running, "--quick")
+    assert not found["failed"]
+    assert all(each["tried"] for each in found["concerns"])
+    running.run("pod1-1", "sh", "-c", "cd /tmp; python3 -m http.server 8080 >/dev/null 2>&1 &")
+    running.run("pod1-2", "sh", "-c", f"python3 -c '{SILENT}' >/dev/null 2>&1 &")
+    eventually(lambda: "dns" in "".join(check(running, "--quick")["untried"]), seconds=30)
+    running.run("node3", "nft", "flush", "table", "ip", "weft-lab-services")
+    found = check(running, "--quick")
+    assert re.fullmatch("(every|all losses are of) IPv4 packets? through Services .* node3.*", found["conclusion"])
+    assert not any(each["failed"] for each in found["demands"])

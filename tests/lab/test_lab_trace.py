@@ -46,7 +46,7 @@ def trace(running: Lab, source: str, target: str, *options: str) -> Any:
 def test_what_arrives_is_predicted_to(running: Lab, source: str, target: str, legs: int):
     found = trace(running, source, *target.split(" "))
     assert found["verdict"] == "it arrives, and the answer comes back"
-    assert (found["code"], found["reached"], found["tried"]) == ("", 3, 3)
+    assert (found["problem"], found["reached"], found["tried"]) == (None, 3, 3)
     assert len(found["legs"]) == legs
     assert {leg["way"]["end"] for leg in found["legs"]} == {"sent", "delivered"}
 
@@ -104,7 +104,7 @@ def test_the_link_between_nodes_is_named_when_it_loses_packets(running: Lab):
         found = trace(running, "pod1-1", "pod2-1")
         seen = "sent 3 by eth0 of node1, eth0 of node2 received 0"
         assert found["verdict"].startswith(f"REACH-001 node1 to node2: {seen}")
-        assert found["code"] == "REACH-001"
+        assert found["problem"]["code"] == "REACH-001"
     finally:
         running.run("node1", "ip", "neigh", "delete", "172.31.0.12", "dev", "eth0")
 

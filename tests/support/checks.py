@@ -8,7 +8,7 @@ from weft.lab.checking.judging import judged
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.trial import Outcome, Trial, Tried
 from weft.lab.checking.trials import trials
-from weft.lab.report import LabReport, NodeReport, PodReport
+from weft.lab.report import EndpointReport, LabReport, NodeReport, PodReport, ServiceReport
 from weft.lab.spec import Family
 from weft.model.value import Value
 
@@ -30,6 +30,19 @@ class Sent(Value):
     @property
     def way(self) -> str:
         return BY_NAME[self.trial.scenario].way
+
+
+def service(report: LabReport, *pods: str, **fields: object) -> ServiceReport:
+    """A Service `web` that leads to pods of a lab."""
+    chosen = [pod for pod in report.pods if pod.name in pods]
+    endpoints = [
+        EndpointReport(pod=pod.name, node=pod.node, address=address.partition("/")[0])
+        for pod in chosen
+        for address in pod.addresses
+    ]
+    addresses = ["10.96.0.11" if family == 4 else "fd31:96::b" for family in report.families]
+    given = {"name": "web", "protocol": "TCP", "port": 80, "target_port": 8080, "node_port": 30080} | fields
+    return ServiceReport(addresses=addresses, pods=list(pods), endpoints=endpoints, **given)  # type: ignore[arg-type]
 
 
 Loss = Callable[[Sent], bool]

@@ -4,7 +4,6 @@ from typing import Literal
 
 import msgspec
 
-from weft.lab.checking.trial import Outcome
 from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, Protocol
 from weft.model.history import Told
@@ -142,12 +141,6 @@ class PingReport(msgspec.Struct, frozen=True, kw_only=True):
     tried: int
     reached: int
     cells: list[Cell]
-
-
-class TriedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the trials of a check, in their order."""
-
-    outcomes: list[Outcome]
 
 
 class ExecReport(msgspec.Struct, frozen=True, kw_only=True):

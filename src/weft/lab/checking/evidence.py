@@ -1,9 +1,12 @@
 """Why it fails: which of the findings of doctors and traces tells the reason of a cause. Pure."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, Literal
 
+from weft.diag.finding import Weight
 from weft.lab.checking.causes import Cause
+from weft.lab.checking.trial import OUTSIDE
 from weft.model.errors import Problem
 from weft.model.value import Value
 
@@ -11,7 +14,7 @@ from weft.model.value import Value
 _OF_PACKETS: Final = ("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT")
 _AWAY: Final = "LEASE-005"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
-_BY_PROBES: Final = ("REACH-001", "REACH-002", "MTU-001", _AWAY)
+_BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
 
 
 class Evidence(Value):
@@ -20,6 +23,7 @@ class Evidence(Value):
     node: str
     by: Literal["doctor", "trace"]
     problem: Problem
+    weight: Weight = "fault"
 
     @property
     def area(self) -> tuple[str, str]:
@@ -30,16 +34,17 @@ class Evidence(Value):
 def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
     """The piece of evidence that explains a cause best; None if nothing does.
 
-    What was seen (a rule, a route, a setting) comes before what was concluded from lost probes, the node that the
-    losses have in common before others, what a trace met before what else a doctor found; the doctor's word for it
-    before the trace's.
+    Faults come before warnings, what was seen (a rule, a route, a setting) before what was concluded from lost probes,
+    the node that the losses have in common before others, what a trace met before what else a doctor found; and the
+    doctor's word for it before the trace's.
     """
     nodes = _touched(cause)
     traced = {each.area for each in evidence if each.by == "trace"}
 
-    def rank(each: Evidence) -> tuple[bool, int, bool, bool]:
+    def rank(each: Evidence) -> tuple[bool, bool, int, bool, bool]:
         concluded = each.by == "doctor" and each.problem.code in _BY_PROBES
-        return concluded, nodes.index(each.node), each.area not in traced, each.by == "trace"
+        seen_elsewhere = each.area not in traced
+        return each.weight == "warning", concluded, nodes.index(each.node), seen_elsewhere, each.by == "trace"
 
     fitting = (each for each in evidence if each.node in nodes and _fits(each.problem.code, cause))
     return min(fitting, key=rank, default=None)
@@ -54,10 +59,12 @@ def _fits(code: str, cause: Cause) -> bool:
 
 def concerned(causes: Sequence[Cause]) -> list[str]:
     """The nodes that are to be examined: those that causes name; of a cause that names none, all that it touches."""
-    return list(dict.fromkeys(node for cause in causes for node in cause.place.nodes or _touched(cause)))
+    named = (node for cause in causes for node in cause.place.nodes or _touched(cause))
+    return [node for node in dict.fromkeys(named) if node != OUTSIDE]
 
 
 def _touched(cause: Cause) -> list[str]:
     """The nodes of a cause: those that it names, where its packets arrive first; then those of what it explains."""
-    ends = [end for each in cause.examples for end in (each.trial.from_node, each.trial.to_node)]
-    return list(dict.fromkeys([*reversed(cause.place.nodes), *ends]))
+    trials = [each.trial for each in cause.examples]
+    ends = [(trial.from_node, trial.to_node, *(each.node for each in trial.behind)) for trial in trials]
+    return list(dict.fromkeys(node for node in chain(reversed(cause.place.nodes), *ends) if node))

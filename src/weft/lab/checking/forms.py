@@ -22,8 +22,9 @@ def text(report: CheckReport) -> Iterator[str]:
     yield f"\n{_matrix(report)}"
     yield f"\n{_shares('DEMAND OF THE NETWORK MODEL', report.demands)}"
     yield f"\n{_shares('PROBLEM OF THE NETWORK MODEL', report.concerns)}"
-    if report.evidence:
+    if report.evidence or report.untried:
         yield "\n"
+    yield from (f"not tried: {each}\n" for each in report.untried)
     for each in report.evidence:
         yield f"{one_line(f'{each.node}, by {each.by}: {each.problem}')}\n"
     for scenario in report.scenarios:

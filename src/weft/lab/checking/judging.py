@@ -1,6 +1,6 @@
 """What became of a trial, and that in words. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 from weft.lab.checking.scenarios import BY_NAME
@@ -9,12 +9,27 @@ from weft.lab.checking.trial import Fault, Outcome, Trial, Tried
 NAT: Final = ("no-nat", "same-address")  # the demands that a translated address breaks
 
 
-def judged(trials: Sequence[Trial], outcomes: Iterable[Outcome]) -> list[Tried]:
-    """Judge each trial by its outcome."""
+def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
+    """Judge each trial by its outcome, but for those that could not be tried."""
     return [
         Tried(trial=trial, outcome=outcome, fault=_fault(trial, outcome))
         for trial, outcome in zip(trials, outcomes, strict=True)
+        if not _is_untried(trial, outcome)
     ]
+
+
+def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
+    """Say what could not be tried, and why."""
+    found = (trial for trial, outcome in zip(trials, outcomes, strict=True) if _is_untried(trial, outcome))
+    ports = dict.fromkeys((trial.target, trial.listens) for trial in found)
+    return [
+        f"{target}: programs of its pods have UDP port {port}, and what they answer is theirs" for target, port in ports
+    ]
+
+
+def _is_untried(trial: Trial, outcome: Outcome) -> bool:
+    """Tell whether datagrams were for a program that need not answer them."""
+    return outcome.theirs and trial.protocol == "udp"
 
 
 def _fault(trial: Trial, outcome: Outcome) -> Fault:
@@ -23,7 +38,7 @@ def _fault(trial: Trial, outcome: Outcome) -> Fault:
         return "" if outcome.refused == trial.size - 1 else "unrefused"
     if outcome.answered < trial.flows:
         return "lost"
-    if not outcome.seen:
+    if not outcome.seen and not outcome.theirs:
         return "unseen"
     demanded = any(demand in NAT for demand in scenario.demands)
     return "translated" if demanded and outcome.seen != outcome.own else ""
@@ -34,7 +49,8 @@ def described(tried: Tried) -> str:
     trial = tried.trial
     size = f" of {trial.size} bytes" if trial.size else ""
     by = f"{trial.protocol.upper()}{size} by IPv{trial.family}"
-    return f"{trial.source} -> {trial.target} ({trial.address}), {by}: {_words(tried)}"
+    port = f" port {trial.port}" if trial.port else ""
+    return f"{trial.source} -> {trial.target} ({trial.address}{port}), {by}: {_words(tried)}"
 
 
 def _words(tried: Tried) -> str:

@@ -10,7 +10,7 @@ from weft.model.value import Value
 
 Demand = Literal["own-address", "no-nat", "agents", "same-address"]
 Concern = Literal["container-to-container", "pod-to-pod", "pod-to-service", "external-to-service"]
-Way = Literal["inside", "overlay", "underlay"]
+Way = Literal["inside", "overlay", "underlay", "service"]
 
 DEMANDS: Final[dict[Demand, str]] = {
     "own-address": "every pod has its own address",
@@ -30,17 +30,20 @@ _ALL: Final[tuple[Protocol, ...]] = ("icmp", "udp", "tcp")
 class Scenario(Value):
     """A kind of trial: from each `source` to each `target` that is `where`.
 
-    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. `way` is how the packets go:
-    inside one node, in the pod network between nodes, or by the nodes' own addresses. `size` is that of the packet:
+    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1; of a Service, a source that is
+    one of its pods. The `target` may be a Service's address, or the address of each node with the port that leads to a
+    Service; the protocol is the Service's then, and the lab's switch may be the source, which is outside of all nodes.
+    `way` is how the packets go: inside one node, in the pod network between nodes, by the nodes' own addresses, or
+    through a Service. `size` is that of the packet:
     the MTU of pods, or one byte more, which is to be refused. `full` ones are not part of a quick check.
     """
 
     name: str
     about: str
     concern: Concern
-    source: Literal["pod", "node"]
-    target: Literal["pod", "node"]
-    where: Literal["loopback", "itself", "same", "other"]
+    source: Literal["pod", "node", "outside"]
+    target: Literal["pod", "node", "service", "node-port"]
+    where: Literal["loopback", "itself", "same", "other", "any"]
     way: Way
     demands: tuple[Demand, ...] = ()
     protocols: tuple[Protocol, ...] = _ALL
@@ -50,8 +53,8 @@ class Scenario(Value):
 
     @property
     def between_ends(self) -> bool:
-        """Tell whether the packet leaves where it comes from."""
-        return self.where in ("same", "other")
+        """Tell whether the packet leaves where it comes from, for a node or pod that is known beforehand."""
+        return self.way != "service" and self.where in ("same", "other")
 
 
 SCENARIOS: Final = (
@@ -175,6 +178,52 @@ SCENARIOS: Final = (
         target="node",
         where="other",
         way="underlay",
+    ),
+    Scenario(
+        name="pod-service",
+        about="a pod to a Service",
+        concern="pod-to-service",
+        source="pod",
+        target="service",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="pod-service-own",
+        about="16 flows at once from a pod to a Service that leads to the pod itself, too",
+        concern="pod-to-service",
+        source="pod",
+        target="service",
+        where="itself",
+        way="service",
+        flows=16,
+    ),
+    Scenario(
+        name="node-service",
+        about="a node to a Service",
+        concern="pod-to-service",
+        source="node",
+        target="service",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="pod-node-port",
+        about="a pod to a port of a node that leads to a Service",
+        concern="pod-to-service",
+        source="pod",
+        target="node-port",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="outside-node-port",
+        about="from outside of all nodes to a port of a node that leads to a Service",
+        concern="external-to-service",
+        source="outside",
+        target="node-port",
+        where="any",
+        way="service",
     ),
 )
 BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}

@@ -42,10 +42,13 @@ class CheckReport(Value):
     concerns: list[Share]
     scenarios: list[Share]
     evidence: list[Evidence]
+    untried: list[str]
     trials: list[Tried]
 
 
-def summed_up(tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence]) -> CheckReport:
+def summed_up(
+    tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], *, untried: Sequence[str] = ()
+) -> CheckReport:
     """Return all that came of a check."""
     return CheckReport(
         conclusion=conclusion(tried, causes, evidence),
@@ -59,6 +62,7 @@ def summed_up(tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequenc
             for each in SCENARIOS
         ],
         evidence=list(evidence),
+        untried=list(untried),
         trials=list(tried),
     )
 

@@ -2,17 +2,23 @@
 
 from typing import Final, Literal
 
+import msgspec
+
+from weft.lab.report import EndpointReport
 from weft.lab.spec import Family
 from weft.model.value import Value
 
 Protocol = Literal["icmp", "udp", "tcp"]
 Fault = Literal["", "lost", "unseen", "translated", "unrefused"]
 FAULTS: Final[tuple[Fault, ...]] = ("lost", "unseen", "translated", "unrefused")
+OUTSIDE: Final = "outside"  # the lab's switch, to which nodes are joined and which is none of them
 
 
 class Trial(Value):
     """From a node or pod, `source`, to an `address` of another, `target`; each is on a node, perhaps on the same.
 
+    One to a Service's address, or to a node's that leads to a Service, has a `port`; the pods `behind` listen at port
+    `listens`. The address of a Service itself is on no node, and `to_node` is empty. OUTSIDE is a source and its node.
     `size` is that of the IP packet in bytes, which is not to be fragmented; 0 where it does not matter. `flows` are
     sent at once. The `scenario` is one of `scenarios.SCENARIOS`.
     """
@@ -27,12 +33,17 @@ class Trial(Value):
     address: str
     size: int = 0
     flows: int = 1
+    port: int = 0
+    listens: int = 0
+    behind: tuple[EndpointReport, ...] = ()
 
 
 class Outcome(Value):
     """What came of a trial: how many of its flows were `answered`.
 
-    `own` is the address that the source took for its own, `seen` the one that the target saw, empty if nothing arrived.
+    `own` is the address that the source took for its own, `seen` the one that the target saw, empty if nothing arrived;
+    `at` is where it arrived, which of a Service is one of several pods. With `theirs` a program of a pod's own has the
+    port: what answers is not ours, and what it saw is not known.
     `refused` is the MTU in bytes that an error named, and `by` whose error it was, empty if the source's own kernel's.
     `error` is what the source's kernel said, if it said something else.
     """
@@ -40,9 +51,17 @@ class Outcome(Value):
     answered: int
     own: str = ""
     seen: str = ""
+    at: str = ""
+    theirs: bool = False
     refused: int = 0
     by: str = ""
     error: str = ""
+
+
+class TriedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the trials of a check, in their order."""
+
+    outcomes: list[Outcome]
 
 
 class Tried(Value):

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_interface
+from itertools import product
 from typing import Final, Literal
 
 from weft.lab.checking.scenarios import SCENARIOS, Scenario
-from weft.lab.checking.trial import Trial
-from weft.lab.report import LabReport
+from weft.lab.checking.trial import OUTSIDE, Trial
+from weft.lab.report import LabReport, ServiceReport
 from weft.lab.spec import Family
 from weft.model.value import Value
 
@@ -16,7 +17,7 @@ _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 class _End(Value):
     """A node or a pod. `mtu` is that of the pods of its node; `number` counts the pods of a node from 0."""
 
-    kind: Literal["pod", "node"]
+    kind: Literal["pod", "node", "outside"]
     name: str
     node: str
     addresses: dict[Family, str]
@@ -26,9 +27,59 @@ class _End(Value):
 
 def trials(report: LabReport, *, quick: bool) -> list[Trial]:
     """All trials, by scenario. If `quick`, one pod speaks for its node, or two where they speak to each other."""
-    ends = _ends(report)
-    wanted = [scenario for scenario in SCENARIOS if not (quick and scenario.full)]
-    return [trial for scenario in wanted for trial in _of(scenario, ends, report.families, quick=quick)]
+    ends, found = _ends(report), list[Trial]()
+    for scenario in SCENARIOS:
+        if scenario.way == "service":
+            found += _to_services(scenario, ends, report, quick=quick)
+        elif not (quick and scenario.full):
+            found += _of(scenario, ends, report.families, quick=quick)
+    return found
+
+
+def _to_services(scenario: Scenario, ends: Sequence[_End], report: LabReport, *, quick: bool) -> Iterator[Trial]:
+    """Trials of one scenario to all Services that lead anywhere."""
+    sources = [end for end in ends if end.kind == scenario.source and (not quick or end.number == 0)]
+    if scenario.source == "outside":
+        sources = [
+            _End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0)
+        ]
+    for service, family in product(report.services, report.families):
+        behind = tuple(each for each in service.endpoints if _family(each.address) == family)
+        own = {each.pod for each in behind}
+        if scenario.where == "itself":
+            sources = [end for end in ends if end.name in own]
+        for source, (node, address, port) in product(sources, _addresses(scenario, service, report, family)):
+            if behind and family in source.addresses:
+                yield Trial(
+                    scenario=scenario.name,
+                    source=source.name,
+                    target=service.name,
+                    from_node=source.node,
+                    to_node=node,
+                    family=family,
+                    protocol="tcp" if service.protocol == "TCP" else "udp",
+                    address=address,
+                    flows=scenario.flows,
+                    port=port,
+                    listens=service.target_port,
+                    behind=behind,
+                )
+
+
+def _addresses(
+    scenario: Scenario, service: ServiceReport, report: LabReport, family: Family
+) -> list[tuple[str, str, int]]:
+    """Where a Service is reached: on which node, if on one, by which address and port."""
+    if scenario.target == "service":
+        return [("", each, service.port) for each in service.addresses if _family(each) == family]
+    if not service.node_port:
+        return []
+    return [
+        (node.name, address, service.node_port)
+        for node in report.nodes
+        for address in node.underlay
+        if _family(address) == family
+    ]
 
 
 def _of(scenario: Scenario, ends: Sequence[_End], families: Sequence[Family], *, quick: bool) -> Iterator[Trial]:
@@ -89,4 +140,8 @@ def _ends(report: LabReport) -> list[_End]:
 
 
 def _by_family(addresses: Sequence[str]) -> dict[Family, str]:
-    return {4 if ip_address(address).version == 4 else 6: address for address in addresses}
+    return {_family(address): address for address in addresses}
+
+
+def _family(address: str) -> Family:
+    return 4 if ip_address(address).version == 4 else 6

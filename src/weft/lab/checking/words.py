@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from weft.lab.checking.causes import Cause, PlaceKind
+from weft.lab.checking.causes import Cause
 from weft.lab.checking.evidence import Evidence, reason
+from weft.lab.checking.legs import PlaceKind
 from weft.lab.checking.trial import Fault, Tried
 from weft.model.text import counted, one_line
 
@@ -37,6 +38,7 @@ _WAYS: Final = {
     "inside": " inside a node",
     "overlay": " through the pod network",
     "underlay": " between addresses of nodes",
+    "service": " through Services",
 }
 
 

@@ -11,22 +11,23 @@ from typing import Final
 import click
 import msgspec
 
+from weft.diag.finding import Weight
 from weft.lab import protocol
 from weft.lab.checking import forms
 from weft.lab.checking.causes import Cause, causes
 from weft.lab.checking.evidence import Evidence, concerned
-from weft.lab.checking.judging import judged
+from weft.lab.checking.judging import judged, untried
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.sizes import LEAST, Bounds
 from weft.lab.checking.summary import CheckReport, summed_up
-from weft.lab.checking.trial import FAULTS, Trial, Tried
+from weft.lab.checking.trial import FAULTS, Outcome, Trial, TriedReport
 from weft.lab.checking.trials import trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
 from weft.lab.commands.speak import Progress, next_commands, show_report
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import LabReport, TriedReport
+from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import counted
 from weft.model.value import replace
@@ -88,22 +89,23 @@ def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckRe
         seen = f"a lab of {counted(len(report.nodes), 'node')} without pods"
         raise ConfigError(Problem(code="LAB-002", where="weft lab check", seen=seen, hint=hint))
     note(counted(len(wanted), "trial"))
-    tried = _try(place, wanted, note)
+    outcomes = _try(place, wanted, note)
+    tried, rest = judged(wanted, outcomes), untried(wanted, outcomes)
     found = [cause for fault in FAULTS for cause in causes(tried, fault)]
     if not found:
-        return summed_up(tried, (), ())
+        return summed_up(tried, (), (), untried=rest)
     note(f"{sum(bool(each.fault) for each in tried)} failed: looking for the reason")
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        gathered = pool.map(lambda gather: gather(), _evidence(place, report, found))
+        gathered = pool.map(lambda gather: gather(), _evidence(place, found))
         measured = [_measured(place, cause) for cause in found]
         evidence = [piece for pieces in gathered for piece in pieces]
-    return summed_up(tried, measured, evidence)
+    return summed_up(tried, measured, evidence, untried=rest)
 
 
-def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Tried]:
+def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:
     call = Call(place.socket, protocol.Try(list(wanted)))
     try:
-        return judged(wanted, call.result(TriedReport, note=note).outcomes)
+        return call.result(TriedReport, note=note).outcomes
     finally:
         call.close()
 
@@ -115,16 +117,17 @@ def _measured(place: Place, cause: Cause) -> Cause:
     trial = cause.examples[0].trial
     bounds = Bounds(low=LEAST[trial.family], high=trial.size)
     while sizes := bounds.between:
-        bounds = bounds.narrowed(_try(place, [replace(trial, size=size) for size in sizes], lambda _: None))
+        wanted = [replace(trial, size=size) for size in sizes]
+        bounds = bounds.narrowed(judged(wanted, _try(place, wanted, lambda _: None)))
     return replace(cause, limit=bounds.low)
 
 
-def _evidence(place: Place, report: LabReport, found: Sequence[Cause]) -> Iterable[Callable[[], list[Evidence]]]:
+def _evidence(place: Place, found: Sequence[Cause]) -> Iterable[Callable[[], list[Evidence]]]:
     """What is to be asked about causes: a trace of an example of each, and the doctor of each node concerned."""
     for cause in found[:_EXAMINED]:
         example = next((each.trial for each in cause.examples if _is_traceable(each.trial)), None)
         if example is not None:
-            yield partial(_traced, place, report, example, named=("protocol", example.protocol) in cause.traits)
+            yield partial(_traced, place, example, named=("protocol", example.protocol) in cause.traits)
     yield from (partial(_doctors_word, place, node) for node in concerned(found)[:_EXAMINED])
 
 
@@ -132,23 +135,23 @@ def _is_traceable(trial: Trial) -> bool:
     return BY_NAME[trial.scenario].between_ends
 
 
-def _traced(place: Place, report: LabReport, trial: Trial, *, named: bool) -> list[Evidence]:
-    """Where the packet of a trial, or the answer, is dropped by what is seen on its way; `named`: by its protocol."""
+def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
+    """Where a packet as that of a trial, or the answer, is dropped or lost; `named`: if it has the same protocol."""
     by_port = named and trial.protocol != "icmp"
     target = f"{trial.target}:{_PORT}" if by_port else trial.target
     try:
-        legs = tracing.predicted(
-            place, report, trial.source, target, six=trial.family == 6, udp=trial.protocol == "udp"
-        )
+        trace = tracing.follow(place, trial.source, target, six=trial.family == 6, udp=trial.protocol == "udp")
     except WeftError as error:
         return [Evidence(node=trial.from_node, by="trace", problem=problem) for problem in error.problems]
-    return [Evidence(node=leg.node, by="trace", problem=leg.way.problem) for leg in legs if leg.way.problem is not None]
+    if trace.problem is None:
+        return []
+    return [Evidence(node=trace.legs[trace.last].node, by="trace", problem=trace.problem)]
 
 
 class _Finding(msgspec.Struct):
     """What of a doctor's finding matters here; see `diag.forms.as_json`."""
 
-    weight: str
+    weight: Weight
     code: str
     where: str
     seen: str
@@ -161,7 +164,7 @@ class _Findings(msgspec.Struct):
 
 
 def _doctors_word(place: Place, node: str) -> list[Evidence]:
-    """The faults that the doctor of a node finds."""
+    """What the doctor of a node finds."""
     status, stdout, stderr = terminal.captured(terminal.command(place, node, ["weft", "doctor", "-o", "json"]))
     if status not in (0, FAILED):
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
@@ -170,8 +173,8 @@ def _doctors_word(place: Place, node: str) -> list[Evidence]:
         Evidence(
             node=node,
             by="doctor",
+            weight=each.weight,
             problem=Problem(code=each.code, where=each.where, seen=each.seen, expected=each.expected, hint=each.hint),
         )
         for each in msgspec.json.decode(stdout, type=_Findings).findings
-        if each.weight == "fault"
     ]

@@ -40,7 +40,7 @@ class TraceReport(Value):
     verdict: str
     well: bool
     last: int
-    code: str = ""
+    problem: Problem | None = None
 
 
 @click.command("trace")
@@ -101,16 +101,8 @@ def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bo
         verdict=result.verdict,
         well=result.well,
         last=result.leg,
-        code="" if result.problem is None else result.problem.code,
+        problem=result.problem,
     )
-
-
-def predicted(
-    place: Place, report: LabReport, source: str, target: str, *, six: bool = False, udp: bool = False
-) -> list[Leg]:
-    """Compute the way between two places of a lab of which `report` tells. `ConfigError` for a place that is none."""
-    ends, port = _ends(report, source, target, six=six)
-    return _legs(place, ends, port, udp=udp)
 
 
 def _legs(place: Place, ends: tuple[End, End], port: int, *, udp: bool) -> list[Leg]:

@@ -5,6 +5,7 @@ stays. Only what bears a trial's number is answered.
 """
 
 import asyncio
+import errno
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -17,13 +18,23 @@ from weft.lab.checking.trial import Protocol, Trial
 from weft.lab.inside import echoes
 from weft.lab.inside.cluster import World
 from weft.lab.spec import Family
+from weft.model.value import Value
 
 _NUMBERED: Final = struct.Struct("!8sQ")  # the lab's mark, and the flow's number
 _WAITING: Final = 256  # connections of one target that are not accepted yet
+_FREEBIND: Final[dict[Family, tuple[int, int]]] = {4: (socket.IPPROTO_IP, 15), 6: (socket.IPPROTO_IPV6, 78)}
 _LARGEST: Final = 1 << 16
 _SECONDS: Final = 5.0  # for what a connection has to say
 
-_Key = tuple[str, Family, Protocol, str]
+
+class _Listener(Value):
+    """What is opened at a place: for all addresses, if none is named, at a port that the kernel chooses if it is 0."""
+
+    place: str
+    family: Family
+    protocol: Protocol
+    address: str
+    port: int
 
 
 def numbered(number: int, *, size: int = 0) -> bytes:
@@ -40,30 +51,31 @@ def number_in(data: bytes) -> int:
 
 
 class Answering:
-    """The sockets at all targets. `seen` has the address that each flow came from, by its number."""
+    """The sockets at all targets. `heard` has where each flow arrived, and from which address, by its number."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, str] = {}
-        self._sockets: dict[_Key, socket.socket] = {}
+        self.heard: dict[int, tuple[str, str]] = {}
+        self._sockets: dict[_Listener, socket.socket | None] = {}  # none where a program there has the port
         self._servers: list[asyncio.Server] = []
         self._heard_by: dict[socket.socket, Callable[[], None]] = {}
 
     async def open(self, world: World, trials: Iterable[Trial]) -> None:
         """Open what trials need at their targets. `OSError` if that cannot be."""
-        for trial in trials:
-            key = _key(trial)
-            if key in self._sockets:
-                continue
-            room, address = world.place(trial.target).room, "" if trial.protocol == "icmp" else trial.address
-            sock = await world.inside.run(room, partial(_listen, trial.family, trial.protocol, address))
-            self._sockets[key] = sock
-            await self._serve(sock, trial.family, trial.protocol)
+        for listener in dict.fromkeys(each for trial in trials for each in _listeners(trial)):
+            opening = partial(_open, listener)
+            sock = self._sockets[listener] = await world.inside.run(world.place(listener.place).room, opening)
+            if sock is not None:
+                await self._serve(sock, listener)
 
     def port(self, trial: Trial) -> int:
-        """Return the port at which a trial's target listens; 0 of ICMP, which has none."""
-        if trial.protocol == "icmp":
-            return 0
-        return int(self._sockets[_key(trial)].getsockname()[1])
+        """Return the port to which a trial goes; 0 of ICMP, which has none."""
+        [first, *_] = _listeners(trial)
+        sock = self._sockets[first]
+        return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
+
+    def is_theirs(self, trial: Trial) -> bool:
+        """Tell whether a program of a target's own may answer a trial."""
+        return any(self._sockets[each] is None for each in _listeners(trial))
 
     def read_all(self) -> None:
         """Take in what has come and was not read yet: the kernel answers echo requests before we hear of them."""
@@ -76,43 +88,39 @@ class Answering:
             asyncio.get_running_loop().remove_reader(sock)
         for server in self._servers:
             server.close()
-        for sock in self._sockets.values():
+        for sock in filter(None, self._sockets.values()):
             sock.close()
 
-    def _note(self, number: int, sender: str) -> None:
-        if number != echoes.NO_NUMBER:
-            self.seen[number] = sender
-
-    async def _serve(self, sock: socket.socket, family: Family, protocol: Protocol) -> None:
-        if protocol == "tcp":
-            self._servers.append(await asyncio.start_server(self._converse, sock=sock))
+    async def _serve(self, sock: socket.socket, listener: _Listener) -> None:
+        if listener.protocol == "tcp":
+            self._servers.append(await asyncio.start_server(partial(self._converse, listener.place), sock=sock))
             return
-        hear = partial(self._hear_echoes, sock, family) if protocol == "icmp" else partial(self._return, sock)
-        self._heard_by[sock] = hear
-        asyncio.get_running_loop().add_reader(sock, hear)
+        hear = self._hear_echoes if listener.protocol == "icmp" else self._return
+        self._heard_by[sock] = partial(hear, sock, listener)
+        asyncio.get_running_loop().add_reader(sock, self._heard_by[sock])
 
-    def _hear_echoes(self, sock: socket.socket, family: Family) -> None:
+    def _hear_echoes(self, sock: socket.socket, listener: _Listener) -> None:
         """Note who asks for an echo, which the kernel sends."""
         for data, sender in _received(sock):
-            kind, number = echoes.read(family, data)
-            if kind == echoes.REQUEST[family]:
-                self._note(number, sender[0])
+            kind, number = echoes.read(listener.family, data)
+            if kind == echoes.REQUEST[listener.family] and number != echoes.NO_NUMBER:
+                self.heard[number] = listener.place, sender[0]
 
-    def _return(self, sock: socket.socket) -> None:
+    def _return(self, sock: socket.socket, listener: _Listener) -> None:
         """Send each numbered datagram back."""
         for data, sender in _received(sock):
             number = number_in(data)
-            self._note(number, sender[0])
             if number != echoes.NO_NUMBER:
+                self.heard[number] = listener.place, sender[0]
                 with suppress(OSError):  # the trial says that the answer was lost
                     sock.sendto(data, sender)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send what a connection says back, once, and close it."""
         try:
             async with asyncio.timeout(_SECONDS):
                 data = await reader.readexactly(_NUMBERED.size)
-                self._note(number_in(data), writer.get_extra_info("peername")[0])
+                self.heard[number_in(data)] = place, writer.get_extra_info("peername")[0]
                 writer.write(data)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -128,12 +136,24 @@ def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
             yield sock.recvfrom(_LARGEST)
 
 
-def _key(trial: Trial) -> _Key:
-    """What tells sockets apart; echo requests to all addresses of a family are heard by one."""
-    return trial.target, trial.family, trial.protocol, "" if trial.protocol == "icmp" else trial.address
+def _listeners(trial: Trial) -> list[_Listener]:
+    """What a trial needs, at the pods of a Service or at its target. One hears echo requests to all addresses."""
+    at = [(each.pod, each.address) for each in trial.behind] or [(trial.target, trial.address)]
+    return [
+        _Listener(
+            place=place,
+            family=trial.family,
+            protocol=trial.protocol,
+            address="" if trial.protocol == "icmp" else address,
+            port=trial.listens,
+        )
+        for place, address in at
+    ]
 
 
-def _listen(family: Family, protocol: Protocol, address: str) -> socket.socket:
+def _open(listener: _Listener) -> socket.socket | None:
+    """Open a socket in the place where the thread is; None if a program has the port. `OSError`."""
+    family, protocol = listener.family, listener.protocol
     if protocol == "icmp":
         return icmp.listen(family, (echoes.REQUEST[family],))
     kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
@@ -142,10 +162,13 @@ def _listen(family: Family, protocol: Protocol, address: str) -> socket.socket:
         sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
         if protocol == "udp":
             pathmtu.never_fragment(sock, family)
-        sock.bind((address, 0))
+        sock.setsockopt(*_FREEBIND[family], 1)  # where a place has lost its address, trials to it are lost, no more
+        sock.bind((listener.address, listener.port))
         if protocol == "tcp":
             sock.listen(_WAITING)
-    except OSError:
+    except OSError as error:
         sock.close()
+        if listener.port and error.errno == errno.EADDRINUSE:
+            return None
         raise
     return sock

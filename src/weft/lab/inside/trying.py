@@ -10,16 +10,15 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from weft.kernel import icmp, pathmtu
-from weft.lab.checking.trial import Outcome, Trial
+from weft.lab.checking.trial import OUTSIDE, Outcome, Trial, TriedReport
 from weft.lab.inside import echoes
 from weft.lab.inside.answering import Answering, number_in, numbered
 from weft.lab.inside.cluster import World
-from weft.lab.report import TriedReport
 from weft.lab.spec import Family
 from weft.model.value import Value
 
@@ -50,7 +49,7 @@ async def everything(world: World, trials: Sequence[Trial], note: Callable[[str]
 
     async def one(trial: Trial) -> list[_Flow]:
         async with gates[trial.flows]:
-            flows = await asyncio.gather(*(_flow(world, trial, answering.port(trial), number) for number in of(trial)))
+            flows = await asyncio.gather(*(_flow(world, trial, answering, number) for number in of(trial)))
         if (count := next(done)) % step == 0:
             note(f"{count} of {len(trials)} trials")
         return flows
@@ -64,30 +63,40 @@ async def everything(world: World, trials: Sequence[Trial], note: Callable[[str]
         answering.read_all()
     finally:
         answering.close()
-    return TriedReport(outcomes=[_outcome(each, answering.seen) for each in flows])
+    return TriedReport(
+        outcomes=[
+            _outcome(each, answering.heard, theirs=answering.is_theirs(trial))
+            for trial, each in zip(trials, flows, strict=True)
+        ]
+    )
 
 
-def _outcome(flows: Sequence[_Flow], seen: dict[int, str]) -> Outcome:
+def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool) -> Outcome:
     """What came of a trial: in the words of its first flow that was not answered, if there is one."""
     one = next((flow for flow in flows if not flow.answered), flows[0])
+    at, seen = heard.get(one.number, ("", ""))
     refusal = next(iter(one.refusals), pathmtu.Refusal(mtu=0))
     return Outcome(
         answered=sum(flow.answered for flow in flows),
         own=one.own,
-        seen=seen.get(one.number, ""),
+        seen=seen,
+        at=at,
+        theirs=theirs,
         refused=refusal.mtu,
         by=refusal.by,
         error=one.error,
     )
 
 
-async def _flow(world: World, trial: Trial, port: int, number: int) -> _Flow:
+async def _flow(world: World, trial: Trial, answering: Answering, number: int) -> _Flow:
     """Send one flow and wait for its answer; what stands in its way is kept."""
-    sock = await world.inside.run(world.place(trial.source).room, partial(_open, trial))
+    port, theirs = answering.port(trial), answering.is_theirs(trial)
+    room = None if trial.source == OUTSIDE else world.place(trial.source).room
+    sock = await world.inside.run(room, partial(_open, trial))
     flow = _Flow(number=number)
     try:
         if trial.protocol == "tcp":
-            await _connection(flow, sock, (trial.address, port))
+            await _connection(flow, sock, (trial.address, port), theirs=theirs)
         else:
             await _datagrams(flow, sock, trial, port)
     finally:
@@ -109,12 +118,16 @@ def _open(trial: Trial) -> socket.socket:
     return sock
 
 
-async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int]) -> None:
+async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
+    """Open a connection and have something said back, unless it may be their program that listens: who knows what."""
     loop, data = asyncio.get_running_loop(), numbered(flow.number)
     try:
         async with asyncio.timeout(_CONNECT):
             await loop.sock_connect(sock, to)
             flow.own = sock.getsockname()[0]
+            if theirs:
+                flow.answered = True
+                return
             await loop.sock_sendall(sock, data)
             flow.answered = await loop.sock_recv(sock, _LARGEST) == data
     except (OSError, TimeoutError) as error:

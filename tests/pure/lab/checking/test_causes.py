@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
-from weft.lab.checking.causes import Cause, Place, causes, legs_of
+from weft.lab.checking.causes import Cause, causes
 from weft.lab.checking.evidence import Evidence, concerned, reason
+from weft.lab.checking.legs import Place, legs_of
 from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import FAULTS, Outcome, Tried
+from weft.lab.checking.trial import FAULTS, Outcome, Trial, Tried
 from weft.lab.checking.words import conclusion, sentence
+from weft.lab.report import EndpointReport
 from weft.model.errors import Problem
 from weft.model.value import replace
 
@@ -110,6 +112,75 @@ def test_other_faults_have_causes_too(fault: str, outcome: Outcome, words: str):
     assert (cause.place, cause.passed) == (Place(kind="from", nodes=("node1",)), 0)
     assert words in sentence(cause, alone=True)
     assert causes(everything, "lost") == []
+
+
+def to_web(scenario: str, source: str, node: str = "", **fields: object) -> Tried:
+    """A trial to a Service of pods on node1 and node2, answered by the one on node1 unless it failed."""
+    behind = (
+        EndpointReport(pod="pod1", node="node1", address="a"),
+        EndpointReport(pod="pod2", node="node2", address="b"),
+    )
+    trial = Trial(
+        scenario=scenario,
+        source=source,
+        target="web",
+        from_node=source.replace("pod", "node"),
+        to_node=node,
+        family=4,
+        protocol="udp",
+        address="c",
+        behind=behind,
+    )
+    lost = Outcome(answered=0)
+    outcome = fields.get("outcome", Outcome(answered=1, seen="a", at="pod1") if not fields else lost)
+    return Tried(trial=trial, outcome=outcome, fault="lost" if fields else "")  # type: ignore[arg-type]
+
+
+INSIDE = ("node1", "node1")
+
+
+@pytest.mark.parametrize(
+    "one, legs",
+    [
+        (to_web("pod-service", "pod3"), [("", (("node3", "node1"),)), ("back", (("node1", "node3"),))]),
+        (
+            to_web("outside-node-port", "outside", "node2"),
+            [
+                ("", (("outside", "node2"),)),
+                ("", (("node2", "node1"),)),
+                ("back", (("node1", "node2"),)),
+                ("back", (("node2", "outside"),)),
+            ],
+        ),
+        (
+            to_web("pod-service", "pod1", failed=True),
+            [("failed", (INSIDE,), (("node1", "node2"),))],
+        ),
+        (
+            to_web("pod-service", "pod3", outcome=Outcome(answered=0, seen="a", at="pod2")),
+            [("", (("node3", "node2"),)), ("failed back", (("node2", "node3"),))],
+        ),
+        # A program of a pod's own has answered, and it is not known which.
+        (
+            replace(to_web("pod-service", "pod3"), outcome=Outcome(answered=1, theirs=True)),
+            [("", (("node3", "node1"),), (("node3", "node2"),))],
+        ),
+    ],
+)
+def test_a_packet_to_a_service_leads_to_one_of_its_pods(one: Tried, legs: list):
+    found = list(legs_of(one, "lost"))
+    said = [" ".join(["failed"] * leg.failed + ["back"] * leg.back) for leg in found]
+    assert [(words, *leg.paths) for words, leg in zip(said, found, strict=True)] == legs
+
+
+def test_a_node_whose_rules_for_services_are_gone_is_found():
+    lost = [to_web("pod-service", "pod3", failed=True), to_web("outside-node-port", "outside", "node3", failed=True)]
+    fine = [to_web("pod-service", f"pod{node}") for node in (1, 2)]
+    fine += [to_web("outside-node-port", "outside", f"node{node}") for node in (1, 2)]
+    [found] = causes([*tried(lambda _: False), *lost, *fine], "lost")
+    assert (found.place, found.failed) == (Place(kind="node", nodes=("node3",)), 2)
+    assert concerned([found]) == ["node3"]
+    assert "outside" not in concerned([replace(found, place=Place(kind="anywhere"))])
 
 
 NODES = ("node1", "node2", "node3")
@@ -216,6 +287,7 @@ ORDER = [
     piece("node2", "trace", "ROUTE-001"),
     piece("node1", "doctor", "REACH-001"),
     piece("node2", "doctor", "LEASE-005"),
+    replace(piece("node1", "doctor", "BRIDGE-003"), weight="warning"),
 ]
 
 

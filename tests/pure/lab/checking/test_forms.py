@@ -104,6 +104,11 @@ def test_as_json():
     ]
 
 
+def test_what_could_not_be_tried_is_said():
+    everything = tried(lambda _: False, nodes=2, pods=1)
+    assert "\nnot tried: web: taken\n" in "".join(forms.text(summed_up(everything, [], [], untried=["web: taken"])))
+
+
 def test_as_junit():
     suite = ET.fromstring(forms.as_junit(checked()))  # noqa: S314 - our own
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("weft lab check", "52", "14")

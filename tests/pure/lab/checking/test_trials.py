@@ -2,11 +2,12 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
-from tests.support.checks import MTU, report, tried
+from tests.support.checks import MTU, report, service, tried
 from weft.lab.checking import sizes
-from weft.lab.checking.judging import described, judged
+from weft.lab.checking.judging import described, judged, untried
 from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
 from weft.lab.checking.trial import Outcome, Trial, Tried
 from weft.lab.checking.trials import trials
@@ -16,7 +17,7 @@ from weft.model.value import replace
 def test_every_demand_of_the_model_and_what_pods_do_among_themselves_has_scenarios():
     assert len(BY_NAME) == len(SCENARIOS)
     assert {demand for scenario in SCENARIOS for demand in scenario.demands} == set(DEMANDS)
-    assert {"container-to-container", "pod-to-pod"} <= {scenario.concern for scenario in SCENARIOS} <= set(CONCERNS)
+    assert {scenario.concern for scenario in SCENARIOS} == set(CONCERNS)
 
 
 # Of three nodes with two pods each, by one family: pairs, times protocols.
@@ -49,8 +50,10 @@ FULL = {
 }
 
 
-def test_what_leaves_a_pod_can_be_traced():
-    assert {scenario.name for scenario in SCENARIOS if not scenario.between_ends} == {"pod-loopback", "pod-itself"}
+def test_what_leaves_a_pod_for_a_known_place_can_be_traced():
+    alone = {scenario.name for scenario in SCENARIOS if not scenario.between_ends and scenario.way != "service"}
+    assert alone == {"pod-loopback", "pod-itself"}
+    assert not any(scenario.between_ends for scenario in SCENARIOS if scenario.way == "service")
 
 
 @pytest.mark.parametrize("quick, counts", [(True, QUICK), (False, FULL)])
@@ -83,6 +86,59 @@ def test_a_trial_says_from_where_to_where():
     assert {t.address for t in wanted if t.scenario == "node-node"} == {"172.31.0.11", "172.31.0.12"}
 
 
+# Of two nodes with two pods each, and a Service of one pod of each, by one family; in a quick and in a full check.
+TO_SERVICES = {
+    "pod-service": (2, 4),
+    "pod-service-own": (2, 2),
+    "node-service": (2, 2),
+    "pod-node-port": (4, 8),
+    "outside-node-port": (2, 2),
+}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_services_are_tried_from_everywhere(quick: bool):
+    lab = report(nodes=2)
+    lab = msgspec.structs.replace(lab, services=[service(lab, "pod1-2", "pod2-1")])
+    wanted = [trial for trial in trials(lab, quick=quick) if trial.behind]
+    assert Counter(trial.scenario for trial in wanted) == {name: n[not quick] for name, n in TO_SERVICES.items()}
+    own = [trial.source for trial in wanted if trial.scenario == "pod-service-own"]
+    assert own == ["pod1-2", "pod2-1"]
+    first = next(trial for trial in wanted if trial.scenario == "outside-node-port")
+    assert first == Trial(
+        scenario="outside-node-port",
+        source="outside",
+        target="web",
+        from_node="outside",
+        to_node="node1",
+        family=4,
+        protocol="tcp",
+        address="172.31.0.11",
+        port=30080,
+        listens=8080,
+        behind=tuple(lab.services[0].endpoints),
+    )
+
+
+@pytest.mark.parametrize(
+    "pods, fields, scenarios",
+    [
+        ((), {}, set()),
+        (("pod1-1",), {"node_port": 0}, {"pod-service", "pod-service-own", "node-service"}),
+        (("pod1-1",), {"protocol": "UDP"}, set(TO_SERVICES)),
+    ],
+)
+def test_a_service_is_tried_as_far_as_it_leads_anywhere(pods, fields, scenarios):
+    lab = report(nodes=2, families=(4, 6))
+    lab = msgspec.structs.replace(lab, services=[service(lab, *pods, **fields)])
+    wanted = [trial for trial in trials(lab, quick=True) if trial.target == "web"]
+    assert {trial.scenario for trial in wanted} == scenarios
+    assert {trial.protocol for trial in wanted} <= {"udp" if fields.get("protocol") else "tcp"}
+    for trial in wanted:
+        assert {":" in trial.address, *(":" in each.address for each in trial.behind)} == {trial.family == 6}
+        assert trial.port == (80 if trial.to_node == "" else 30080)
+
+
 def test_a_pod_that_lacks_a_family_is_not_asked_by_it():
     lab = report(nodes=2, pods=1, families=(4, 6))
     lab.pods[0].addresses.pop()
@@ -102,6 +158,8 @@ def trial(scenario: str, **fields: object) -> Trial:
 
 
 OTHER = trial("pod-pod-other", protocol="udp")
+TO_WEB = replace(trial("pod-pod-other"), scenario="pod-service", target="web", address="10.96.0.11", port=80)
+TO_WEB = replace(TO_WEB, protocol="tcp", to_node="", listens=8080)
 WAY = "pod1-1 -> pod2-1 (10.244.2.2), UDP by IPv4: "
 
 
@@ -159,6 +217,14 @@ WAY = "pod1-1 -> pod2-1 (10.244.2.2), UDP by IPv4: "
         ),
         (trial("pod-pod-many"), Outcome(answered=31, own="a", seen="a"), "lost", "31 of 32 flows were answered"),
         (trial("pod-pod-many"), Outcome(answered=32, own="a", seen="a"), "", None),
+        (
+            TO_WEB,
+            Outcome(answered=0, own="a", error="Connection refused"),
+            "lost",
+            "pod1-1 -> web (10.96.0.11 port 80), TCP by IPv4: nothing arrived; Connection refused",
+        ),
+        (TO_WEB, Outcome(answered=1, own="a"), "unseen", "answered, and not by web, which saw nothing"),
+        (TO_WEB, Outcome(answered=1, own="a", theirs=True), "", None),
     ],
 )
 def test_an_outcome_is_judged(asked: Trial, outcome: Outcome, fault: str, words: str | None):
@@ -171,6 +237,14 @@ def test_an_outcome_is_judged(asked: Trial, outcome: Outcome, fault: str, words:
 def test_without_losses_nothing_fails():
     everything = tried(lambda _: False, quick=False, families=(4, 6))
     assert not [each for each in everything if each.fault]
+
+
+def test_datagrams_to_a_program_of_a_pod_s_own_are_not_tried():
+    asked, theirs = [TO_WEB, replace(TO_WEB, protocol="udp")], [Outcome(answered=0, theirs=True)] * 2
+    assert [each.trial.protocol for each in judged(asked, theirs)] == ["tcp"]
+    said = ["web: programs of its pods have UDP port 8080, and what they answer is theirs"]
+    assert untried(asked, theirs) == untried(asked * 2, theirs * 2) == said
+    assert untried(asked, [Outcome(answered=1)] * 2) == []
 
 
 @pytest.mark.parametrize("limit", [68, 69, 100, 1350, 1399, 1448, 1449])
