@@ -40,6 +40,7 @@ docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m tests.support.flagsdoc
 	@.venv/bin/python -m tests.support.pluginsdoc
 	@.venv/bin/python -m tests.support.keysdoc
+	@.venv/bin/python -m tests.support.commandsdoc
 	@.venv/bin/python -m tests.support.labpicture
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses

@@ -7,7 +7,6 @@ sub-command does belongs elsewhere; here stands only where to find it.
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import PurePath
@@ -19,6 +18,7 @@ from weft import __version__
 from weft.model.errors import Problem, WeftError
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
+from weft.screen.groups import Group
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
@@ -66,7 +66,7 @@ COMMANDS: Final = {
 }
 
 
-class LateGroup(click.Group):
+class LateGroup(Group):
     """A group that knows the names and help lines of COMMANDS without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -75,22 +75,8 @@ class LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return COMMANDS[cmd_name].load() if cmd_name in COMMANDS else super().get_command(ctx, cmd_name)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        names = self.list_commands(ctx)
-        if args and args[0] not in names and not args[0].startswith("-"):
-            near = get_close_matches(args[0], names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(names)}."
-            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        abouts = {name: late.about for name, late in COMMANDS.items()}
-        abouts |= {name: command.get_short_help_str() for name, command in self.commands.items()}
-        rows = [(name, abouts[name]) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def about(self, name: str) -> str:
+        return COMMANDS[name].about if name in COMMANDS else super().about(name)
 
 
 @click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -52,6 +52,19 @@ def test_completion_of_each_shell(capsys, shell):
     assert "_WEFT_COMPLETE" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("group", ["", "lab", "cni", "ipam"])
+def test_help_lists_every_command_whole(capsys, group):
+    assert cli.run([*group.split(), "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
+
+
+def test_a_command_of_a_group_that_there_is_not_is_answered_by_a_guess(capsys):
+    assert cli.run(["lab", "pingal"]) == 2
+    assert "There is no command 'pingal'. Did you mean 'pingall'?" in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_is_shown(capsys):
     assert cli.run([]) == 2
     assert "Commands:" in "".join(capsys.readouterr())

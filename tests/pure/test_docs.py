@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import flagsdoc, keysdoc, speccoverage
+from tests.support import commandsdoc, flagsdoc, keysdoc, speccoverage
+from tests.support.jsonshapes import SHAPES
 from weft.config.jsonfields import Fields
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
@@ -165,6 +166,19 @@ def test_the_architecture_names_files_that_exist():
 
 def test_the_list_of_flags_is_that_of_the_daemon():
     assert (DOCS / "reference" / "weftd-flags.md").read_text() == flagsdoc.render()
+
+
+def test_the_list_of_commands_is_that_of_the_program():
+    assert commandsdoc.PAGE.read_text() == commandsdoc.render(), "run `make docs`"
+
+
+def test_every_command_that_prints_json_tells_its_shape():
+    printing = {called for called, command in commandsdoc.commands() if commandsdoc.has_documents(command)}
+    assert printing == set(SHAPES), "tests/support/jsonshapes.py has the shapes"
+
+
+def test_every_command_says_what_it_is_for():
+    assert [called for called, command in commandsdoc.commands() if not command.help] == []
 
 
 def test_the_options_of_back_ends_are_those_of_the_source():

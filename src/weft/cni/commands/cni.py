@@ -21,11 +21,12 @@ from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
+from weft.screen.groups import Group
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=Group)
 def cni() -> None:
     """Call a network's plugins by hand, and put weft's plugins on a node.
 

@@ -25,6 +25,7 @@ from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
+from weft.screen.groups import Group
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -34,7 +35,7 @@ _UNKNOWN: Final = "another program's, or made before weft kept records"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=Group)
 def ipam() -> None:
     """Which addresses of this node are reserved, for whom, and which are leaked.
 

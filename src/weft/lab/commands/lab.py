@@ -26,10 +26,11 @@ from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.commands.work import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.screen.documents import output_with
+from weft.screen.groups import Group
 from weft.screen.watching import redraw, watch_option
 
 
-@click.group()
+@click.group(cls=Group)
 def lab() -> None:
     """A multi-node cluster network on this machine.
 

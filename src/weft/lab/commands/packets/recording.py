@@ -27,7 +27,7 @@ Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
 _WHERE: Final = 18  # characters: node1 veth01234567
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class PacketLine(msgspec.Struct, frozen=True, kw_only=True):
     """A packet as a line of JSON. `time` is in seconds since 1970; each layer has its name, a text and its fields."""
 
     time: float
@@ -119,7 +119,7 @@ def to_programs(file: BinaryIO, output: str) -> Write:
     """Write a document for each packet."""
 
     def write(packet: Packet, layers: Sequence[Layer], found: Sequence[Level]) -> None:
-        said = Line(
+        said = PacketLine(
             time=packet.nanoseconds / 1_000_000_000,
             place=packet.place,
             link=packet.link,

@@ -1,0 +1,92 @@
+"""What each command prints as JSON: a type of its own, or an object that it makes.
+
+`{"key": str}` is an object with that key, `[str]` a list, `(a, b)` one of them.
+"""
+
+from typing import Any, Final
+
+from weft.daemon.commands.peers import Row
+from weft.daemon.commands.preview import Planned
+from weft.diag.codes import Section
+from weft.diag.hops import Way
+from weft.lab.checking.summary import CheckReport
+from weft.lab.commands.packets.recording import PacketLine
+from weft.lab.commands.tracing import TraceReport
+from weft.lab.graph.picture import Picture
+from weft.lab.loglines import Line
+from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, TurnReport
+from weft.model.errors import Problem
+from weft.model.history import Event
+from weft.model.nodestate import NodeState
+
+_ATTACHMENT: Final = {"netns": str, "ifname": str}
+_FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
+_FOUND: Final = {"check": str, "weight": str, "code": str, "where": str, "seen": str, "expected": str, "hint": str}
+_RAN: Final = {"status": int, "stdout": str, "stderr": str}
+_FAULT: Final = {"name": str, "code": str, "about": str, "ends": str}
+
+SHAPES: Final[dict[str, Any]] = {
+    "weft status": NodeState,
+    "weft peers": list[Row],
+    "weft events": list[Event],
+    "weft explain": (Section, [Section]),
+    "weft doctor": {
+        "version": str,
+        "findings": [{**_FOUND, "fix": [str]}],
+        "checks": [{"check": str, "about": str, "found": int, "unseen": str}],
+    },
+    "weft trace": dict[str, Way],
+    "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
+    "weft plan": {"notes": [str], "problems": [Problem], "steps": [Planned]},
+    "weft cleanup": {"dry_run": bool, "found": [str], "left": [str], "foreign": [str], "problems": [Problem]},
+    "weft version": {"version": str},
+    "weft cni add": "the plugins' result, as CNI has it",
+    "weft cni check": {"asked": bool, **_ATTACHMENT},
+    "weft cni del": {"deleted": _ATTACHMENT},
+    "weft cni gc": {"asked": bool, "attachments": [{"state": str, "container": str, **_ATTACHMENT}]},
+    "weft cni status": {"asked": bool, "ready": bool | None},
+    "weft cni version": {
+        "cniVersion": str,
+        "plugins": [{"type": str, "path": str, "supportedVersions": [str]}],
+    },
+    "weft cni install": {
+        "bin_dir": str,
+        "plugins": [str],
+        "interpreter": str | None,
+        "replaced": [str],
+        "conflist": {"path": str, "done": str},
+    },
+    "weft cni uninstall": {"done": dict[str, str]},
+    "weft cni handback": {"programs": dict[str, str], "still_weft": [str], "port_maps": [dict[str, str]]},
+    "weft ipam list": {
+        "reservations": [
+            dict.fromkeys(("network", "directory", "address", "container", "interface", "state", "proof"), str)
+        ]
+    },
+    "weft ipam gc": {"dry_run": bool, "freed": [_FREED], "failed": [{**_FREED, "error": str}], "unknown": int},
+    "weft lab up": LabReport,
+    "weft lab ps": LabReport,
+    "weft lab status": dict[str, NodeState | None],
+    "weft lab down": {"down": str},
+    "weft lab list": [{"name": str, "state": str, "pid": int}],
+    "weft lab clean": {"removed": [str]},
+    "weft lab run": PodReport,
+    "weft lab rm": {"removed": str},
+    "weft lab exec": (_RAN, [{"node": str, **_RAN}]),
+    "weft lab cp": {"files": int, "bytes": int},
+    "weft lab ping": PingReport,
+    "weft lab pingall": PingReport,
+    "weft lab logs": list[Line],
+    "weft lab capture": (PacketLine, {"file": str, "packets": int, "dropped": dict[str, int]}),
+    "weft lab trace": TraceReport,
+    "weft lab check": CheckReport,
+    "weft lab graph": Picture,
+    "weft lab break": ({"node": str, "fault": str, "broken": bool}, {"faults": [_FAULT]}),
+    "weft lab link": LinksReport,
+    "weft lab partition": LinksReport,
+    "weft lab heal": LinksReport,
+    "weft lab expose": ServiceReport,
+    "weft lab services": list[ServiceReport],
+    "weft lab unexpose": {"unexposed": str},
+    **{f"weft lab {verb}": TurnReport for verb in ("start", "stop", "restart", "kill")},
+}
