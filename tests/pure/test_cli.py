@@ -103,7 +103,7 @@ def test_a_program_that_cannot_be_run_ends_as_in_a_shell(monkeypatch, capsys):
     "args, seen",
     [
         (["lba"], "weft: FLAG-001 weft: There is no command 'lba'. Did you mean 'lab'? 'weft --help' lists"),
-        (["lab", "upp"], "weft: FLAG-001 weft lab: No such command 'upp'."),
+        (["lab", "upp"], "weft: FLAG-001 weft lab: There is no command 'upp'. Did you mean 'up'? 'weft lab --help'"),
         (["lab", "up", "--nods", "3"], "weft: FLAG-001 weft lab up: No such option '--nods'."),
         (["lab", "up", "--nodes", "x"], "weft: FLAG-001 weft lab up: Invalid value for '--nodes': 'x'"),
         (["lab", "run", "web"], "weft: FLAG-001 weft lab run: Missing option '--node'. 'weft lab run --help' lists"),

@@ -14,7 +14,7 @@ from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.commands.tracing import TraceReport
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
-from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, TurnReport
+from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, ThroughputReport, TurnReport
 from weft.model.errors import Problem
 from weft.model.history import Event
 from weft.model.nodestate import NodeState
@@ -76,6 +76,8 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab cp": {"files": int, "bytes": int},
     "weft lab ping": PingReport,
     "weft lab pingall": PingReport,
+    "weft lab iperf": ThroughputReport,
+    "weft lab scale": LabReport,
     "weft lab logs": list[Line],
     "weft lab capture": (PacketLine, {"file": str, "packets": int, "dropped": dict[str, int]}),
     "weft lab trace": TraceReport,
