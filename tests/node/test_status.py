@@ -147,3 +147,14 @@ def name_of(node: Daemon) -> str:
         line.split()[-1] for line in node.netns.run("cat /proc/net/unix").splitlines() if "@weft/instance" in line
     }
     return name.removeprefix("@")
+
+
+def test_what_ails_the_node_beside_weft_is_told_by_itself(cluster: Cluster):
+    cluster.configure(VXLAN)
+    node = cluster.node(1).start()
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=1 net/ipv4/conf/flannel.1/forwarding=0")
+    setting = "KERN-002 sysctl net/ipv4/conf/flannel.1/forwarding: it is 0"
+    node.says(setting, seconds=20)
+    said = ask(node)
+    assert said.returncode == 0  # it can serve pods, and what it was told to keep it keeps
+    assert f"\n! {setting}" in said.stdout

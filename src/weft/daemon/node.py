@@ -16,7 +16,7 @@ from typing import Any, Final
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, events, host, remains, start
+from weft.daemon import control, doctor, events, host, remains, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import history, identity, instance, memory
@@ -173,6 +173,7 @@ class Node:
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         parts.start("configuration", configured.run)
+        parts.start("doctor", partial(doctor.watch, self._report, Path(options.subnet_file)))
         watches = [following]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
 

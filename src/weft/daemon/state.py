@@ -6,6 +6,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -61,6 +62,7 @@ class Reporter:
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
         self.calls = Calls()
+        self.findings: list[Problem] = []
         self._now = now
         self._began = now()
 
@@ -69,9 +71,9 @@ class Reporter:
         """How long the daemon has run."""
         return self._now() - self._began
 
-    async def look(self, counted: Mapping[Key, Traffic] = _NOTHING) -> NodeState:
-        """The state as it is now; `counted` is what is known of peers' packets."""
-        return await in_turns(_looking(self, self._now(), counted))
+    async def look(self, counted: Mapping[Key, Traffic] = _NOTHING, *, peers: int | None = None) -> NodeState:
+        """The state as it is now, of so many `peers` at most; `counted` is what is known of peers' packets."""
+        return await in_turns(_looking(self, self._now(), counted, peers))
 
     async def _look_whole(self) -> NodeState:
         keepers = () if self.network is None else self.network.keepers.values()
@@ -88,7 +90,7 @@ class Reporter:
         return msgspec.json.encode(self.status.history.told(asked.after)) if asked.ask == "events" else b""
 
 
-def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic]) -> Slices[NodeState]:
+def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
     base = NodeState(
@@ -103,11 +105,12 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic]) -> Sl
         faults=status.faults,
         calls=_calls(report.calls),
         versions=_versions(report.rules),
+        findings=report.findings,
     )
     if network is None:
         return base
     roster = network.roster
-    believed = tuple(roster.believed)
+    believed = tuple(islice(roster.believed, most))
     keepers = {kind: keeper for keeper in network.keepers.values() for kind in keeper.plane.kinds}
     peers: list[PeerState] = []
     for start in range(0, len(believed), _SLICE):

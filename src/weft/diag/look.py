@@ -65,44 +65,45 @@ def look(places: Places) -> Sight:
     seen: dict[str, Any] = {}
     unseen: dict[str, str] = {}
 
-    @contextmanager
-    def part(*names: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError, ConfigError, Unavailable, subprocess.SubprocessError) as error:
-            unseen.update(dict.fromkeys(names, _words(error)))
-
-    with part("links", "routes", "neighbours"), Rtnl.open() as rtnl:
+    with part(unseen, "links", "routes", "neighbours"), Rtnl.open() as rtnl:
         seen |= _kernel(rtnl)
-    with part("settings"):
-        seen["settings"] = _settings(seen.get("links", ()))
-    with part("counters"):
+    with part(unseen, "settings"):
+        seen["settings"] = settings(seen.get("links", ()))
+    with part(unseen, "counters"):
         seen["counters"] = host.counters(places.proc / "self")
-    with part("rules"):
+    with part(unseen, "rules"):
         seen["rules"] = ruleset.parse(said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
-    with part("legacy_tables"):
+    with part(unseen, "legacy_tables"):
         seen["legacy_tables"] = _legacy(places.proc / "self")
-    with part("subnet_env"):
+    with part(unseen, "subnet_env"):
         seen["subnet_env"] = _subnet_env(places.subnet_file)
-    with part("networks"):
-        found = ((path, network) for path, network in conf.load_all(places.conf_dir))
-        seen["networks"] = tuple(configured(p, n) for p, n in found if isinstance(n, NetworkList))
-    with part("plugins"):
+    with part(unseen, "networks"):
+        seen["networks"] = networks(places.conf_dir)
+    with part(unseen, "plugins"):
         seen["plugins"] = _plugins(places.bin_dir)
-    with part("reserved"):
+    with part(unseen, "reserved"):
         seen["reserved"] = tuple(_reserved(places.data_dir))
-    with part("programs"):
+    with part(unseen, "programs"):
         seen["programs"] = _PROGRAMS & frozenset(processes(places.proc).values())
-    with part("managers"):
+    with part(unseen, "managers"):
         seen["managers"] = host.managers(places.run, seen.get("links", ()))
-    with part("clock"):
+    with part(unseen, "clock"):
         seen["clock"] = host.clock()
-    with part("daemon"):
+    with part(unseen, "daemon"):
         seen["daemon"] = _daemon(places.instance)
     sight = Sight(unseen=unseen, **seen)
-    with part("links"):
-        sight = replace(sight, ways=_ways(sight))
+    with part(unseen, "links"), Rtnl.open() as rtnl:
+        sight = replace(sight, ways=ways(rtnl, sight))
     return replace(sight, unseen=unseen)
+
+
+@contextmanager
+def part(unseen: dict[str, str], *names: str) -> Iterator[None]:
+    """See some parts of a sight; why they cannot be seen goes to `unseen`."""
+    try:
+        yield
+    except (OSError, ValueError, ConfigError, Unavailable, subprocess.SubprocessError) as error:
+        unseen.update(dict.fromkeys(names, _words(error)))
 
 
 def ask_peers(sight: Sight) -> Sight:
@@ -145,7 +146,7 @@ def _kernel(rtnl: Rtnl) -> dict[str, Any]:
     }
 
 
-def _settings(links: Iterable[LinkInfo]) -> dict[str, str]:
+def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
     """The settings that are judged: the node's, and those of its links, but for ports of bridges."""
     own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
     return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
@@ -194,13 +195,19 @@ def _subnet_env(file: Path) -> PluginEnv | None:
         return None
 
 
+def networks(directory: Path) -> tuple[Configured, ...]:
+    """The networks that a runtime finds, in its order."""
+    found = conf.load_all(directory)
+    return tuple(configured(path, network) for path, network in found if isinstance(network, NetworkList))
+
+
 def configured(path: Path, network: NetworkList) -> Configured:
     """What a network's configuration says to a diagnosis."""
     bridges, hairpin = list[str](), False
     for plugin in network.plugins:
-        delegate = plugin.obj.get("delegate")
-        own = delegate if isinstance(delegate, dict) else plugin.obj
-        if plugin.type in ("bridge", "flannel") and own.get("type", "bridge") == "bridge":
+        # What flannel delegates to bridge need not be said (flannel.md §10.4).
+        own = plugin.obj.get("delegate", {}) if plugin.type == "flannel" else plugin.obj
+        if plugin.type in ("bridge", "flannel") and isinstance(own, dict) and own.get("type", "bridge") == "bridge":
             bridges.append(str(own.get("bridge") or "cni0"))
             hairpin = hairpin or own.get("hairpinMode") is True
     named = tuple(name for plugin in network.plugins for name in plugin.named)
@@ -236,12 +243,11 @@ def _daemon(wanted: str | None) -> NodeState | None:
     return asking.state(asking.choose(wanted)) if wanted or asking.here() else None
 
 
-def _ways(sight: Sight) -> dict[str, int]:
+def ways(rtnl: Rtnl, sight: Sight) -> dict[str, int]:
     """The links by which peers' public IPs are reached."""
-    ways: dict[str, int] = {}
-    with Rtnl.open() as rtnl:
-        for peer in peers(sight):
-            if peer.public is not None:
-                with suppress(OSError):  # no way at all: its echo will not come
-                    ways[str(peer.public)] = rtnl.route_to(peer.public).index
-    return ways
+    found: dict[str, int] = {}
+    for peer in peers(sight):
+        if peer.public is not None:
+            with suppress(OSError):  # no way at all: its echo will not come
+                found[str(peer.public)] = rtnl.route_to(peer.public).index
+    return found

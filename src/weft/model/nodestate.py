@@ -95,8 +95,9 @@ class CallState(Value):
 class NodeState(Value):
     """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
 
-    `losses` are what some pods have lost. `seconds` is how long the daemon has run. What is not known yet, because the
-    daemon waits for it, is None. `versions` are of the programs that the daemon rests on, by name.
+    `losses` are what some pods have lost, `findings` what ails the rest of the node. `seconds` is how long the daemon
+    has run. What is not known yet, because the daemon waits for it, is None. `versions` are of the programs that the
+    daemon rests on, by name.
     """
 
     version: str
@@ -116,3 +117,4 @@ class NodeState(Value):
     loops: dict[str, LoopState] = field(default_factory=dict)
     calls: dict[str, CallState] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    findings: list[Problem] = field(default_factory=list)

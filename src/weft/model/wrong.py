@@ -10,7 +10,7 @@ _NAMED: Final = 10  # peers that lack something, and leases that are refused, on
 
 
 def wrong(state: NodeState) -> Iterator[str]:
-    """The worst first: parts of readiness, the store, what pods lost, peers, refused leases; of these two since when.
+    """The worst first: readiness, the store, what pods lost, the node itself; peers and refused leases, since when.
 
     A line may hold what a peer has said.
     """
@@ -18,6 +18,7 @@ def wrong(state: NodeState) -> Iterator[str]:
     if state.store is not None:
         yield f"store: {state.store}"
     yield from (f"{name}: {problem}" for name, problem in state.losses.items())
+    yield from map(str, state.findings)
     lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in not_whole(state)]
     yield from _some([f"{peer}: {words}" for peer, words in lacking])
     yield from _some([f"refused{_for(refused)}: {refused.trouble}" for refused in state.refused])

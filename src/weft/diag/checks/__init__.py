@@ -15,3 +15,11 @@ CHECKS: Final[tuple[Check, ...]] = (
     *plugins.CHECKS,
     *managers.CHECKS,
 )
+# Those that a daemon can afford to ask again and again, of `weft.diag.glance`'s sight.
+_CHEAP: Final = frozenset(
+    (
+        *("forwarding", "neighbours", "neighbours-before", "connections", "uplink-mtu", "pods-mtu"),
+        *("forward-rules", "reverse-path"),
+    )
+)
+EACH_MINUTE: Final = tuple(check for check in CHECKS if check.name in _CHEAP)

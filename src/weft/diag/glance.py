@@ -1,0 +1,107 @@
+"""A cheap look at this node, for its daemon, which takes one again and again.
+
+Nothing is sent, and nothing is listed of which there may be thousands. What is left out is empty, so only checks of
+`EACH_MINUTE` are to judge by it. Rules that are longer than some hundred are given up: to read them would cost the
+daemon its memory.
+"""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from weft.diag import host, ruleset
+from weft.diag.look import ENVIRON, Places, networks, part, settings, ways
+from weft.diag.ruleset import Ruleset
+from weft.diag.sight import Peer, Sight, peers
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.nodestate import NodeState
+from weft.model.reported import NeighbourInfo, RouteInfo
+
+_LONGEST: Final = 56 << 10  # bytes of all listings of rules together
+_SECONDS: Final = 5.0  # for a program
+_TABLES: Final = ("nft", "-j", "list", "tables")
+_SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
+# Tables that hold up nothing that is forwarded, and are long where there are many Services.
+_PASSED_OVER: Final = frozenset(("nat", "mangle", "raw", "security", "kube-proxy"))
+
+
+def glance(state: NodeState, places: Places) -> Sight:
+    """See this node; `state` is its daemon's own, with a few of its peers."""
+    seen: dict[str, Any] = {"daemon": state}
+    unseen: dict[str, str] = {}
+    with part(unseen, "networks"):
+        seen["networks"] = networks(places.conf_dir)
+    with part(unseen, "links", "routes", "neighbours"), Rtnl.open() as rtnl:
+        seen["links"], seen["addresses"] = tuple(rtnl.links()), tuple(rtnl.addresses())
+        sight = Sight(**seen)
+        seen["neighbours"] = tuple(_neighbours(rtnl, sight))
+        seen["routes"] = tuple(_routes(rtnl, peers(sight)))
+        seen["ways"] = ways(rtnl, sight)
+    with part(unseen, "settings"):
+        seen["settings"] = settings(seen.get("links", ()))
+    with part(unseen, "counters"):
+        seen["counters"] = host.counters(places.proc / "self")
+    with part(unseen, "rules"):
+        seen["rules"] = _rules()
+    return Sight(unseen=unseen, **seen)
+
+
+def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
+    """Those of links that find them by asking: of devices between nodes there may be thousands, which do not count."""
+    own = {link.index for link in sight.devices}
+    for link in sight.links:
+        if not (link.index in own or link.master or link.loopback):
+            yield from rtnl.neighbours(link.index)
+
+
+def _routes(rtnl: Rtnl, known: Iterable[Peer]) -> Iterator[RouteInfo]:
+    """The way to a pod of one peer of each family: rules that tell nodes apart are rare."""
+    asked = set[int]()
+    for peer in known:
+        if peer.subnet.version not in asked:
+            asked.add(peer.subnet.version)
+            with suppress(OSError):  # no way: then there is none to judge
+                yield rtnl.route_to(peer.subnet.network_address + 2)
+
+
+def _rules() -> Ruleset:
+    """The rules of all tables that may hold up what is forwarded. Raises `OSError`, also if they are too long."""
+    left = _LONGEST
+    found = Ruleset()
+    for family, name in _tables(json.loads(_short(_TABLES, left))["nftables"]):
+        listed = _short(("nft", "-j", "list", "table", family, name), left)
+        saved = _short((_SAVES[family], "-t", name), left) if family in _SAVES and name == "filter" else ""
+        left -= len(listed) + len(saved)
+        more = ruleset.parse(listed, {family: saved})
+        chains, sets = found.chains | more.chains, found.sets | more.sets
+        found = Ruleset(chains=chains, sets=sets, marks=found.marks or more.marks)
+    return found
+
+
+def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for item in items:
+        table = item.get("table")
+        if table is not None and table["name"] not in _PASSED_OVER and table["family"] in ("ip", "ip6", "inet"):
+            yield table["family"], table["name"]
+
+
+def _short(command: tuple[str, ...], most: int) -> str:
+    """What a program prints. Raises `OSError` for one that fails, takes too long, or prints more than `most` bytes."""
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=nothing, env=ENVIRON) as process:
+        end = threading.Timer(_SECONDS, process.kill)
+        end.start()
+        try:
+            data = b"" if process.stdout is None else process.stdout.read(most + 1)
+        finally:
+            end.cancel()
+        if len(data) > most:
+            process.kill()
+    if len(data) > most:
+        raise OSError(f"{' '.join(command)}: more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them")
+    if process.returncode:
+        raise OSError(f"{' '.join(command)}: exit {process.returncode}")
+    return data.decode(errors="replace")
