@@ -42,6 +42,7 @@ docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m tests.support.keysdoc
 	@.venv/bin/python -m tests.support.commandsdoc
 	@.venv/bin/python -m tests.support.labpicture
+	@.venv/bin/python -m tests.support.labschema
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh

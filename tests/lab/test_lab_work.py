@@ -9,13 +9,33 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.lab import WEFT, lab
+from tests.support.lab import WEFT, lab, new_name, weft
 
 
 @pytest.fixture(scope="module")
 def running():
     with lab("--nodes", "2", "--pods", "1") as running:
         yield running
+
+
+def test_a_dry_run_says_what_a_lab_is_then(running):
+    said = weft("lab", "up", "--nodes", "2", "--pods", "1", "--name", "another", "--dry-run", "-o", "json").stdout
+    plan, report = json.loads(said), running.ps()
+    for what, keys in (("nodes", ("name", "underlay", "subnets")), ("pods", ("name", "node", "addresses"))):
+        planned, found = ([[each[key] for key in keys] for each in lab[what]] for lab in (plan, report))
+        assert planned == found
+    assert "another" not in weft("lab", "list").stdout
+
+
+def test_a_lab_of_a_file_from_a_pipe():
+    name = new_name()
+    file = f"name: {name}\nnodes: [only]\npods: 2\n"
+    try:
+        report = weft("lab", "up", "-f", "-", "--pods", "0", "-o", "json", stdin=None, input=file).stdout
+        assert [(node["name"], node["daemon"]) for node in json.loads(report)["nodes"]] == [("only", "ready")]
+        assert json.loads(report)["pods"] == []
+    finally:
+        weft("lab", "down", name)
 
 
 def test_a_command_in_all_nodes_is_told_under_their_names_and_ends_as_the_worst(running):

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from weft.config.netconf import NetConf
-from weft.lab import portmappings, spec, yamlfile
+from weft.lab import labkeys, portmappings, spec, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.model.errors import ConfigError
 
@@ -137,9 +137,9 @@ class Reader(yamlfile.Reader):
             self.problem(node, "no nodes", expected="a list of nodes")
         counts: Counter[str] = Counter()
         for index, item in enumerate(items or [None], 1):
-            parts = {} if item is None else self.mapping(item, ("role", portmappings.KEY), "node", elsewhere=_NODE)
+            parts = {} if item is None else self.mapping(item, ("role", labkeys.PORTS), "node", elsewhere=_NODE)
             role = self._one_of(parts, "role", Literal["control-plane", "worker"]) or "control-plane"
             counts[role] += 1
             name = f"{lab}-{role}{counts[role] if counts[role] > 1 else ''}"
             self.check_name(item, "a node", name)
-            yield spec.Node(name=name, index=index, ports=self._ports.read(parts.get(portmappings.KEY)))
+            yield spec.Node(name=name, index=index, ports=self._ports.read(parts.get(labkeys.PORTS)))

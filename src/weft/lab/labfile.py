@@ -20,26 +20,23 @@ from typing import Any, Final
 import yaml
 
 from weft.config.netconf import NetConf
-from weft.lab import kindfile, portmappings, spec, yamlfile
+from weft.lab import kindfile, labkeys, overrides, portmappings, spec, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.lab.services import filekey
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 
-_API: Final = "weft.dev/v1"
 _NETWORK: Final = "network"
-_KEYS: Final = ("apiVersion", "kind", "name", "network", "nodes", "pods", "store", "kubernetes", filekey.KEY)
-_NODE: Final = ("name", "pods", portmappings.KEY)
 
 
-def read(text: str, where: str, *, name: str = "") -> spec.Lab:
-    """Return the lab that a file describes; `where` is its path, `name` wins over the file's own.
+def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None = None) -> spec.Lab:
+    """Return the lab that a file describes; `where` is its path, `name` and `over` win over what it says.
 
     Raises `ConfigError` with all problems of the file, each `where` with the line.
     """
     root = yamlfile.compose(text, where, "a lab file")
     reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
-    lab = reader.lab(root, name)
+    lab = reader.lab(overrides.applied(root, over or spec.Overrides(), reader), name)
     if reader.problems:
         raise ConfigError(*reader.problems)
     return lab
@@ -83,8 +80,8 @@ class _Reader(yamlfile.Reader):
         self._ports = portmappings.Mappings(self)
 
     def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
-        parts = self.mapping(root, _KEYS, "lab") if root is not None else {}
-        self.constants(parts, apiVersion=_API, kind="Lab")
+        parts = self.mapping(root, tuple(labkeys.LAB), "lab") if root is not None else {}
+        self.constants(parts, apiVersion=labkeys.API, kind=labkeys.KIND)
         name = self.lab_name(parts, name)
         network = parts.get("network")
         text, checked = self._network(network)
@@ -101,7 +98,7 @@ class _Reader(yamlfile.Reader):
             store=store,
             kubelets=kubelets,
         )
-        lab = filekey.read(self, parts.get(filekey.KEY), lab)
+        lab = filekey.read(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
             return lab
         place = network or parts.get("nodes")
@@ -176,10 +173,10 @@ class _Reader(yamlfile.Reader):
                 if isinstance(item, yaml.ScalarNode):
                     yield item, self.value(item, str, "a node's name") or "", None, None
                 else:
-                    parts = self.mapping(item, _NODE, "node", needed=("name",))
+                    parts = self.mapping(item, tuple(labkeys.NODE), "node", needed=labkeys.needed(labkeys.NODE))
                     name = self.value(parts["name"], str, "a node's name") if "name" in parts else None
                     if name is not None:
-                        yield parts["name"], name, parts.get("pods"), parts.get(portmappings.KEY)
+                        yield parts["name"], name, parts.get("pods"), parts.get(labkeys.PORTS)
             if not node.value:
                 self.problem(node, "no nodes", expected="one node at least")
             return
@@ -206,7 +203,7 @@ class _Reader(yamlfile.Reader):
                 self.problem(node, "pods is a mapping", expected="a number, or a list of {name: …, node: …}")
             return
         for item in node.value:
-            parts = self.mapping(item, ("name", "node"), "pod", needed=("name", "node"))
+            parts = self.mapping(item, tuple(labkeys.POD), "pod", needed=labkeys.needed(labkeys.POD))
             values = {key: self.value(part, str, f"a pod's {key}") for key, part in parts.items()}
             name, on = values.get("name"), values.get("node")
             if on is not None and on not in nodes:

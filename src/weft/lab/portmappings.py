@@ -5,13 +5,12 @@ from typing import Final
 
 import yaml
 
+from weft.lab.labkeys import MOST_PORT, PORT, PORTS, needed
 from weft.lab.spec import Port
 from weft.lab.yamlfile import Reader
 
-KEY: Final = "extraPortMappings"
-_KEYS: Final = ("containerPort", "hostPort", "listenAddress", "protocol")
+_KEYS: Final = tuple(PORT)
 _LOOPBACK: Final = "127.0.0.1"
-_MOST: Final = 65535
 _MOST_PORTS: Final = 200  # each is a descriptor of the message that starts the lab
 
 
@@ -27,16 +26,16 @@ class Mappings:
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode):
-            self._reader.problem(node, f"{KEY} is no list", expected=f"a list of mappings with {', '.join(_KEYS)}")
+            self._reader.problem(node, f"{PORTS} is no list", expected=f"a list of mappings with {', '.join(_KEYS)}")
             return ()
         found = [self._port(item) for item in node.value]
         return tuple(port for port in found if port is not None)
 
     def _port(self, node: yaml.Node) -> Port | None:
         reader = self._reader
-        parts = reader.mapping(node, _KEYS, "port mapping", needed=_KEYS[:2])
+        parts = reader.mapping(node, _KEYS, "port mapping", needed=needed(PORT))
         inside, outside = (
-            reader.count(parts[key], key, least=1, most=_MOST) if key in parts else 0 for key in _KEYS[:2]
+            reader.count(parts[key], key, least=1, most=MOST_PORT) if key in parts else 0 for key in needed(PORT)
         )
         address = self._address(parts.get("listenAddress"))
         if "protocol" in parts and (said := reader.value(parts["protocol"], str, "protocol")) not in ("TCP", None):

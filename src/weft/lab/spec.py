@@ -27,8 +27,8 @@ MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
 ALL: Final = "all"  # what commands call all nodes, or all logs
 # Names that mean something else already: all, the loopback (hosts(5)), the store, and the logs that are no node's.
 _PROGRAMS: Final = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_TAKEN: Final = frozenset((ALL, STORE, "localhost", "supervisor", *_PROGRAMS))
-_NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+TAKEN: Final = frozenset((ALL, STORE, "localhost", "supervisor", *_PROGRAMS))
+NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +96,23 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         return bool(json.loads(self.network).get("EnableNFTables"))
 
 
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What options say of a lab, with or without a file; None and False are what was not given."""
+
+    nodes: int | None = None
+    pods: int | None = None
+    backend: str | None = None
+    family: str | None = None
+    nft: bool = False
+    store: Store | None = None
+    kubernetes: bool = False
+
+    def given(self) -> list[str]:
+        """Return the options that were given, as people write them."""
+        said = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [f"--{name}" for name, value in said if value is not None and value is not False]
+
+
 def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:
     """Return the net-conf of a lab that was described by flags."""
     network: dict[str, Any] = {}
@@ -150,10 +167,10 @@ def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node
 
 def name_problem(what: str, where: str, name: str) -> list[Problem]:
     """Say what is wrong with the name of a lab, a node, a pod or a Service, if anything."""
-    if name in _TAKEN and what != "a lab":
+    if name in TAKEN and what != "a lab":
         seen = f"{what} named {name!r}"
         return [Problem(code="LAB-001", where=where, seen=seen, expected="a name that means nothing else in a lab")]
-    if _NAME.fullmatch(name):
+    if NAME.fullmatch(name):
         return []
     return [
         Problem(

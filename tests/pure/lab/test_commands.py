@@ -1,5 +1,6 @@
 """What the commands of a lab print, to the letter, and ask for: in front of a supervisor with prepared answers."""
 
+import io
 import json
 import os
 import socket
@@ -437,12 +438,42 @@ def test_a_lab_of_options(make, monkeypatch, capsys, options, wanted):
     }
 
 
-def test_options_beside_a_file_are_refused_by_name(make, tmp_path, capsys):
+DRY = """\
+lab edge would be: host-gw, IPv4, store etcd
+
+NODE   UNDERLAY     POD SUBNET     PORTS OF THE MACHINE
+node1  172.31.0.11  10.244.1.0/24  -
+
+POD     NODE   ADDRESS
+pod1-1  node1  10.244.1.2/24
+pod1-2  node1  10.244.1.3/24
+
+SERVICE  ADDRESS     PORT  PODS
+web      10.96.0.11  80    pod*
+"""
+
+
+def test_options_stand_beside_a_file_which_may_be_standard_input(make, tmp_path, monkeypatch, capsys):
     path = tmp_path / "lab.yaml"
-    path.write_text("nodes: 2\n")
-    given = "--nodes 1 --pods 0 --backend vxlan --family 4 --nft"
-    seen = f"--nodes, --pods, --backend, --family, --nft beside {path}; expected either options or a file"
-    assert weft(capsys, f"up {given} {path}") == (2, "", f"weft: LAB-001 weft lab up: {seen}\n")
+    path.write_text("nodes: 2\nname: edge\nservices: [{name: web, port: 80, pods: 'pod*'}]\n")
+    checked = []
+    monkeypatch.setattr(start, "check", lambda lab, _base, _environ: checked.append(lab))
+    given = "--nodes 1 --backend host-gw --dry-run"
+    monkeypatch.setattr("sys.stdin", io.StringIO(path.read_text()))
+    for line in (f"up {path} {given}", f"up -f {path} {given}", f"up - {given}"):
+        assert weft(capsys, line) == (0, DRY, "")
+    assert [lab.name for lab in checked] == ["edge"] * 3
+    plan = json.loads(weft(capsys, f"up -f {path} --dry-run -o json --name other")[1])
+    assert (plan["name"], len(plan["nodes"]), plan["pods"][2]["addresses"]) == ("other", 2, ["10.244.2.2/24"])
+    seen = f"{path} and --file {path}; expected one file"
+    assert weft(capsys, f"up -f {path} {path}") == (2, "", f"weft: LAB-001 weft lab up: {seen}\n")
+
+
+def test_a_dry_run_finds_what_would_keep_a_lab_from_starting(make, capsys):
+    make("weft")
+    status, out, err = weft(capsys, "up --dry-run")
+    assert (status, out) == (2, "")
+    assert "LAB-002 weft: a lab of this name is up" in err
 
 
 def test_a_lab_for_programs_is_json_alone(make, monkeypatch, capsys):

@@ -44,6 +44,7 @@ for command in (
     lifecycle.down,
     lifecycle.list_labs,
     lifecycle.clean,
+    lifecycle.schema,
     executing.execute,
     copying.copy,
     shell.shell,

@@ -2,8 +2,9 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -13,12 +14,15 @@ from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
 from weft.lab.commands.speak import Progress, next_commands, output_option, show_report
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
-from weft.screen.documents import DOCUMENTS
+from weft.screen.documents import DOCUMENTS, document
 from weft.screen.say import say
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=_FILE)
+@click.option("-f", "--file", "named", type=_FILE, metavar="FILE", help="The same; - is standard input.")
 @click.option("--nodes", type=click.IntRange(1, spec.MOST_NODES), help="How many nodes: 3 if not told.")
 @click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="How many pods on each node: 2 if not told.")
 @click.option("--backend", help="vxlan, host-gw, …: vxlan if not told.")
@@ -33,55 +37,36 @@ from weft.screen.say import say
     show_envvar=True,
     help=f"The lab's name: if not told, the file's, or {DEFAULT}.",
 )
+@click.option("--dry-run", "dry", is_flag=True, help="Check everything, say what would be, and start nothing.")
 @output_option
-def up(
-    file: Path | None,
-    *,
-    nodes: int | None,
-    pods: int | None,
-    backend: str | None,
-    family: str | None,
-    nft: bool,
-    store: spec.Store | None,
-    kubelets: bool,
-    name: str,
-    output: str,
-) -> None:
-    """Start a lab, from options or from a FILE, and wait until every pod runs."""
-    from weft.lab import labfile
+def up(file: Path | None, *, named: Path | None, name: str, dry: bool, output: str, **options: Any) -> None:
+    """Start a lab, from options or from a FILE, and wait until every pod runs.
+
+    \b
+      weft lab up --nodes 2 --backend host-gw
+      weft lab up lab.yaml
+      weft lab up lab.yaml --nodes 5 --name other
+      weft lab up -f - <lab.yaml
+      weft lab up lab.yaml --dry-run
+
+    An option beside a FILE takes the place of what the file says, or is refused with the reason.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.lab.planned import planned
 
     if name and (problems := spec.name_problem("a lab", "--name", name)):
         raise ConfigError(*problems)
-    if file is not None:
-        given = {
-            "--nodes": nodes,
-            "--pods": pods,
-            "--backend": backend,
-            "--family": family,
-            "--nft": nft or None,
-            "--store": store,
-            "--kubernetes": kubelets or None,
-        }
-        if clash := [option for option, value in given.items() if value is not None]:
-            seen = f"{', '.join(clash)} beside {file}"
-            raise ConfigError(
-                Problem(code="LAB-001", where="weft lab up", seen=seen, expected="either options or a file")
-            )
-        wanted = labfile.read(file.read_text(errors="replace"), str(file), name=name)
-    else:
-        wanted = labfile.regular(
-            name=name or DEFAULT,
-            backend=backend or "vxlan",
-            families=spec.FAMILIES[family or "4"],
-            nft=nft,
-            nodes=3 if nodes is None else nodes,
-            pods=pods if pods is not None else 0 if kubelets else 2,
-            store="kubernetes" if kubelets else store or "etcd",
-            kubelets=kubelets,
-        )
+    if file is not None and named is not None:
+        raise ConfigError(_problem("weft lab up", f"{file} and --file {named}", "one file"))
+    over = spec.Overrides(kubernetes=options.pop("kubelets"), **options)
+    wanted = _wanted(file or named, name, over)
     if wanted.kubelets and wanted.pods:
-        where, hint = "--pods beside --kubernetes", "Leave it out; 'kubectl create deployment' makes pods."
-        raise ConfigError(Problem(code="LAB-001", where=where, seen="pods of Kubernetes come from its API", hint=hint))
+        hint = "Leave it out; 'kubectl create deployment' makes pods."
+        raise ConfigError(_problem("--pods beside --kubernetes", "pods of Kubernetes come from its API", hint=hint))
+    if dry:
+        start.check(wanted, base(), os.environ)
+        plan = planned(wanted)
+        show_report(output, plan, show.plan(plan))
+        return
     progress = Progress(output)
     try:
         report = start.up(wanted, base(), os.environ, note=progress)
@@ -101,6 +86,44 @@ def up(
         use = "kubectl get pods --all-namespaces --output=wide"
     reach = [f"export KUBECONFIG={place.kubeconfig}"] if wanted.store == "kubernetes" else []
     next_commands(output, *reach, use, f"weft lab exec{option} {first} -- ip route", end)
+
+
+def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
+    """Return the lab that a file and options describe, checked."""
+    from weft.lab import labfile
+
+    if file is not None:
+        piped = str(file) == "-"
+        text = sys.stdin.read() if piped else file.read_text(errors="replace")
+        return labfile.read(text, "standard input" if piped else str(file), name=name, over=over)
+    return labfile.regular(
+        name=name or DEFAULT,
+        backend=over.backend or "vxlan",
+        families=spec.FAMILIES[over.family or "4"],
+        nft=over.nft,
+        nodes=3 if over.nodes is None else over.nodes,
+        pods=over.pods if over.pods is not None else 0 if over.kubernetes else 2,
+        store="kubernetes" if over.kubernetes else over.store or "etcd",
+        kubelets=over.kubernetes,
+    )
+
+
+def _problem(where: str, seen: str, expected: str = "", hint: str = "") -> Problem:
+    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint=hint)
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a lab file, by which an editor completes and checks one.
+
+    \b
+      weft lab schema >lab.schema.json
+
+    A file says `# yaml-language-server: $schema=lab.schema.json` in its first line.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.lab import labkeys
+
+    click.echo(document("json", labkeys.schema()), nl=False)
 
 
 @click.command()

@@ -5,12 +5,14 @@ from itertools import groupby
 from typing import Final
 
 from weft.lab.links import Cut, Link, shown_delay, shown_loss, shown_rate, words
+from weft.lab.planned import Plan
 from weft.lab.report import Cell, LabReport, LinksReport, PingReport, ServiceReport, TurnReport
 from weft.model.table import table
 from weft.model.text import counted
 
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14
+_BY_KUBERNETES: Final = "by Kubernetes"
 _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
 
 
@@ -89,6 +91,25 @@ def things(report: TurnReport) -> str:
         text += f"{thing.name}: {thing.state if thing.link is None else f'weftd {thing.state}, link {thing.link}'}\n"
         text += "".join(f"{thing.name}: {problem}\n" for problem in thing.problems)
     return text
+
+
+def plan(plan: Plan) -> str:
+    """Return what a lab would be."""
+    families = " and ".join(f"IPv{family}" for family in plan.families)
+    kind = ", nodes of Kubernetes" if plan.kubernetes else ""
+    head = f"lab {plan.name} would be: {plan.backend}, {families}, store {plan.store}{kind}\n"
+    rows = (
+        (node.name, ", ".join(node.underlay), ", ".join(node.subnets) or _BY_KUBERNETES, ", ".join(node.ports) or "-")
+        for node in plan.nodes
+    )
+    parts = [head, table(("NODE", "UNDERLAY", "POD SUBNET", "PORTS OF THE MACHINE"), rows)]
+    if plan.pods:
+        pods = ((pod.name, pod.node, ", ".join(pod.addresses) or _BY_KUBERNETES) for pod in plan.pods)
+        parts.append(table(("POD", "NODE", "ADDRESS"), pods))
+    if plan.services:
+        said = ((each.name, ", ".join(each.addresses), str(each.port), ", ".join(each.pods)) for each in plan.services)
+        parts.append(table(("SERVICE", "ADDRESS", "PORT", "PODS"), said))
+    return "\n".join(parts)
 
 
 def ping(report: PingReport) -> str:

@@ -31,6 +31,16 @@ _LOOK_AGAIN: Final = 0.02
 _FOR_OTHERS: Final = (errno.EADDRINUSE, errno.EACCES)  # of a port, which another number helps with
 
 
+def check(lab: spec.Lab, base: Path, environ: Mapping[str, str]) -> None:
+    """Look for what would keep a lab from starting. Raises `ConfigError` and `Unavailable`."""
+    _check_tools(lab, _environment(environ))
+    if any(place.alive and place.name == lab.name for place in places.found(base)):
+        raise ConfigError(_up_already(lab.name))
+    with ExitStack() as stack:
+        for listener in _listeners(lab):
+            stack.enter_context(listener)
+
+
 def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
     """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays."""
     environment = _environment(environ)
@@ -38,8 +48,7 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
     place = places.make(base, lab.name)
     lock = place.claim()
     if lock is None:
-        hint = f"'weft lab down {lab.name}' ends it; another --name makes another beside it."
-        raise ConfigError(_problem(lab.name, "a lab of this name is up", hint=hint, code="LAB-002"))
+        raise ConfigError(_up_already(lab.name))
     try:
         try:
             place.clear()
@@ -54,6 +63,11 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
         place.remove()
         raise
     return report
+
+
+def _up_already(name: str) -> Problem:
+    hint = f"'weft lab down {name}' ends it; another --name makes another beside it."
+    return _problem(name, "a lab of this name is up", hint=hint, code="LAB-002")
 
 
 def find(base: Path, name: str) -> Place:

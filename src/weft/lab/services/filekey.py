@@ -7,13 +7,12 @@ import msgspec
 import yaml
 
 from weft.lab import spec
+from weft.lab.labkeys import MOST_PORT, SERVICE, SERVICES, needed
 from weft.lab.services import choice
 from weft.lab.spec import Protocol, Service
 from weft.lab.yamlfile import Reader
 
-KEY: Final = "services"
-_KEYS: Final = ("name", "port", "targetPort", "protocol", "pods", "clusterIP", "nodePort")
-_MOST: Final = 65535
+_KEYS: Final = tuple(SERVICE)
 
 
 def read(reader: Reader, node: yaml.Node | None, lab: spec.Lab) -> spec.Lab:
@@ -21,7 +20,7 @@ def read(reader: Reader, node: yaml.Node | None, lab: spec.Lab) -> spec.Lab:
     if node is None:
         return lab
     if not isinstance(node, yaml.SequenceNode):
-        reader.problem(node, f"{KEY} is no list", expected=f"a list of mappings with {', '.join(_KEYS)}")
+        reader.problem(node, f"{SERVICES} is no list", expected=f"a list of mappings with {', '.join(_KEYS)}")
         return lab
     found: list[Service] = []
     pods = [pod.name for pod in lab.pods]
@@ -41,12 +40,12 @@ def _fixed_first(said: list[tuple[yaml.Node, Service]]) -> list[tuple[yaml.Node,
 
 
 def _service(reader: Reader, node: yaml.Node) -> Service | None:
-    parts = reader.mapping(node, _KEYS, "Service", needed=("name", "port", "pods"))
-    if not {"name", "port", "pods"} <= parts.keys():
+    parts = reader.mapping(node, _KEYS, "Service", needed=needed(SERVICE))
+    if not parts.keys() >= set(needed(SERVICE)):
         return None
     name = reader.value(parts["name"], str, "a Service's name")
     ports = {
-        key: reader.count(parts[key], key, least=1, most=_MOST)
+        key: reader.count(parts[key], key, least=1, most=MOST_PORT)
         for key in ("port", "targetPort", "nodePort")
         if key in parts
     }

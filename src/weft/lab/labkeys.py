@@ -1,0 +1,140 @@
+"""The keys of a lab file: what each means and what it may be. By them the file is read, and its JSON Schema is made.
+
+A schema says less than the reader: whether names are distinct, and whether a network has room, only the reader knows.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, get_args
+
+from weft.desired.backends import BACKENDS
+from weft.lab import spec
+from weft.lab.services.choice import NODE_PORTS
+from weft.model.value import Value
+
+API: Final = "weft.dev/v1"
+KIND: Final = "Lab"
+PORTS: Final = "extraPortMappings"
+SERVICES: Final = "services"
+MOST_PORT: Final = 65535
+
+Schema = dict[str, Any]
+
+
+class Key(Value, kw_only=False):
+    """A key: its meaning, for people, and its values, as JSON Schema has it."""
+
+    about: str
+    values: Schema
+    needed: bool = False
+
+
+Keys = Mapping[str, Key]
+
+
+def needed(keys: Keys) -> tuple[str, ...]:
+    """Return the keys that must be there."""
+    return tuple(name for name, key in keys.items() if key.needed)
+
+
+def _number(least: int, most: int) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def _either(*values: Schema) -> Schema:
+    return {"anyOf": list(values)}
+
+
+def _object(keys: Keys) -> Schema:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(needed(keys)),
+        "properties": {name: {"description": key.about, **key.values} for name, key in keys.items()},
+    }
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_LAB_NAME: Final[Schema] = {**_TEXT, "pattern": f"^{spec.NAME.pattern}$"}
+_NAME: Final[Schema] = {**_LAB_NAME, "not": {"enum": sorted(spec.TAKEN)}}
+_PORT: Final = _number(1, MOST_PORT)
+_POD_COUNT: Final = _number(0, spec.MOST_PODS)
+
+PORT: Final[Keys] = MappingProxyType(
+    {
+        "containerPort": Key("The port of the node.", _PORT, needed=True),
+        "hostPort": Key("The TCP port of the machine that leads to it.", _PORT, needed=True),
+        "listenAddress": Key("An address of the machine's loopback: 127.0.0.1 if not told.", _TEXT),
+        "protocol": Key("TCP, and nothing else.", {"const": "TCP"}),
+    }
+)
+NODE: Final[Keys] = MappingProxyType(
+    {
+        "name": Key("The node's name.", _NAME, needed=True),
+        "pods": Key("How many pods it has, or their names.", _either(_POD_COUNT, _list(_NAME))),
+        PORTS: Key("Ports of the machine's loopback that lead to ports of the node.", _list(_object(PORT))),
+    }
+)
+POD: Final[Keys] = MappingProxyType(
+    {
+        "name": Key("The pod's name.", _NAME, needed=True),
+        "node": Key("The node that it runs on.", _TEXT, needed=True),
+    }
+)
+SERVICE: Final[Keys] = MappingProxyType(
+    {
+        "name": Key("By which nodes and pods know it.", _NAME, needed=True),
+        "port": Key("The port of its address.", _PORT, needed=True),
+        "targetPort": Key("The port of the pods: that of the Service if not told.", _PORT),
+        "protocol": Key("TCP if not told.", {"enum": list(get_args(spec.Protocol))}),
+        "pods": Key("The pods behind it: names, or `web*` for all such.", _either(_TEXT, _list(_TEXT)), needed=True),
+        "clusterIP": Key("Its address, or one of each family: chosen if not told.", _either(_TEXT, _list(_TEXT))),
+        "nodePort": Key("A port of each node that leads to it.", _number(*NODE_PORTS)),
+    }
+)
+LAB: Final[Keys] = MappingProxyType(
+    {
+        "apiVersion": Key("The version of this format.", {"const": API}),
+        "kind": Key("What the file describes.", {"const": KIND}),
+        "name": Key("The lab's name: weft if not told.", _LAB_NAME),
+        "network": Key(
+            "flannel's network configuration (net-conf.json): vxlan in 10.244.0.0/16 if not told.",
+            {
+                "type": "object",
+                "properties": {
+                    "Backend": {
+                        "description": "How packets travel between nodes, with the options of that back end.",
+                        "type": "object",
+                        "properties": {"Type": {"examples": list(BACKENDS)}},
+                    }
+                },
+            },
+        ),
+        "nodes": Key(
+            "How many nodes, 3 if not told: node1, node2, …; or a list of names, or of nodes in detail.",
+            _either(_number(1, spec.MOST_NODES), {**_list(_either(_NAME, _object(NODE))), "minItems": 1}),
+        ),
+        "pods": Key(
+            "How many pods on each node that does not say, 2 if not told: pod1-1, pod1-2, …; or a list of pods.",
+            _either(_POD_COUNT, _list(_object(POD))),
+        ),
+        "store": Key("What holds the leases: etcd if not told.", {"enum": list(get_args(spec.Store))}),
+        "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
+        SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
+    }
+)
+
+
+def schema() -> Schema:
+    """Return the JSON Schema of a lab file. An empty file is one, too."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A lab of weft",
+        "description": "What `weft lab up FILE` starts.",
+        **_object(LAB),
+        "type": ["object", "null"],
+    }

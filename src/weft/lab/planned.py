@@ -1,0 +1,78 @@
+"""What a lab would be, before it is: the addresses that its nodes and pods get when it starts. Pure."""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from weft.lab import spec
+from weft.lab.fitting import share, understand
+from weft.lab.inside import underlay
+
+_FIRST: Final = 2  # of a subnet's addresses: the bridge has the one before, and host-local gives out the others in turn
+
+
+class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node. `subnets` are empty where Kubernetes gives them out; `ports` are those of the machine that lead to it."""
+
+    name: str
+    underlay: list[str]
+    subnets: list[str]
+    ports: list[str]
+
+
+class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod. `addresses` are empty where the node's subnets are not known."""
+
+    name: str
+    node: str
+    addresses: list[str]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole lab. `network` is its net-conf, `store` what holds the leases."""
+
+    name: str
+    backend: str
+    families: list[spec.Family]
+    store: spec.Store
+    kubernetes: bool
+    network: msgspec.Raw
+    nodes: list[PlannedNode]
+    pods: list[PlannedPod]
+    services: list[spec.Service]
+
+
+def planned(lab: spec.Lab) -> Plan:
+    """Return what a lab would be."""
+    network = understand(lab.network)
+    subnets = {
+        node.name: [net for net in share(network, node.index) if net is not None] if lab.store == "etcd" else []
+        for node in lab.nodes
+    }
+    before: Counter[str] = Counter()
+    pods = []
+    for pod in lab.pods:
+        place = _FIRST + before[pod.node]
+        before[pod.node] += 1
+        addresses = [f"{net[place]}/{net.prefixlen}" for net in subnets[pod.node]]
+        pods.append(PlannedPod(name=pod.name, node=pod.node, addresses=addresses))
+    return Plan(
+        name=lab.name,
+        backend=network.backend,
+        families=list(lab.families),
+        store=lab.store,
+        kubernetes=lab.kubelets,
+        network=msgspec.Raw(lab.network.encode()),
+        nodes=[
+            PlannedNode(
+                name=node.name,
+                underlay=[str(underlay.address(family, node.index).ip) for family in lab.families],
+                subnets=[str(net) for net in subnets[node.name]],
+                ports=[f"{port.address}:{port.outside} to {port.inside}" for port in node.ports],
+            )
+            for node in lab.nodes
+        ],
+        pods=pods,
+        services=list(lab.services),
+    )

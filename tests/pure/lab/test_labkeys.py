@@ -1,0 +1,75 @@
+"""The JSON Schema of a lab file says what the reader says, as far as a schema can."""
+
+import pytest
+import yaml
+
+from tests.pure.lab.test_labfile import MISTAKES, read
+from tests.support.jsonschema import fits
+from tests.support.labschema import PUBLISHED, made
+from weft.lab import labkeys
+from weft.model.errors import ConfigError
+
+GOOD = (
+    "",
+    "name: edge",
+    "{apiVersion: weft.dev/v1, kind: Lab, nodes: 1, pods: 0}",
+    "network: {Network: 10.5.0.0/16, SubnetLen: 26, Backend: {Type: vxlan, VNI: 7, DirectRouting: true}}",
+    "nodes: [left, {name: right, pods: [web, db]}, {name: far, pods: 3}]",
+    "nodes: 2\npods: [{name: web, node: node2}]",
+    "nodes: [{name: a, extraPortMappings: [{hostPort: 8080, containerPort: 80, listenAddress: 127.0.0.2}]}]",
+    "nodes: [{name: a, extraPortMappings: [{hostPort: 8080, containerPort: 80, protocol: TCP}]}]",
+    "store: kubernetes",
+    "kubernetes: true",
+    "services: [{name: web, port: 80, targetPort: 8080, pods: 'pod*', nodePort: 30080}]",
+    "services: [{name: dns, port: 53, protocol: UDP, pods: [pod1-1], clusterIP: 10.96.0.53}]",
+)
+# Bad files besides those of the reader's own tests.
+BAD = (
+    "services: [{name: web, port: 80}]",
+    "services: [{name: web, port: 0, pods: x}]",
+    "services: [{name: web, port: 80, pods: x, nodePort: 80}]",
+    "services: {name: web}",
+    "store: consul",
+    "kubernetes: maybe",
+    "network: vxlan",
+    "nodes: [{name: a, extraPortMappings: [{hostPort: 8080}]}]",
+    "nodes: [{name: a, extraPortMappings: [{hostPort: 70000, containerPort: 1}]}]",
+    "nodes: [{name: a, extraPortMappings: [{hostPort: 1, containerPort: 1, protocol: UDP}]}]",
+    "pods: [web]",
+    "nodes: [{name: all}]",
+    "name: Edge",
+)
+# What only the reader sees: names that are there twice or not at all, room, and what is not even YAML or JSON.
+BEYOND = (
+    "name: a\nname: b",
+    "- a\n- b\n- a",
+    "[x,\n x]",
+    "node: a}]",
+    "node: lift",
+    "/24, Backend",
+    "SubnetLen: 30",
+    "IPv6SubnetLen: 126",
+    "nodes: 256",
+)
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_the_reader_takes_fits(text):
+    read(text)
+    assert fits(labkeys.schema(), yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("text", [text for text in (*MISTAKES, *BAD) if not any(part in text for part in BEYOND)])
+def test_what_the_reader_refuses_does_not_fit(text):
+    with pytest.raises(ConfigError):
+        read(text)
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError):
+        return  # no program that asks a schema gets so far
+    if "network" not in text or text == "network: vxlan":  # which is flannel's, and is not described whole
+        assert not fits(labkeys.schema(), value)
+
+
+def test_the_schema_in_the_docs_is_this_one():
+    assert PUBLISHED.read_text() == made(), "`make docs` writes it"
