@@ -80,6 +80,9 @@ def test_it_goes_to_standard_output_for_one_who_asks(node: Netns, tmp_path: Path
     assert made.returncode == 0, made.stderr
     assert made.stdout[:2] == b"\x1f\x8b"
     assert not list(tmp_path.glob("*.tar.gz"))
+    made = weft(node, tmp_path, "bundle")
+    [file] = tmp_path.glob("weft-bundle-*Z.tar.gz")
+    assert made.stdout.startswith(f"{file.name}: ")
 
 
 def test_a_place_that_cannot_be_written_is_said(node: Netns, tmp_path: Path):

@@ -83,4 +83,4 @@ def test_programs_that_fail_are_told(node: Netns, tmp_path: Path, monkeypatch: p
 
 def test_its_checks_are_the_doctors():
     assert set(EACH_MINUTE) < set(CHECKS)
-    assert len(EACH_MINUTE) == 8
+    assert len(EACH_MINUTE) == 7

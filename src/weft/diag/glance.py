@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from weft.diag import host, ruleset
+from weft.diag import ruleset
 from weft.diag.look import ENVIRON, Places, networks, part, settings, ways
 from weft.diag.ruleset import Ruleset
 from weft.diag.sight import Peer, Sight, peers
@@ -42,8 +42,6 @@ def glance(state: NodeState, places: Places) -> Sight:
         seen["ways"] = ways(rtnl, sight)
     with part(unseen, "settings"):
         seen["settings"] = settings(seen.get("links", ()))
-    with part(unseen, "counters"):
-        seen["counters"] = host.counters(places.proc / "self")
     with part(unseen, "rules"):
         seen["rules"] = _rules()
     return Sight(unseen=unseen, **seen)

@@ -27,6 +27,7 @@ _IP_HEADER: Final = {4: 20, 6: 40}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
+_REFUSED: Final = (2, 0.2)  # datagrams to a port, and seconds for an error to come back to each
 _AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for some hundreds
 _PAUSE: Final = 0.002
 _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
@@ -62,12 +63,13 @@ def refusing(addresses: Sequence[Ip], port: int) -> frozenset[Ip]:
     found = set[Ip]()
     with ExitStack() as held:
         sockets = {held.enter_context(_connected(address, port)): address for address in addresses}
-        for _ in range(_TRIES):
+        tries, seconds = _REFUSED
+        for _ in range(tries):
             missing = [sock for sock, address in sockets.items() if address not in found]
             for sock in missing:
                 with suppress(OSError):  # the answer to the one before, or no way at all
                     sock.send(b"")
-            end = time.monotonic() + _SECONDS
+            end = time.monotonic() + seconds
             while missing and (rest := end - time.monotonic()) > 0:
                 for sock in select.select(missing, [], [], rest)[0]:
                     missing.remove(sock)

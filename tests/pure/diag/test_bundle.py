@@ -88,6 +88,7 @@ def test_each_field_of_a_sight_is_tried():
         "got eyJhbGciOi.eyJzdWIiO.c2lnbmF0dXJl there",
         "-----BEGIN EC PRIVATE KEY-----\nhunter2\n-----END EC PRIVATE KEY-----\nmore",
         "-----BEGIN PRIVATE KEY-----\nhunter2\n",
+        "hunter2\nhunter2==\n-----END RSA PRIVATE KEY-----\nmore",
         "net.ipv4.tcp_fastopen_key = hunter2",
         "net.ipv6.conf.all.stable_secret = hunter2",
         "password: 'hunter 2'",

@@ -29,6 +29,8 @@ _FORMS: Final = (
         ),
         GONE,
     ),
+    # The rest of one whose begin is cut off.
+    (re.compile(r"\A[\w+/=\s]+-----END [A-Z ]{0,40}PRIVATE KEY-----"), GONE),
     # A JSON Web Token (RFC 7519): Kubernetes' tokens are such.
     (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+\.[\w-]*"), GONE),
     (re.compile(r"\b(Bearer|Basic)\s+[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {GONE}"),

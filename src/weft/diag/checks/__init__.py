@@ -18,7 +18,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 # Those that a daemon can afford to ask again and again, of `weft.diag.glance`'s sight.
 _CHEAP: Final = frozenset(
     (
-        *("forwarding", "neighbours", "neighbours-before", "connections", "uplink-mtu", "pods-mtu"),
+        *("forwarding", "neighbours", "connections", "uplink-mtu", "pods-mtu"),
         *("forward-rules", "reverse-path"),
     )
 )

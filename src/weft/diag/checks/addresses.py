@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from ipaddress import ip_network
 from itertools import product
+from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Check, Finding
@@ -51,7 +52,7 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
     out = f" by {link.name}" if link is not None else ""
     where = f"route {route.dst}{out}"
     if any(within(route.dst, subnet) for subnet in sight.subnets):
-        command = f"ip route delete {route.dst}{f' dev {link.name}' if link is not None else ''}"
+        command = f"ip route delete {route.dst}{f' dev {quote(link.name)}' if link is not None else ''}"
         seen = "it leads away from this node what is for its own pods"
         hint = f"Find what made it (protocol {route.protocol}); to remove it: {command}"
         return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))

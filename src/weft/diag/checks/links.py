@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from shlex import quote
 from typing import Final
 
 from weft.diag.checks.mending import link_up, setting
@@ -61,7 +62,9 @@ def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
             family = [address for address in have if address.ip.version == subnet.version]
             if family and not any(address.ip in subnet for address in family):
                 seen = f"it has {', '.join(f'{each.ip}/{each.prefixlen}' for each in family)}"
-                hint = "The lease has changed since. Move the pods off this node, then: ip link delete " + bridge.name
+                hint = "The lease has changed since. Move the pods off this node, then: ip link delete " + quote(
+                    bridge.name
+                )
                 where, expected = f"bridge {bridge.name}", f"an address of {subnet}"
                 yield Finding(problem=Problem(code="BRIDGE-001", where=where, seen=seen, expected=expected, hint=hint))
 

@@ -86,6 +86,9 @@ def _conntrack(sight: Sight) -> Iterator[Finding]:
         hint = f"Beyond it new connections are dropped. {command}"
         problem = Problem(code="CT-001", where="connection tracking", seen=f"{count} of {limit} entries", hint=hint)
         yield Finding(problem=problem, weight="fault" if count >= limit else "warning", fix=(command,))
+
+
+def _refused(sight: Sight) -> Iterator[Finding]:
     refused = sight.counters.get("Conntrack.insert_failed", 0)
     if refused >= _MANY_REFUSED:
         seen = f"{refused} new connections were dropped since the boot, because another one had their place already"
@@ -132,7 +135,13 @@ CHECKS: Final = (
         needs=("counters",),
         find=_overflown,
     ),
-    Check(name="connections", about="connection tracking has room", needs=("settings", "counters"), find=_conntrack),
+    Check(name="connections", about="connection tracking has room", needs=("settings",), find=_conntrack),
+    Check(
+        name="connections-before",
+        about="connection tracking has refused few connections",
+        needs=("counters",),
+        find=_refused,
+    ),
     Check(name="checksums", about="datagrams come with right checksums", needs=("counters",), find=_checksums),
     Check(
         name="one-iptables",

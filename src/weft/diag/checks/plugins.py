@@ -1,6 +1,7 @@
 """What the runtime uses: networks and their plugins; and what other pod networks have left."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Check, Finding
@@ -27,7 +28,7 @@ def _first(sight: Sight) -> Iterator[Finding]:
     if ours is not None and sight.networks[0] is not ours:
         first = sight.networks[0]
         seen = f"it comes before {ours.file}, so runtimes use network {first.name} instead of {ours.name}"
-        hint = f"If another pod network has left it: rm {first.file}"
+        hint = f"If another pod network has left it: rm {quote(first.file)}"
         problem = Problem(code="CLEAN-001", where=first.file, seen=seen, hint=hint)
         yield Finding(problem=problem, weight="warning")
 

@@ -1,6 +1,7 @@
 """`weft bundle`: everything for a bug report of this node, in one file without secrets."""
 
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +48,8 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
 
     `weft doctor`, `trace`, `status`, `peers` and `events` take `--from FILE`, on any machine and for any user.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if out == _STDOUT and sys.stdout.isatty():
+        raise click.UsageError("a bundle is no text for a terminal: say where to put it, or redirect standard output")
     need_root("weft bundle")
     places = places_of(where)
     made = time.time()
