@@ -65,6 +65,13 @@ def test_one_that_calls_a_function_of_its_own():
         objectfile.read(bytes(data))
 
 
+def test_a_table_of_sections_further_away_than_any_file_is_long():
+    data = bytearray(ours())
+    data[40:48] = b"\xff" * 8  # e_shoff
+    with pytest.raises(Unreadable, match="breaks off"):
+        objectfile.read(bytes(data))
+
+
 @reaches(readable=0.05, unreadable=0.2)
 @given(bent_bytes(st.builds(ours)))
 def test_any_bytes_are_read_or_refused(data: bytes):

@@ -70,7 +70,7 @@ def read(data: bytes) -> ObjectFile:
     """Read an object file. Raises `Unreadable`."""
     try:
         return _read(data)
-    except (error, IndexError, UnicodeDecodeError) as broken:
+    except (error, IndexError, OverflowError, UnicodeDecodeError) as broken:  # an offset may be of any size
         raise Unreadable(f"it breaks off: {broken}") from None
 
 
