@@ -115,8 +115,8 @@ def _help(command: click.Command) -> str:
         if paragraph.startswith("\b\n"):
             parts.append(f"```sh\n{inspect.cleandoc(paragraph[2:])}\n```")
         else:
-            parts.append("\n".join(_sentences(paragraph)))
-    return "\n\n".join(parts).replace("<", "&lt;") + "\n" if parts else ""
+            parts.append("\n".join(_sentences(paragraph)).replace("<", "&lt;"))
+    return "\n\n".join(parts) + "\n" if parts else ""
 
 
 def _sentences(text: str) -> list[str]:
