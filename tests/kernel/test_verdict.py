@@ -20,6 +20,7 @@ ANY = (
     *("ip saddr 10.0.0.2", "ip saddr != 10.0.0.2", "ip saddr 10.0.0.0/24", "ip daddr 10.0.0.1"),
     *("ip saddr { 10.0.1.2, 10.0.9.9 }", "ip saddr 10.0.1.1-10.0.1.9", "ip saddr @known", "meta nfproto ipv4"),
     *('iifname "eth0"', 'iifname "eth*"', 'iifname "lo"', "counter", "meta mark 0"),
+    *("fib daddr type local", "fib daddr type != local", "fib daddr type { unicast, broadcast }"),
     *("ct state new", "ct state established,related", "meta cpu 0", "meta length > 20"),
 )
 # nft refuses a rule that asks for two protocols.

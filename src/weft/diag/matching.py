@@ -23,7 +23,8 @@ _LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
 class Packet(Value):
     """A packet at a hook, unmarked and not translated. `state` is connection tracking's word.
 
-    `iif` and `oif` are empty where a hook has none.
+    `iif` and `oif` are empty where a hook has none. `kind` is that of its target's address as rules ask for it, `local`
+    or `unicast`, which is known once the packet is at a hook behind the routing.
     """
 
     source: Ip
@@ -34,6 +35,7 @@ class Packet(Value):
     source_port: int = 0
     target_port: int = 0
     state: str = "new"
+    kind: str = ""
 
     def __str__(self) -> str:
         port = f":{self.target_port}" if self.target_port else ""
@@ -62,19 +64,20 @@ def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
             return _field(protocol, name, packet)
         case {"ct": {"key": "state"}}:
             return packet.state
-        case {"meta": {"key": "mark"}}:
-            return None if rules.marks else 0
         case {"meta": {"key": str(key)}}:
-            return _about(packet).get(key)
+            return _about(packet, rules).get(key)
+        case {"fib": {"result": "type", "flags": ["daddr"] | "daddr"}}:
+            return packet.kind or None
         case {"&": [inner, int(mask)]}:
             have = value_of(inner, packet, rules)
             return have & mask if isinstance(have, int) and have is not False else None
     return None
 
 
-def _about(packet: Packet) -> dict[str, Any]:
-    """What `meta` knows of a packet, but for its mark."""
+def _about(packet: Packet, rules: Ruleset) -> dict[str, Any]:
+    """What `meta` knows of a packet; its mark is not known where rules set one."""
     return {
+        "mark": None if rules.marks else 0,
         "iif": packet.iif,
         "iifname": packet.iif,
         "oif": packet.oif,

@@ -1,7 +1,7 @@
 """The kernel's packet filter as values, read from what `nft -j list ruleset` prints (libnftables-json(5)). Pure.
 
 Rules of iptables-nft are among them. What such a rule asks of xtables, nft shows by its name alone; where
-`iptables-save` has been read as well, states of connection tracking are known from there.
+`iptables-save` has been read as well, states of connection tracking and kinds of addresses are known from there.
 """
 
 import json
@@ -18,6 +18,8 @@ UNKNOWN: Final = "unknown"  # a statement that nft has no JSON for
 
 _SETS: Final = ("set", "map")
 _STATE: Final = re.compile(r"(! )?--ctstate ([A-Z,]+)")
+# iptables' match of the kind of a target's address, where nothing else of addrtype is asked.
+_KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?! --limit-iface)")
 _MARKS: Final = ("MARK", "CONNMARK")
 
 
@@ -118,6 +120,10 @@ def _statement(one: Any, line: str) -> Statement:
     if not isinstance(one, dict) or one.get("xt", one) is None:
         return UNKNOWN, None
     [(kind, said)] = one.items()
+    address = _KIND.search(line)
+    if kind == "xt" and said.get("name") == "addrtype" and address is not None:
+        asked = {"fib": {"result": "type", "flags": ["daddr"]}}
+        return "match", {"op": "!=" if address[1] else "==", "left": asked, "right": address[2].lower()}
     state = _STATE.search(line)
     if kind == "xt" and said.get("name") == "conntrack" and state is not None and _asks_state_alone(line):
         right = state[2].lower().split(",")

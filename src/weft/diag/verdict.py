@@ -35,6 +35,7 @@ _ON: Final = frozenset(
         *("SET", "SECMARK", "TTL", "HL", "RATEEST", "AUDIT", "LED"),
     )
 )
+_KINDS: Final = {"input": "local", "forward": "unicast"}  # of a target's address; of none that is a group's
 _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 
 
@@ -61,6 +62,7 @@ class _End(Value):
 
 def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
     """Ask all filtering chains of a hook (`input`, `forward`, `output`)."""
+    packet = replace(packet, kind=_KINDS.get(hook, ""))
     doubt = ""
     for chain in rules.at(hook, packet.source.version):
         end = _walk(rules, chain, packet, depth=0)
