@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "events": Late(
         place="weft.daemon.commands.events:events", about="What happened on this node, and what was repaired."
     ),
+    "monitor": Late(place="weft.daemon.commands.monitor:monitor", about="What happens on this node, as it happens."),
     "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
     "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
     "trace": Late(

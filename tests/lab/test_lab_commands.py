@@ -86,6 +86,33 @@ def test_status_shows_all_nodes_side_by_side_and_says_which_has_repaired_most(ru
     assert ran.stdout.endswith("most repairs: node1, 1 repair (ROUTE-001 1)\n")
 
 
+def test_a_monitor_follows_all_nodes_over_the_end_of_a_daemon():
+    with lab("--nodes", "2", "--pods", "0") as running:
+        command = [WEFT, "lab", "monitor", "--lab", running.name, "--kind", "health", "--kind", "repaired"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+
+            def until(words: str) -> None:
+                while words not in (line := child.stdout.readline()):
+                    assert line, f"no line with {words}"
+
+            # From when on it looks is not known: this goes on until it has.
+            while not select.select([child.stdout], [], [], 0.1)[0]:
+                running.run("node1", "ip", "route", "flush", "dev", "flannel.1")
+            until("  node1  repaired        ROUTE-001 route 10.244.2.0/24 ")
+            running.weft("kill", "node2/weftd")
+            until("  node2  health          INST-003 weftd: does not answer\n")
+            running.weft("start", "node2/weftd")
+            until("  node2  health          weftd: answers again\n")
+            running.run("node2", "ip", "link", "set", "eth0", "down")
+            until("  node2  health          IFACE-002 uplink: ")
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=10)
+        assert (child.returncode, said.strip()) == (130, "")
+        ran = running.weft("monitor", "--node", "node9", check=False)
+        assert ran.stderr == "weft: LAB-002 --node: node9; expected one of node1, node2\n"
+
+
 def test_ps_goes_on_until_it_is_ended(running):
     command = [WEFT, "lab", "ps", "-w", "--lab", running.name, "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:

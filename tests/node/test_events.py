@@ -118,6 +118,29 @@ def test_a_watch_prints_what_comes_until_it_is_interrupted(cluster: Cluster):
     assert "Traceback" not in out.read_text()
 
 
+def test_a_monitor_tells_what_happens_and_what_is_wrong_over_a_restart_and_nothing_twice(cluster: Cluster):
+    cluster.configure(VXLAN)
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    kinds = ("--kind", "repaired", "--kind", "health", "--kind", "started")
+    process, out = watch(node, "monitor", "--since", "1h", *kinds)
+    eventually(lambda: " started         weftd: with 1 peer" in out.read_text())
+    node.ip("route del 10.5.50.0/24")
+    eventually(lambda: " repaired        ROUTE-001 route 10.5.50.0/24 " in out.read_text())
+    node.kill()
+    eventually(lambda: "waiting for it" in out.read_text())
+    node.start()
+    eventually(lambda: out.read_text().count(" started         weftd: with 1 peer") == 2)
+    node.ip("link set eth0 down")
+    eventually(lambda: " health          IFACE-002 uplink: " in out.read_text())
+    node.ip("link set eth0 up")
+    eventually(lambda: " health          uplink: is well again" in out.read_text())
+    assert interrupted(process) == 130
+    said = out.read_text()
+    assert said.count("repaired        ROUTE-001 route 10.5.50.0/24 ") == 1
+    assert " joined " not in said
+
+
 def test_a_hundred_peers_at_once_are_some_events_and_some_lines(cluster: Cluster):
     cluster.configure(VXLAN)
     node = cluster.node(1).start()

@@ -5,6 +5,8 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
 from weft.diag.codes import Section
@@ -29,6 +31,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft status": NodeState,
     "weft peers": list[Row],
     "weft events": list[Event],
+    "weft monitor": Event,
     "weft explain": (Section, [Section]),
     "weft doctor": {
         "version": str,
@@ -67,6 +70,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab up": LabReport,
     "weft lab ps": LabReport,
     "weft lab status": dict[str, NodeState | None],
+    "weft lab monitor": {"node": str, **{field.name: field.type for field in msgspec.structs.fields(Event)}},
     "weft lab down": {"down": str},
     "weft lab list": [{"name": str, "state": str, "pid": int}],
     "weft lab clean": {"removed": [str]},

@@ -27,6 +27,7 @@ from weft.model.errors import Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.nodestate import (
     CallState,
+    HealthState,
     LeaseState,
     LoopState,
     NetworkState,
@@ -79,8 +80,14 @@ class Reporter:
         keepers = () if self.network is None else self.network.keepers.values()
         return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
+    def _health(self) -> HealthState:
+        status = self.status
+        return HealthState(ready=status.ready, parts=status.look(), losses=status.lost(), store=status.store)
+
     async def answer(self, question: bytes) -> bytes:
         """Answer what is asked at the control socket, as JSON; nothing where that is not understood."""
+        if question == daemons.ASK_HEALTH:
+            return msgspec.json.encode(self._health())
         if question == daemons.ASK_STATE:
             return msgspec.json.encode(await self._look_whole())
         try:
@@ -100,7 +107,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         seconds=report.seconds,
         ready=status.ready,
         parts=status.look(),
-        losses={name: problem for name, ask in status.losses.items() if (problem := ask()) is not None},
+        losses=status.lost(),
         store=status.store,
         faults=status.faults,
         calls=_calls(report.calls),

@@ -9,7 +9,7 @@ from weft.kernel import daemons
 from weft.kernel.unixsockets import is_root
 from weft.model.errors import Problem, Unavailable
 from weft.model.history import Told
-from weft.model.nodestate import NodeState
+from weft.model.nodestate import HealthState, NodeState
 
 _SECONDS: Final = 5.0
 
@@ -61,6 +61,11 @@ def state(name: str) -> NodeState:
 def events(name: str, after: int) -> Told:
     """What happened at a daemon after the event of that number. Raises `Unavailable`."""
     return _read(name, daemons.ask_events(after), Told)
+
+
+def health(name: str) -> HealthState:
+    """What a daemon says is wrong now. Raises `Unavailable`."""
+    return _read(name, daemons.ASK_HEALTH, HealthState)
 
 
 def _read(name: str, question: bytes, kind: type[T]) -> T:

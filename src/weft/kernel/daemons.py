@@ -11,6 +11,7 @@ PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 ASK_STATE: Final = b'{"ask":"state"}\n'
+ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.nodestate.HealthState`
 
 
 def ask_events(after: int) -> bytes:

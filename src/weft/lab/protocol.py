@@ -43,8 +43,8 @@ class States(msgspec.Struct, frozen=True, tag=True):
     """Ask the daemon of each node how it is. Answered by a `StatesReport`."""
 
 
-class Events(msgspec.Struct, frozen=True, tag=True):
-    """Ask the daemon of each node what happened there after the event of that number. Answered by an `EventsReport`.
+class AskNews(msgspec.Struct, frozen=True, tag=True):
+    """Ask the daemon of each node what happened there after the event of that number. Answered by a `NewsReport`.
 
     Of a node that is not in `after` all events are wanted.
     """
@@ -158,7 +158,7 @@ Request = (
     Up
     | Ps
     | States
-    | Events
+    | AskNews
     | Run
     | Remove
     | Exec

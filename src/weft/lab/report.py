@@ -7,7 +7,7 @@ import msgspec
 from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, Protocol
 from weft.model.history import Told
-from weft.model.nodestate import NodeState
+from weft.model.nodestate import HealthState, NodeState
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +34,17 @@ class StatesReport(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, NodeState | None]
 
 
-class EventsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened on each node, by its name; None of one whose daemon does not answer."""
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened on a node since, and what its daemon says is wrong now."""
 
-    told: dict[str, Told | None]
+    told: Told
+    health: HealthState
+
+
+class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The news of each node, by its name; None of one whose daemon does not answer."""
+
+    nodes: dict[str, News | None]
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,6 +92,21 @@ class CallState(Value):
     worst_ms: float
 
 
+class HealthState(Value):
+    """What a node's daemon says is wrong: of `parts`, `losses` and `store` as in `NodeState`, and no more of it."""
+
+    ready: bool
+    parts: dict[str, Problem | None]
+    losses: dict[str, Problem]
+    store: Problem | None
+
+    @property
+    def troubles(self) -> dict[str, Problem]:
+        """What is wrong, by what it is of."""
+        of = {**self.parts, **self.losses, "store": self.store}
+        return {name: problem for name, problem in of.items() if problem is not None}
+
+
 class NodeState(Value):
     """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
 

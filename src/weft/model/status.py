@@ -37,6 +37,10 @@ class Status(Value, frozen=False):
         """What is wrong now with what pods of this node need, by part: the lease first."""
         return {"lease": self.waiting, **{name: problem() for name, problem in self.parts.items()}}
 
+    def lost(self) -> dict[str, Problem]:
+        """What some pods have lost now, by part."""
+        return {name: problem for name, ask in self.losses.items() if (problem := ask()) is not None}
+
     @property
     def unable(self) -> Problem | None:
         """Why pods cannot be served now. The part that fails says more than the lease that waits for it."""

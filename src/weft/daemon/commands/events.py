@@ -13,40 +13,19 @@ from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, told_in
 from weft.kernel import asking
-from weft.model.duration import seconds_in
+from weft.model.following import Follower
 from weft.model.history import Event, Told
-from weft.model.text import one_line
-from weft.screen.documents import DOCUMENTS, output_option, piece, show_report
-from weft.screen.say import say
+from weft.model.value import replace
+from weft.screen.documents import output_option, show_report
+from weft.screen.eventlines import line, show_event, since_option
 from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
 
 
-def _since(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else seconds_in(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from error
-
-
-class News:
-    """What a daemon has not told yet."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._last = 0
-
-    def take(self) -> Told:
-        """What came since the last time. Raises `Unavailable`."""
-        told = asking.events(self._name, self._last)
-        self._last = told.last
-        return told
-
-
 @click.command()
 @click.option("-n", "--newest", metavar="N", type=click.IntRange(0), help="Print the newest N only.")
-@click.option("--since", metavar="DURATION", callback=_since, help="Print those of the last 90s, 5min, 2h or 1d only.")
+@since_option("Print those of the last 90s, 5min, 2h or 1d only.")
 @click.option("-w", "--watch", is_flag=True, help="Then print each that comes, until Ctrl-C.")
 @output_option
 @INSTANCE
@@ -74,7 +53,7 @@ def events(  # noqa: PLR0917 - click's way
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is None:
         need_root("weft events")
-        take: Callable[[], Told] = News(asking.choose(wanted)).take
+        take = _asking(asking.choose(wanted))
     else:
         take = partial(told_in, bundle_at(file, "wanted", "watch"), file)
     found = recent(take(), newest=newest, since=since)
@@ -82,11 +61,19 @@ def events(  # noqa: PLR0917 - click's way
         show_report(output, found, "".join(f"{line(event)}\n" for event in found))
         return 0
     for event in chain(found, _coming(take)):
-        if output in DOCUMENTS:
-            click.echo(piece(output, event), nl=False)
-        else:
-            say(line(event))
+        show_event(output, event)
     return 0
+
+
+def _asking(name: str) -> Callable[[], Told]:
+    """Ask a daemon for what it has not told yet."""
+    follower = Follower()
+
+    def take() -> Told:
+        told = asking.events(name, follower.last)
+        return replace(told, events=follower.events(told))
+
+    return take
 
 
 def _coming(take: Callable[[], Told]) -> Iterator[Event]:
@@ -98,12 +85,3 @@ def recent(told: Told, *, newest: int | None, since: float | None) -> list[Event
     """Those that were asked for; the time counts by the daemon's clock."""
     found = told.events if since is None else [each for each in told.events if each.time >= told.unix - since]
     return found if newest is None else found[max(0, len(found) - newest) :]
-
-
-def line(event: Event) -> str:
-    """An event on one line, in local time."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
-    states = [f"{name} {text}" for name, text in (("was", event.was), ("now", event.now)) if text]
-    said = "; ".join(part for part in (event.words, ", ".join(states)) if part)
-    code = f"{event.code} " if event.code else ""
-    return one_line(f"{when}  {event.kind:14}  {code}{event.subject}{f': {said}' if said else ''}")

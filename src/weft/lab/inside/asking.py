@@ -9,8 +9,9 @@ import msgspec
 
 from weft.kernel import daemons
 from weft.lab.inside.namespaces import Inside, Room
+from weft.lab.report import News
 from weft.model.history import Told
-from weft.model.nodestate import NodeState
+from weft.model.nodestate import HealthState, NodeState
 
 _PATIENCE: Final = 2.0  # seconds
 _CHUNK: Final = 1 << 16  # bytes
@@ -23,9 +24,11 @@ async def state(inside: Inside, room: Room) -> NodeState | None:
     return await _ask(inside, room, daemons.ASK_STATE, NodeState)
 
 
-async def events(inside: Inside, room: Room, after: int) -> Told | None:
-    """Ask the daemon of a node what happened after the event of that number; None as above."""
-    return await _ask(inside, room, daemons.ask_events(after), Told)
+async def news(inside: Inside, room: Room, after: int) -> News | None:
+    """Ask the daemon of a node what happened after the event of that number, and what is wrong; None as above."""
+    told = await _ask(inside, room, daemons.ask_events(after), Told)
+    health = await _ask(inside, room, daemons.ASK_HEALTH, HealthState)
+    return None if told is None or health is None else News(told=told, health=health)
 
 
 async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T]) -> T | None:

@@ -29,7 +29,7 @@ from weft.lab.inside.processes import Processes
 from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
-from weft.lab.report import EventsReport, LabReport, PodReport, ServiceReport, StatesReport
+from weft.lab.report import LabReport, NewsReport, PodReport, ServiceReport, StatesReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
@@ -231,13 +231,15 @@ class World:
 
     async def states(self) -> StatesReport:
         """Return how the nodes' daemons are."""
-        found = await asyncio.gather(*(asking.state(self.inside, node.room) for node in self.nodes.values()))
-        return StatesReport(states=dict(zip(self.nodes, found, strict=True)))
+        nodes = dict(self.nodes)  # one may go meanwhile
+        found = await asyncio.gather(*(asking.state(self.inside, node.room) for node in nodes.values()))
+        return StatesReport(states=dict(zip(nodes, found, strict=True)))
 
-    async def events(self, after: Mapping[str, int]) -> EventsReport:
-        """Return what happened on the nodes since."""
-        asked = (asking.events(self.inside, node.room, after.get(name, 0)) for name, node in self.nodes.items())
-        return EventsReport(told=dict(zip(self.nodes, await asyncio.gather(*asked), strict=True)))
+    async def news(self, after: Mapping[str, int]) -> NewsReport:
+        """Return what happened on the nodes since, and what is wrong with them."""
+        nodes = dict(self.nodes)  # as above
+        asked = (asking.news(self.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
+        return NewsReport(nodes=dict(zip(nodes, await asyncio.gather(*asked), strict=True)))
 
     def _name_hosts(self) -> None:
         nodes = (

@@ -114,8 +114,8 @@ class Server:
                 await connection.done(await world.report())
             case protocol.States():
                 await connection.done(await world.states())
-            case protocol.Events(after):
-                await connection.done(await world.events(after))
+            case protocol.AskNews(after):
+                await connection.done(await world.news(after))
             case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
                 await connection.done(await _changed(world, request))
             case protocol.Exec():

@@ -1,0 +1,80 @@
+"""Events on the screen: a line for each, and the options by which some of them are chosen."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, get_args
+
+import click
+
+from weft.model.duration import seconds_in
+from weft.model.following import HEALTH, Wanted
+from weft.model.history import Event, Kind
+from weft.model.text import one_line
+from weft.model.value import fields_of
+from weft.screen.documents import DOCUMENTS, piece
+from weft.screen.say import PAGE, say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+KINDS: Final = (*get_args(Kind), HEALTH)
+
+
+def since_option(about: str) -> Callable[[Command], Command]:
+    """The option of a time that is over, in seconds."""
+    return click.option("--since", metavar="DURATION", callback=_since, help=about)
+
+
+def wanted_options(command: Command) -> Command:
+    """Add the options that choose events: see `wanted_of`."""
+    kinds = click.option(
+        "--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND", help="Only events of this kind."
+    )
+    codes = click.option(
+        "--code",
+        "codes",
+        multiple=True,
+        metavar="CODE",
+        callback=_codes,
+        help="Only events with this code, or with one that begins so.",
+    )
+    return kinds(codes(command))
+
+
+def wanted_of(kinds: tuple[str, ...], codes: tuple[str, ...]) -> Wanted:
+    """What the options mean."""
+    return Wanted(kinds=kinds, codes=codes)
+
+
+def line(event: Event, node: str = "") -> str:
+    """An event on one line, in local time, with the name of its node where there are several."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    states = [f"{name} {text}" for name, text in (("was", event.was), ("now", event.now)) if text]
+    said = "; ".join(part for part in (event.words, ", ".join(states)) if part)
+    code = f"{event.code} " if event.code else ""
+    where = f"{node}  " if node else ""
+    return one_line(f"{when}  {where}{event.kind:14}  {code}{event.subject}{f': {said}' if said else ''}")
+
+
+def show_event(output: str, event: Event, node: str = "") -> None:
+    """Print an event: a line, or a document of its own."""
+    if output in DOCUMENTS:
+        of = {"node": node} if node else {}
+        click.echo(piece(output, {**of, **fields_of(event)}), nl=False)
+    else:
+        say(line(event, node))
+
+
+def _codes(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    known = re.findall(r"^### ([A-Z][A-Z0-9]+-\d{3})$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for text in texts:
+        if not any(code.startswith(text.upper()) for code in known):
+            raise click.BadParameter(f"no code begins with {text!r}: `weft explain` lists all", param=param)
+    return tuple(text.upper() for text in texts)
+
+
+def _since(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds_in(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
