@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
+from weft.lab.checking.scenarios import BY_NAME
 
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
@@ -43,7 +44,8 @@ def test_a_lab_that_is_well_passes_every_trial_and_keeps_nothing(running: Lab):
     assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
     assert all(each["tried"] and not each["failed"] for each in found["demands"])
     assert [each["name"] for each in found["concerns"] if each["tried"]] == ["container-to-container", "pod-to-pod"]
-    assert all(each["tried"] for each in found["scenarios"] if "service" not in each["name"] + each["about"].lower())
+    without = [each["name"] for each in found["scenarios"] if not each["tried"]]
+    assert without == [name for name in BY_NAME if "service" in name or "port" in name]
     refused = {t["outcome"]["refused"] for t in found["trials"] if t["trial"]["scenario"] == "pod-pod-more"}
     assert refused == {running.node("node1")["mtu"]}
     for where, before in sockets.items():
@@ -82,12 +84,14 @@ def test_as_junit_a_refusal_that_does_not_come_back_fails(running: Lab):
     assert {str(case.get("name")).split()[-1] for case in failed} == {"IPv4"}  # that of IPv6 comes back
 
 
-def test_services_are_tried_and_rules_that_are_gone_are_found(running: Lab):
+def test_services_and_host_ports_are_tried_and_rules_that_are_gone_are_found(running: Lab):
     running.weft("expose", "web", "--port", "80", "--target-port", "8080", "--node-port", "30080", "pod1-1", "pod2*")
     running.weft("expose", "dns", "--port", "53", "--udp", "pod1-2")
+    running.weft("run", "host", "--node", "node3", "--port", "80:8080", "--port", "53:53/udp")
     found = check(running, "--quick")
     assert not found["failed"]
-    assert all(each["tried"] for each in found["concerns"])
+    assert all(each["tried"] for each in (*found["concerns"], *found["scenarios"]) if each["name"] != "pod-pod-many")
+    running.weft("rm", "host")
     running.run("pod1-1", "sh", "-c", "cd /tmp; python3 -m http.server 8080 >/dev/null 2>&1 &")
     running.run("pod1-2", "sh", "-c", f"python3 -c '{SILENT}' >/dev/null 2>&1 &")
     eventually(lambda: "dns" in "".join(check(running, "--quick")["untried"]), seconds=30)

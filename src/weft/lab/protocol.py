@@ -13,7 +13,7 @@ import msgspec
 
 from weft.lab import changes
 from weft.lab.checking.trial import Trial
-from weft.lab.spec import Lab, Service
+from weft.lab.spec import HostPort, Lab, Service
 from weft.lab.tracing.probes import Kind
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
@@ -57,6 +57,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
     pod: str
     node: str
+    ports: tuple[HostPort, ...] = ()
 
 
 class Remove(msgspec.Struct, frozen=True, tag=True):

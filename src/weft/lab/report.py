@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from weft.lab.links import Cut, Link
-from weft.lab.spec import Family, Protocol
+from weft.lab.spec import Family, HostPort, Protocol
 from weft.model.history import Told
 from weft.model.nodestate import HealthState, NodeState
 
@@ -48,7 +48,10 @@ class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod. `netns` is the path of its network namespace as its node sees it, `host_end` the link to it."""
+    """One pod. `netns` is the path of its network namespace as its node sees it, `host_end` the link to it.
+
+    `ports` of its node lead to it.
+    """
 
     name: str
     node: str
@@ -56,6 +59,7 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     netns: str
     host_end: str = ""
+    ports: tuple[HostPort, ...] = ()
 
 
 class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,11 +47,20 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[Port, ...] = ()
 
 
+class HostPort(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of a pod's node, `outside`, that leads to port `inside` of the pod."""
+
+    outside: int
+    inside: int
+    protocol: Protocol = "TCP"
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod and the node that it runs on."""
+    """A pod, the node that it runs on, and the node's ports that lead to it."""
 
     name: str
     node: str
+    ports: tuple[HostPort, ...] = ()
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

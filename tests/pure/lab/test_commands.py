@@ -18,6 +18,7 @@ from weft import cli
 from weft.lab import places, protocol
 from weft.lab.commands import show, start
 from weft.lab.report import Cell, ExecReport, LabReport, Nothing, PingReport, PodReport
+from weft.lab.spec import HostPort
 from weft.model.errors import WeftError
 
 NODES = [
@@ -235,6 +236,24 @@ REACHED, BROKEN = pinged(*WAYS), pinged(*WAYS, cell("node2", "pod2-1", "lost"))
                 next_("exec web -- ip address", "rm web"),
             ),
         ),
+        (
+            "run web --node node2 --port 8080:80 --port 53:5353/udp --port 443:8443/tcp",
+            PODS[1],
+            protocol.Run(
+                pod="web",
+                node="node2",
+                ports=(
+                    HostPort(outside=8080, inside=80),
+                    HostPort(outside=53, inside=5353, protocol="UDP"),
+                    HostPort(outside=443, inside=8443),
+                ),
+            ),
+            (
+                0,
+                "pod pod2-1 runs on node2: 10.244.2.2/24, fd00:2::2/64\n",
+                next_("exec web -- ip address", "rm web"),
+            ),
+        ),
         ("rm web", Nothing(), protocol.Remove("web"), (0, "pod web is gone\n", next_("ps"))),
         (
             "ping pod1-1 pod2-1",
@@ -276,6 +295,15 @@ def test_next_commands_name_the_lab_when_another_is_up_or_it_is_not_the_usual_on
     assert weft(capsys, "ps -l weft")[2] == next_("run --lab weft POD --node node1")
     usual.end()
     assert weft(capsys, "ps")[2] == next_("run --lab other POD --node node1")
+
+
+@pytest.mark.parametrize("port", ["80", "80:", "0:80", "80:65536", "80:80/sctp", "80:80:80", "٨٠:80"])
+def test_a_host_port_that_is_none_is_refused(lab, capsys, port):
+    status, out, err = weft(capsys, f"run web --node node2 --port {port}")
+    assert (status, out, lab.asked) == (2, "", [])
+    assert err.startswith(
+        f"weft: FLAG-001 weft lab run --port: {port!r}; expected a port of the node and one of the pod"
+    )
 
 
 def test_a_lab_in_which_nothing_can_be_tried_is_not_checked(lab, capsys):

@@ -10,7 +10,7 @@ from weft.model.value import Value
 
 Demand = Literal["own-address", "no-nat", "agents", "same-address"]
 Concern = Literal["container-to-container", "pod-to-pod", "pod-to-service", "external-to-service"]
-Way = Literal["inside", "overlay", "underlay", "service"]
+Way = Literal["inside", "overlay", "underlay", "service", "host-port"]
 
 DEMANDS: Final[dict[Demand, str]] = {
     "own-address": "every pod has its own address",
@@ -30,19 +30,19 @@ _ALL: Final[tuple[Protocol, ...]] = ("icmp", "udp", "tcp")
 class Scenario(Value):
     """A kind of trial: from each `source` to each `target` that is `where`.
 
-    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1; of a Service, a source that is
-    one of its pods. The `target` may be a Service's address, or the address of each node with the port that leads to a
-    Service; the protocol is the Service's then, and the lab's switch may be the source, which is outside of all nodes.
-    `way` is how the packets go: inside one node, in the pod network between nodes, by the nodes' own addresses, or
-    through a Service. `size` is that of the packet:
-    the MTU of pods, or one byte more, which is to be refused. `full` ones are not part of a quick check.
+    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. The `target` may be a
+    Service's address, the address of each node with a port that leads to a Service, or the address of a pod's node with
+    a port that leads to the pod: the protocol is that port's then, `itself` a source that is behind it, and the source
+    may be the lab's switch, outside of all nodes. `way` is how the packets go: inside one node, in the pod network
+    between nodes, by the nodes' own addresses, through a Service, or by a port of a pod's node. `size` is that of the
+    packet: the MTU of pods, or one byte more, which is to be refused. `full` ones are not part of a quick check.
     """
 
     name: str
     about: str
     concern: Concern
     source: Literal["pod", "node", "outside"]
-    target: Literal["pod", "node", "service", "node-port"]
+    target: Literal["pod", "node", "service", "node-port", "host-port"]
     where: Literal["loopback", "itself", "same", "other", "any"]
     way: Way
     demands: tuple[Demand, ...] = ()
@@ -54,7 +54,7 @@ class Scenario(Value):
     @property
     def between_ends(self) -> bool:
         """Tell whether the packet leaves where it comes from, for a node or pod that is known beforehand."""
-        return self.way != "service" and self.where in ("same", "other")
+        return self.where in ("same", "other")
 
 
 SCENARIOS: Final = (
@@ -224,6 +224,33 @@ SCENARIOS: Final = (
         target="node-port",
         where="any",
         way="service",
+    ),
+    Scenario(
+        name="pod-host-port",
+        about="a pod to a port of a node that leads to a pod there",
+        concern="pod-to-pod",
+        source="pod",
+        target="host-port",
+        where="any",
+        way="host-port",
+    ),
+    Scenario(
+        name="pod-host-port-own",
+        about="a pod to a port of its node that leads to the pod itself",
+        concern="pod-to-pod",
+        source="pod",
+        target="host-port",
+        where="itself",
+        way="host-port",
+    ),
+    Scenario(
+        name="outside-host-port",
+        about="from outside of all nodes to a port of a node that leads to a pod there",
+        concern="pod-to-pod",
+        source="outside",
+        target="host-port",
+        where="any",
+        way="host-port",
     ),
 )
 BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,13 +1,14 @@
 """Which trials a check of a lab consists of. Pure: a report in, trials out."""
 
 from collections.abc import Iterator, Sequence
-from ipaddress import ip_address, ip_interface
 from itertools import product
 from typing import Final, Literal
 
+from weft.lab.checking.addresses import by_family
+from weft.lab.checking.doors import DoorKind, doors
 from weft.lab.checking.scenarios import SCENARIOS, Scenario
 from weft.lab.checking.trial import OUTSIDE, Trial
-from weft.lab.report import LabReport, ServiceReport
+from weft.lab.report import LabReport
 from weft.lab.spec import Family
 from weft.model.value import Value
 
@@ -29,57 +30,44 @@ def trials(report: LabReport, *, quick: bool) -> list[Trial]:
     """All trials, by scenario. If `quick`, one pod speaks for its node, or two where they speak to each other."""
     ends, found = _ends(report), list[Trial]()
     for scenario in SCENARIOS:
-        if scenario.way == "service":
-            found += _to_services(scenario, ends, report, quick=quick)
+        if scenario.target in ("service", "node-port", "host-port"):
+            found += _by_doors(scenario, scenario.target, ends, report, quick=quick)
         elif not (quick and scenario.full):
             found += _of(scenario, ends, report.families, quick=quick)
     return found
 
 
-def _to_services(scenario: Scenario, ends: Sequence[_End], report: LabReport, *, quick: bool) -> Iterator[Trial]:
-    """Trials of one scenario to all Services that lead anywhere."""
-    sources = [end for end in ends if end.kind == scenario.source and (not quick or end.number == 0)]
-    if scenario.source == "outside":
-        sources = [
-            _End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0)
-        ]
-    for service, family in product(report.services, report.families):
-        behind = tuple(each for each in service.endpoints if _family(each.address) == family)
-        own = {each.pod for each in behind}
-        if scenario.where == "itself":
-            sources = [end for end in ends if end.name in own]
-        for source, (node, address, port) in product(sources, _addresses(scenario, service, report, family)):
-            if behind and family in source.addresses:
+def _by_doors(
+    scenario: Scenario, kind: DoorKind, ends: Sequence[_End], report: LabReport, *, quick: bool
+) -> Iterator[Trial]:
+    """Trials of one scenario to Services or ports of nodes."""
+    ends = [
+        *ends,
+        _End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0),
+    ]
+    for family in report.families:
+        for source, door in product(ends, doors(kind, report, family)):
+            is_behind = source.name in {each.pod for each in door.behind}
+            if scenario.where == "itself":
+                chosen = is_behind
+            else:
+                # To its own node's port a pod comes back: that is a scenario of its own.
+                chosen = (not quick or source.number == 0) and not (is_behind and kind == "host-port")
+            if chosen and source.kind == scenario.source and family in source.addresses:
                 yield Trial(
                     scenario=scenario.name,
                     source=source.name,
-                    target=service.name,
+                    target=door.name,
                     from_node=source.node,
-                    to_node=node,
+                    to_node=door.node,
                     family=family,
-                    protocol="tcp" if service.protocol == "TCP" else "udp",
-                    address=address,
+                    protocol="tcp" if door.protocol == "TCP" else "udp",
+                    address=door.address,
                     flows=scenario.flows,
-                    port=port,
-                    listens=service.target_port,
-                    behind=behind,
+                    port=door.port,
+                    listens=door.listens,
+                    behind=door.behind,
                 )
-
-
-def _addresses(
-    scenario: Scenario, service: ServiceReport, report: LabReport, family: Family
-) -> list[tuple[str, str, int]]:
-    """Where a Service is reached: on which node, if on one, by which address and port."""
-    if scenario.target == "service":
-        return [("", each, service.port) for each in service.addresses if _family(each) == family]
-    if not service.node_port:
-        return []
-    return [
-        (node.name, address, service.node_port)
-        for node in report.nodes
-        for address in node.underlay
-        if _family(address) == family
-    ]
 
 
 def _of(scenario: Scenario, ends: Sequence[_End], families: Sequence[Family], *, quick: bool) -> Iterator[Trial]:
@@ -126,22 +114,14 @@ def _pairs(scenario: Scenario, ends: Sequence[_End], *, quick: bool) -> Iterator
 def _ends(report: LabReport) -> list[_End]:
     mtu = {node.name: node.mtu for node in report.nodes}
     nodes = [
-        _End(kind="node", name=node.name, node=node.name, addresses=_by_family(node.underlay), mtu=node.mtu)
+        _End(kind="node", name=node.name, node=node.name, addresses=by_family(node.underlay), mtu=node.mtu)
         for node in report.nodes
     ]
     pods = list[_End]()
     for pod in report.pods:
         number = sum(other.node == pod.node for other in pods)
-        addresses = _by_family([str(ip_interface(address).ip) for address in pod.addresses])
+        addresses = by_family(pod.addresses)
         pods.append(
             _End(kind="pod", name=pod.name, node=pod.node, addresses=addresses, mtu=mtu[pod.node], number=number)
         )
     return [*nodes, *pods]
-
-
-def _by_family(addresses: Sequence[str]) -> dict[Family, str]:
-    return {_family(address): address for address in addresses}
-
-
-def _family(address: str) -> Family:
-    return 4 if ip_address(address).version == 4 else 6

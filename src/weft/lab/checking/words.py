@@ -39,6 +39,7 @@ _WAYS: Final = {
     "overlay": " through the pod network",
     "underlay": " between addresses of nodes",
     "service": " through Services",
+    "host-port": " to ports of pods' nodes",
 }
 
 

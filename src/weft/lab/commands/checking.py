@@ -47,9 +47,9 @@ def check(lab: str, output: str, *, quick: bool) -> int:
     """Try whether everything reaches everything, and say on one line what all failures have in common.
 
     Pods and nodes of the lab send to each other by ICMP, UDP and TCP, in both families, as large as a packet of pods
-    may be and one byte larger; each trial belongs to a demand or a problem of Kubernetes' network model. Where some
-    fail, the way of one is traced and the doctors of the nodes concerned are asked, and the reason is named with its
-    code. Nothing stays behind.
+    may be and one byte larger, and to Services and host ports; each trial belongs to a demand or a problem of
+    Kubernetes' network model. Where some fail, the way of one is traced and the doctors of the nodes concerned are
+    asked, and the reason is named with its code. Nothing stays behind.
 
     \b
       weft lab check

@@ -4,6 +4,7 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 """
 
 import os
+import re
 from functools import partial
 
 import click
@@ -26,6 +27,8 @@ from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pod
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.commands.work import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.lab.spec import HostPort
+from weft.model.errors import ConfigError, Problem
 from weft.screen.documents import output_with
 from weft.screen.groups import Group
 from weft.screen.watching import redraw, watch_option
@@ -102,14 +105,31 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
 @lab.command()
 @click.argument("pod")
 @click.option("--node", required=True, shell_complete=nodes, help="The node that it runs on.")
+@click.option("--port", "ports", multiple=True, metavar="PORT:POD-PORT[/udp]", help="A port of the node leads to it.")
 @lab_option
 @output_option
-def run(pod: str, node: str, lab: str, output: str) -> None:
-    """Start a pod: a process that holds its namespaces, attached by the node's plugins."""
+def run(pod: str, node: str, ports: tuple[str, ...], lab: str, output: str) -> None:
+    """Start a pod: a process that holds its namespaces, attached by the node's plugins.
+
+    \b
+      weft lab run web --node node2
+      weft lab run dns --node node1 --port 8080:80 --port 53:53/udp
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
-    report, option = ask(place, protocol.Run(pod=pod, node=node), PodReport), within(place)
+    wanted = protocol.Run(pod=pod, node=node, ports=tuple(map(_host_port, ports)))
+    report, option = ask(place, wanted, PodReport), within(place)
     show_report(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
     next_commands(output, f"weft lab exec{option} {pod} -- ip address", f"weft lab rm{option} {pod}")
+
+
+def _host_port(text: str) -> HostPort:
+    """Read `8080:80`, or `53:53/udp`. Raises `ConfigError`."""
+    found = re.fullmatch(r"([0-9]{1,5}):([0-9]{1,5})(/(?:tcp|udp))?", text)
+    outside, inside = (0, 0) if found is None else (int(found[1]), int(found[2]))
+    if found is None or not (0 < outside < 65536 and 0 < inside < 65536):
+        expected = "a port of the node and one of the pod, from 1 to 65535, as 8080:80 or 53:53/udp"
+        raise ConfigError(Problem(code="FLAG-001", where="weft lab run --port", seen=repr(text), expected=expected))
+    return HostPort(outside=outside, inside=inside, protocol="UDP" if found[3] == "/udp" else "TCP")
 
 
 @lab.command("rm")

@@ -23,6 +23,7 @@ from weft.cni.runtime.library import (
     parse_list,
 )
 from weft.lab.inside.filesystem import PLUGINS
+from weft.lab.spec import HostPort
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value, replace
 from weft.wire.cni import failure
@@ -42,12 +43,21 @@ class Sandbox(Value):
     id: str
     netns: str
     name: str
+    ports: tuple[HostPort, ...] = ()
 
     def conf(self, interface: str) -> RuntimeConf:
         """Return what plugins are told of it, with the arguments that Kubernetes' runtimes pass."""
         pod = ("K8S_POD_NAMESPACE", "lab"), ("K8S_POD_NAME", self.name), ("K8S_POD_INFRA_CONTAINER_ID", self.id)
+        ports = [
+            {"hostPort": each.outside, "containerPort": each.inside, "protocol": each.protocol.lower()}
+            for each in self.ports
+        ]
         return RuntimeConf(
-            container_id=self.id, netns=self.netns, ifname=interface, args=(("IgnoreUnknown", "1"), *pod)
+            container_id=self.id,
+            netns=self.netns,
+            ifname=interface,
+            args=(("IgnoreUnknown", "1"), *pod),
+            capability_args={"portMappings": ports} if ports else {},
         )
 
 

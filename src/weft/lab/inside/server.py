@@ -174,10 +174,10 @@ async def _changed(
 ) -> msgspec.Struct:
     """Change what there is in a lab; return what became of it."""
     match request:
-        case protocol.Run(pod, node):
+        case protocol.Run(pod, node, ports):
             if problems := spec.name_problem("a pod", "weft lab run", pod):
                 raise ConfigError(*problems)
-            return await world.run_pod(spec.Pod(name=pod, node=node))
+            return await world.run_pod(spec.Pod(name=pod, node=node, ports=ports))
         case protocol.Remove(pod):
             await world.remove_pod(pod)
         case protocol.Expose(service):

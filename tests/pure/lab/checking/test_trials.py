@@ -11,6 +11,8 @@ from weft.lab.checking.judging import described, judged, untried
 from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
 from weft.lab.checking.trial import Outcome, Trial, Tried
 from weft.lab.checking.trials import trials
+from weft.lab.report import LabReport
+from weft.lab.spec import HostPort
 from weft.model.value import replace
 
 
@@ -51,9 +53,10 @@ FULL = {
 
 
 def test_what_leaves_a_pod_for_a_known_place_can_be_traced():
-    alone = {scenario.name for scenario in SCENARIOS if not scenario.between_ends and scenario.way != "service"}
+    doors = ("service", "node-port", "host-port")
+    alone = {scenario.name for scenario in SCENARIOS if not scenario.between_ends and scenario.target not in doors}
     assert alone == {"pod-loopback", "pod-itself"}
-    assert not any(scenario.between_ends for scenario in SCENARIOS if scenario.way == "service")
+    assert not any(scenario.between_ends for scenario in SCENARIOS if scenario.target in doors)
 
 
 @pytest.mark.parametrize("quick, counts", [(True, QUICK), (False, FULL)])
@@ -137,6 +140,28 @@ def test_a_service_is_tried_as_far_as_it_leads_anywhere(pods, fields, scenarios)
     for trial in wanted:
         assert {":" in trial.address, *(":" in each.address for each in trial.behind)} == {trial.family == 6}
         assert trial.port == (80 if trial.to_node == "" else 30080)
+
+
+def with_ports(lab: LabReport, pod: str, *ports: HostPort) -> LabReport:
+    pods = [msgspec.structs.replace(each, ports=ports) if each.name == pod else each for each in lab.pods]
+    return msgspec.structs.replace(lab, pods=pods)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_ports_of_a_pod_s_node_are_tried_from_everywhere(quick: bool):
+    ports = HostPort(outside=8080, inside=80), HostPort(outside=53, inside=5353, protocol="UDP")
+    wanted = [trial for trial in trials(with_ports(report(nodes=2), "pod2-2", *ports), quick=quick) if trial.behind]
+    others = 2 if quick else 3
+    assert Counter((trial.scenario, trial.protocol, trial.port, trial.listens) for trial in wanted) == {
+        (scenario, *port): count
+        for scenario, count in (("pod-host-port", others), ("pod-host-port-own", 1), ("outside-host-port", 1))
+        for port in (("tcp", 8080, 80), ("udp", 53, 5353))
+    }
+    assert {(trial.target, trial.to_node, trial.address) for trial in wanted} == {("pod2-2", "node2", "172.31.0.12")}
+    assert {trial.source for trial in wanted if trial.scenario == "pod-host-port-own"} == {"pod2-2"}
+    both = with_ports(report(nodes=2, families=(4, 6)), "pod2-2", *ports)
+    both.pods[-1].addresses.pop()
+    assert {trial.family for trial in trials(both, quick=quick) if trial.behind} == {4}
 
 
 def test_a_pod_that_lacks_a_family_is_not_asked_by_it():

@@ -1,0 +1,73 @@
+"""What leads to pods beside their own addresses: Services, ports of nodes for them, and ports of pods' nodes. Pure."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from weft.lab.checking.addresses import by_family, family_of
+from weft.lab.report import EndpointReport, LabReport, PodReport, ServiceReport
+from weft.lab.spec import Family, Protocol
+from weft.model.value import Value
+
+DoorKind = Literal["service", "node-port", "host-port"]
+
+
+class Door(Value):
+    """An address and port behind which are pods, which listen at port `listens`; on a `node`, or on none of them."""
+
+    name: str
+    node: str
+    address: str
+    port: int
+    protocol: Protocol
+    listens: int
+    behind: tuple[EndpointReport, ...]
+
+
+def doors(kind: DoorKind, report: LabReport, family: Family) -> Iterator[Door]:
+    """All of one kind and family, behind which there are pods."""
+    if kind == "host-port":
+        for pod in report.pods:
+            yield from _host_ports(pod, report, family)
+        return
+    for service in report.services:
+        behind = tuple(each for each in service.endpoints if family_of(each.address) == family)
+        if behind and kind == "service":
+            yield from (
+                _of_service(service, "", address, service.port, behind)
+                for address in service.addresses
+                if family_of(address) == family
+            )
+        elif behind and service.node_port:
+            yield from (
+                _of_service(service, node.name, by_family(node.underlay)[family], service.node_port, behind)
+                for node in report.nodes
+            )
+
+
+def _of_service(service: ServiceReport, node: str, address: str, port: int, behind: tuple[EndpointReport, ...]) -> Door:
+    return Door(
+        name=service.name,
+        node=node,
+        address=address,
+        port=port,
+        protocol=service.protocol,
+        listens=service.target_port,
+        behind=behind,
+    )
+
+
+def _host_ports(pod: PodReport, report: LabReport, family: Family) -> Iterator[Door]:
+    own = by_family(pod.addresses).get(family)
+    node = next(each for each in report.nodes if each.name == pod.node)
+    if own is None:
+        return
+    for port in pod.ports:
+        yield Door(
+            name=pod.name,
+            node=pod.node,
+            address=by_family(node.underlay)[family],
+            port=port.outside,
+            protocol=port.protocol,
+            listens=port.inside,
+            behind=(EndpointReport(pod=pod.name, node=pod.node, address=own),),
+        )
