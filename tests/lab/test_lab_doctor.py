@@ -13,6 +13,7 @@ from weft.lab.faults import FAULTS, Fault
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}
+RULES = Path(__file__).parents[1] / "pure/diag/data"  # as these programs write them, and let pods through
 LASTING = [fault for fault in FAULTS if not fault.repaired and (fault.mends or fault.kills)]
 FOR_GOOD = [fault for fault in FAULTS if not (fault.repaired or fault.mends or fault.kills)]
 REPAIRED = [fault for fault in FAULTS if fault.repaired]
@@ -85,18 +86,21 @@ def test_a_lab_without_a_fault_is_well(options: tuple[str, ...]):
         assert said.stdout.endswith(" checks: 0 faults, 0 warnings\n")
 
 
-def test_other_programs_rules_beside_ours_alarm_nobody(running: Lab):
-    rules = (
-        "table ip docker { chain f { type filter hook forward priority 0; policy drop;"
-        " ip saddr 10.244.0.0/16 accept; ip daddr 10.244.0.0/16 accept; }; };"
-        " table inet firewalld { chain in { type filter hook input priority 10; iifname eth0 ct state invalid drop;"
-        " iifname eth0 accept; reject; }; }"
-    )
-    running.run("node1", "nft", rules)
+@pytest.mark.parametrize("name", ["docker-mended", "ufw-mended", "firewalld-mended"])
+def test_other_programs_rules_beside_ours_alarm_nobody(running: Lab, name: str):
+    before = running.run("node1", "iptables-save")
+    restore = ("iptables-restore", "--noflush")
+    if name.startswith("firewalld"):
+        running.weft("exec", "node1", "--", "nft", "-j", "-f", str(RULES / f"{name}.json"))
+    else:
+        running.weft("exec", "node1", "--", *restore, str(RULES / f"{name}.saved"))
     try:
         assert is_well(running)
+        assert running.weft("ping", "pod1-1", "pod2-1").returncode == 0
     finally:
-        running.run("node1", "nft", "delete table ip docker; delete table inet firewalld")
+        undo = "nft delete table inet firewalld 2>/dev/null; iptables-restore"
+        running.weft("exec", "node1", "--", "sh", "-c", undo, stdin=None, input=before)
+    eventually(lambda: is_well(running), seconds=30)
 
 
 def test_a_bundle_answers_as_the_node_does(running: Lab, tmp_path: Path):
