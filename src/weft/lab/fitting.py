@@ -47,10 +47,10 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
             )
-        taken = {"the lab's nodes are": underlay.address(family).network}
+        taken = [("the lab's nodes are", underlay.address(family, segment=each).network) for each in lab.segments]
         if lab.store == "kubernetes" or lab.services:
-            taken["its Services are"] = ip_network(spec.SERVICES[family])
-        for what, other in taken.items():
+            taken.append(("its Services are", ip_network(spec.SERVICES[family])))
+        for what, other in taken:
             if pool.network.overlaps(other):
                 seen = f"{name} {pool.network} overlaps {other}, where {what}"
                 problems.append(Problem(code="ADDR-001", where=where, seen=seen, expected="a network of the pods' own"))

@@ -4,7 +4,7 @@
     kind: Lab
     name: edge
     network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
-    nodes: 3                     # or a list of names, or of {name: …, pods: …}; pods as below
+    nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
     store: etcd                  # or kubernetes
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
@@ -87,6 +87,8 @@ class _Reader(yamlfile.Reader):
         text, checked = self._network(network)
         store, kubelets = self._store(parts)
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
+        if kubelets and any(each.segment > 1 for each in nodes):
+            self.problem(parts["kubernetes"], "several segments in a lab of Kubernetes nodes", expected="one segment")
         if kubelets and pods:
             self.problem(parts["kubernetes"], "pods in a lab of Kubernetes nodes", expected="pods from its API")
         lab = spec.Lab(
@@ -154,35 +156,39 @@ class _Reader(yamlfile.Reader):
             everywhere = 0
         nodes: dict[str, spec.Node] = {}
         found: list[tuple[yaml.Node | None, spec.Pod]] = []
-        for index, (place, name, own, mappings) in enumerate(self._node_entries(node), 1):
+        for index, (place, name, parts) in enumerate(self._node_entries(node), 1):
             if place is not None:
                 self.check_name(place, "a node", name)
             if name in nodes:
                 self.problem(place, f"a second node named {name!r}", expected="names that differ")
-            nodes.setdefault(name, spec.Node(name=name, index=index, ports=self._ports.read(mappings)))
-            found += self._pods_of(own, name, index, everywhere)
+            ports = self._ports.read(parts.get(labkeys.PORTS))
+            nodes.setdefault(name, spec.Node(name=name, index=index, segment=self._segment(parts), ports=ports))
+            found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
 
-    def _node_entries(
-        self, node: yaml.Node | None
-    ) -> Iterator[tuple[yaml.Node | None, str, yaml.Node | None, yaml.Node | None]]:
-        """Yield each node's place in the file, its name and what it says about its pods and its ports."""
+    def _segment(self, parts: dict[str, yaml.Node]) -> int:
+        if "segment" not in parts:
+            return 1
+        return self.count(parts["segment"], "segment", least=1, most=spec.MOST_SEGMENTS)
+
+    def _node_entries(self, node: yaml.Node | None) -> Iterator[tuple[yaml.Node | None, str, dict[str, yaml.Node]]]:
+        """Yield each node's place in the file, its name and what else is said of it."""
         if isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 if isinstance(item, yaml.ScalarNode):
-                    yield item, self.value(item, str, "a node's name") or "", None, None
+                    yield item, self.value(item, str, "a node's name") or "", {}
                 else:
                     parts = self.mapping(item, tuple(labkeys.NODE), "node", needed=labkeys.needed(labkeys.NODE))
                     name = self.value(parts["name"], str, "a node's name") if "name" in parts else None
                     if name is not None:
-                        yield parts["name"], name, parts.get("pods"), parts.get(labkeys.PORTS)
+                        yield parts["name"], name, parts
             if not node.value:
                 self.problem(node, "no nodes", expected="one node at least")
             return
         count = 3 if node is None else self.count(node, "nodes", least=1, most=spec.MOST_NODES)
         for index in range(1, count + 1):
-            yield None, f"node{index}", None, None
+            yield None, f"node{index}", {}
 
     def _pods_of(
         self, node: yaml.Node | None, name: str, index: int, everywhere: int

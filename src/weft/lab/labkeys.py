@@ -76,6 +76,7 @@ NODE: Final[Keys] = MappingProxyType(
     {
         "name": Key("The node's name.", _NAME, needed=True),
         "pods": Key("How many pods it has, or their names.", _either(_POD_COUNT, _list(_NAME))),
+        "segment": Key("The part of the underlay that it is in: 1 if not told.", _number(1, spec.MOST_SEGMENTS)),
         PORTS: Key("Ports of the machine's loopback that lead to ports of the node.", _list(_object(PORT))),
     }
 )

@@ -15,7 +15,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
     `problems` are what it says of its parts that are not as they should be;
-    `pid` is its process number inside the node; `link` is what `weft lab link` has set.
+    `pid` is its process number inside the node; `link` is what `weft lab link` has set, and `segment` the part of the
+    underlay that the node is in.
     """
 
     name: str
@@ -26,6 +27,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     pid: int
     link: Link = Link()
+    segment: int = 1
 
 
 class StatesReport(msgspec.Struct, frozen=True, kw_only=True):

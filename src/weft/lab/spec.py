@@ -23,6 +23,7 @@ _POD_NETWORK6: Final = "2001:cafe:42::/56"
 SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 
 MOST_NODES: Final = 1000
+MOST_SEGMENTS: Final = 8
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
 ALL: Final = "all"  # what commands call all nodes, or all logs
 # Names that mean something else already: all, the loopback (hosts(5)), the store, and the logs that are no node's.
@@ -40,10 +41,11 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: `index` counts from 1 and decides its underlay addresses."""
+    """A node: `index` counts from 1 and decides its underlay addresses, with the `segment` that it is in."""
 
     name: str
     index: int
+    segment: int = 1
     ports: tuple[Port, ...] = ()
 
 
@@ -98,6 +100,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     def option(self) -> str:
         """How a command that a message names leads to this lab, whatever others are up by the time it is called."""
         return f" --lab {self.name}"
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """The segments of the underlay that have nodes, and the first, where the store is."""
+        return tuple(sorted({1, *(node.segment for node in self.nodes)}))
 
     @property
     def nftables(self) -> bool:

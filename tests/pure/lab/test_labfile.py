@@ -105,7 +105,7 @@ MISTAKES = {
         "services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
-        "3: unknown key 'pod'; expected one of name, pods, extraPortMappings. Did you mean 'pods'?"
+        "3: unknown key 'pod'; expected one of name, pods, segment, extraPortMappings. Did you mean 'pods'?"
     ),
     "name: a\nname: b\n": "2: 'name' a second time",
     "nodes:\n- a\n- b\n- a\n": "4: a second node named 'a'",
@@ -126,6 +126,8 @@ MISTAKES = {
     "pods: {name: x}": "1: pods is a mapping",
     "- a\n": "1: the lab is a sequence",
     "name: Edge Lab": "1: a lab named 'Edge Lab'; expected a lower-case letter",
+    "nodes:\n- {name: a, segment: 9}": "2: segment: 9; expected 1 to 8",
+    "kubernetes: true\nnodes: [{name: a, segment: 2}]": "1: several segments in a lab of Kubernetes nodes",
     "nodes: [../x]": "1: a node named '../x'",
     "kind: Pod": "1: kind is 'Pod'; expected Lab",
     "apiVersion: v1": "1: apiVersion is 'v1'; expected weft.dev/v1",
@@ -191,6 +193,10 @@ def test_a_key_of_the_network_that_stands_there_twice_is_a_mistake():
 def test_a_pod_network_on_top_of_the_labs_own_is_refused():
     [seen] = problems("nodes: 2\nnetwork: {Network: 172.16.0.0/12, Backend: {Type: vxlan}}\n")
     assert seen.startswith("ADDR-001 x.yaml:2 network: Network 172.16.0.0/12 overlaps 172.31.0.0/16")
+    # Nodes of another segment have another network.
+    text = "nodes: [a, {name: b, segment: 2}]\nnetwork: {Network: 172.30.0.0/16, Backend: {Type: vxlan}}"
+    [seen] = problems(text)
+    assert seen.startswith("ADDR-001 x.yaml:2 network: Network 172.30.0.0/16 overlaps 172.30.0.0/16")
 
 
 def test_all_mistakes_are_told_at_once():

@@ -50,6 +50,7 @@ BEYOND = (
     "SubnetLen: 30",
     "IPv6SubnetLen: 126",
     "nodes: 256",
+    "segment: 2}]",
 )
 
 

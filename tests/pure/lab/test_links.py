@@ -1,5 +1,7 @@
 """Links of a lab that are bad, and ways that are cut: what is read, what is set, and what it reads like."""
 
+from ipaddress import ip_address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,8 +103,20 @@ def test_a_node_that_goes_takes_its_conditions_along():
     assert now.without("node2") == Conditions(links={"node1": Link(up=False)})
 
 
+def place(number: int, segment: int) -> rules.Place:
+    own = ip_address(f"172.{32 - segment}.0.{number}")
+    return rules.Place(port=f"port{number}", segment=segment, addresses=(own,))
+
+
+def test_a_node_for_which_something_is_set():
+    now = Conditions().changed(["node1"], Change(loss=5.0)).partitioned("node2", STORE, one_way=True)
+    assert [now.concern(node) for node in ("node1", "node2", "node3")] == [True, True, False]
+
+
 def test_rules_at_the_switch():
-    cuts = [("port2", "port1"), ("port1", ""), ("", "port3")]
+    one, two, far = (place(number, segment) for number, segment in ((1, 1), (2, 1), (3, 2)))
+    store = rules.Place(addresses=(ip_address("172.31.0.1"), ip_address("fd31::1")))
+    cuts = [(two, one), (one, store), (store, two), (one, far)]
     assert rules.transaction({"port1": 5.0}, cuts).splitlines() == [
         "add table bridge weft-lab",
         "delete table bridge weft-lab",
@@ -111,12 +125,15 @@ def test_rules_at_the_switch():
         'add rule bridge weft-lab prerouting iifname "port1" numgen random mod 1000000 <= 49999 drop',
         "add chain bridge weft-lab postrouting { type filter hook postrouting priority 0; }",
         'add rule bridge weft-lab postrouting oifname "port1" numgen random mod 1000000 <= 49999 drop',
-        "add chain bridge weft-lab output { type filter hook output priority 0; }",
-        'add rule bridge weft-lab output oifname "port3" drop',
-        "add chain bridge weft-lab input { type filter hook input priority 0; }",
-        'add rule bridge weft-lab input iifname "port1" drop',
         "add chain bridge weft-lab forward { type filter hook forward priority 0; }",
         'add rule bridge weft-lab forward iifname "port2" oifname "port1" drop',
+        "add chain bridge weft-lab input { type filter hook input priority 0; }",
+        'add rule bridge weft-lab input iifname "port1" ip daddr 172.31.0.1 drop',
+        'add rule bridge weft-lab input iifname "port1" ip6 daddr fd31::1 drop',
+        'add rule bridge weft-lab input iifname "port1" ip daddr 172.30.0.3 drop',
+        "add chain bridge weft-lab output { type filter hook output priority 0; }",
+        'add rule bridge weft-lab output oifname "port2" ip saddr 172.31.0.1 drop',
+        'add rule bridge weft-lab output oifname "port2" ip6 saddr fd31::1 drop',
     ]
     assert " <= 999999 drop" in rules.transaction({"port1": 100.0}, [])
     assert " <= 0 drop" in rules.transaction({"port1": 0.000001}, [])

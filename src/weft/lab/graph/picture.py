@@ -70,7 +70,11 @@ def picture(report: LabReport) -> Picture:
         name=report.name,
         backend=report.backend,
         families=tuple(report.families),
-        underlay=tuple(str(underlay.address(family).network) for family in report.families),
+        underlay=tuple(
+            str(underlay.address(family, segment=segment).network)
+            for segment in sorted({node.segment for node in report.nodes})
+            for family in report.families
+        ),
         store=report.store,
         store_state=report.store_state,
         nodes=tuple(_node(node, report, network) for node in report.nodes),

@@ -75,7 +75,7 @@ class World:
         self.store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
         self._ways = ways
         self._arrivals = Arrivals()
-        self.switch = Switch(self.rtnl, self.processes)
+        self.switch = Switch(self.rtnl, self.processes, lab.families)
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
         self._network = understand(lab.network)
@@ -83,7 +83,7 @@ class World:
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families
-        underlay.make_switch(self.rtnl, families)
+        underlay.make_switches(self.rtnl, families, self.lab.segments)
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))
@@ -243,7 +243,7 @@ class World:
 
     def _name_hosts(self) -> None:
         nodes = (
-            (running.spec.name, underlay.address(family, running.spec.index).ip)
+            (running.spec.name, underlay.address_of(running.spec, family))
             for running in self.nodes.values()
             for family in self.lab.families
         )
@@ -257,15 +257,16 @@ class World:
             running = await node.make(
                 self.inside, wanted, self._arrivals, self.processes.environ, kubelet=self.lab.kubelets
             )
-            underlay.plug_in(self.rtnl, wanted.index, netns=running.room.net)
-            underlay.settle_node(running.rtnl, wanted.index, self.lab.families)
+            underlay.plug_in(self.rtnl, wanted, netns=running.room.net)
+            underlay.settle_node(running.rtnl, wanted, self.lab.families, self.lab.segments)
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
             if self.lab.store == "etcd":  # Kubernetes gives out subnets by itself
                 node.wish(running, self._network)
             self.nodes[wanted.name] = running
+        there = [running.spec for running in self.nodes.values()]
         for running in self.nodes.values():
-            underlay.introduce(running.rtnl, running.spec.index, self.lab.families, nodes=len(self.nodes))
+            underlay.introduce(running.rtnl, running.spec, self.lab.families, there)
         await asyncio.gather(*(node.settled(self.nodes[wanted.name]) for wanted in nodes))
         note(f"{counted(len(nodes), 'node')} made")
         if self._kubelets is not None:
@@ -275,7 +276,7 @@ class World:
         """Have ports of the machine lead to those of nodes."""
         ports = [(node, port) for node in self.lab.nodes for port in node.ports]
         for (wanted, port), listener in zip(ports, self._ways, strict=True):
-            at = underlay.address(self.lab.families[0], wanted.index).ip
+            at = underlay.address_of(wanted, self.lab.families[0])
             await Relay(listener, str(at), port.inside).start()
             note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
@@ -292,7 +293,7 @@ class World:
         if self._kubelets is not None:
             for running in nodes:
                 for subnet in running.subnet_env().subnets:
-                    underlay.lead_to(self.rtnl, subnet, running.spec.index)
+                    underlay.lead_to(self.rtnl, subnet, running.spec)
 
     async def _hears(self, running: RunningNode) -> bool:
         """Tell whether a node that was there before hears of new ones: it is well, and nothing is set for it."""

@@ -21,8 +21,12 @@ Note = Callable[[str], None]
 
 
 async def joined(nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note) -> None:
-    """Wait until each node has a lease and a route to every other. `Unavailable` names one that has not."""
+    """Wait until each node has a lease and a route to every other. `Unavailable` names one that has not.
+
+    Between segments there may be none, with a back end that needs neighbours for it.
+    """
     subnets: set[Net] = set()
+    apart = len({running.spec.segment for running in nodes}) > 1
     try:
         async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
             for number, running in enumerate(nodes, 1):
@@ -30,22 +34,22 @@ async def joined(nodes: Sequence[RunningNode], inside: Inside, processes: Proces
                 note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
             subnets = {net for running in nodes for net in running.subnet_env().subnets}
             for running in nodes:
-                while not await running.knows(subnets, inside):  # noqa: ASYNC110 - nothing tells us when
+                while not await running.knows(subnets, inside, apart=apart):  # noqa: ASYNC110 - nothing tells us when
                     await asyncio.sleep(_LOOK_AGAIN)
     except TimeoutError:
-        raise Unavailable(await _late(nodes, subnets, inside, processes)) from None
+        raise Unavailable(await _late(nodes, subnets, inside, processes, apart=apart)) from None
     if len(nodes) > 1:
-        note("every node has a route to every other")
+        note(f"every node {'knows' if apart else 'has a route to'} every other")
 
 
 async def _late(
-    nodes: Sequence[RunningNode], subnets: AbstractSet[Net], inside: Inside, processes: Processes
+    nodes: Sequence[RunningNode], subnets: AbstractSet[Net], inside: Inside, processes: Processes, *, apart: bool
 ) -> Problem:
     for running in nodes:
         name = running.spec.name
         if not running.lease.is_set():
             seen = f"no subnet.env in time:\n{processes.last_words(name)}"
-        elif not await running.knows(subnets, inside):
+        elif not await running.knows(subnets, inside, apart=apart):
             seen = f"ready, but without a route to a peer:\n{processes.last_words(name)}"
         else:
             continue

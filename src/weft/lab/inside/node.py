@@ -67,10 +67,14 @@ class RunningNode(Value, frozen=False):
         with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
             return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
 
-    async def knows(self, subnets: AbstractSet[Net], inside: Inside) -> bool:
-        """Tell whether its daemon says that it serves each of `subnets`, or that it is its own."""
+    async def knows(self, subnets: AbstractSet[Net], inside: Inside, *, apart: bool) -> bool:
+        """Tell whether its daemon says that it serves each of `subnets`, or that it is its own.
+
+        Of nodes that are `apart`, in several segments, it may also say why it cannot.
+        """
         state = await asking.state(inside, self.room)
-        peers = [] if state is None else [peer for peer in state.peers if not (peer.lacks or peer.trouble)]
+        told = [] if state is None else state.peers
+        peers = [peer for peer in told if not peer.lacks and (apart or not peer.trouble)]
         return {str(net) for net in subnets - set(self.subnet_env().subnets)} <= {
             net for peer in peers for net in peer.subnets
         }
@@ -90,13 +94,14 @@ class RunningNode(Value, frozen=False):
             env = PluginEnv(networks=(), subnets=(), mtu=0, ip_masq=False)
         return NodeReport(
             name=self.spec.name,
-            underlay=[str(underlay.address(family, self.spec.index).ip) for family in families],
+            underlay=[str(underlay.address_of(self.spec, family)) for family in families],
             subnets=[str(net) for net in env.subnets],
             mtu=env.mtu,
             daemon=found.state,
             problems=list(found.problems),
             pid=self.pid,
             link=link,
+            segment=self.spec.segment,
         )
 
 

@@ -85,7 +85,7 @@ def _end(world: World, name: str) -> _End:
         addresses = tuple(address.ip for address in place.addresses)
         return _End(place=place, own=frozenset(addresses), addresses=addresses)
     own = frozenset(address.ip for address in place.rtnl.addresses())
-    addresses = tuple(underlay.address(family, place.spec.index).ip for family in world.lab.families)
+    addresses = tuple(underlay.address_of(place.spec, family) for family in world.lab.families)
     return _End(place=place, own=own, addresses=addresses)
 
 

@@ -1,36 +1,55 @@
 """The network below the pod network: a bridge in the lab's own namespace, and one link to each node.
 
-The bridge stands for the switch of a data centre. It has an address, where the store listens.
+The bridge stands for the switch of a data centre. It has an address, where the store listens. A lab with several
+segments has a bridge for each, and the lab's namespace is the router between them.
 """
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
+from weft.kernel import sysctl
 from weft.kernel.rtnetlink import neigh
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.spec import SERVICES, Family
-from weft.model.net import Mac, Net
+from weft.lab.spec import SERVICES, Family, Node
+from weft.model.errors import Problem, Unavailable
+from weft.model.marks import FORWARDING
+from weft.model.net import Ip, Mac, Net
+from weft.model.objects import Sysctl
 
-SWITCH: Final = "underlay"
 UPLINK: Final = "eth0"
-_V4: Final = IPv4Interface("172.31.0.1/16")
-_V6: Final = IPv6Interface("fd31::1/64")
+_SWITCH: Final = "underlay"
+_BEYOND: Final = 32  # segment 1 is 172.31.0.0/16 and fd31::/64, segment 2 is 172.30.0.0/16 and fd30::/64
 _MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
 _BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
+# A router asks for no neighbour while its own link-local address is being tried, for a second.
+_DAD: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"}
 _BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits tell the node
 
 
-def address(family: Family, index: int = 0) -> IPv4Interface | IPv6Interface:
-    """Return the underlay address of node `index`, or with 0 that of the lab itself, where the store listens."""
-    base: IPv4Interface | IPv6Interface = _V4 if family == 4 else _V6
+def address(family: Family, index: int = 0, segment: int = 1) -> IPv4Interface | IPv6Interface:
+    """Return the underlay address of node `index` of a segment, or with 0 that of the lab itself.
+
+    That of the first segment is the store's; in all others it is the router's.
+    """
+    base: IPv4Interface | IPv6Interface
+    if family == 4:
+        base = IPv4Interface(f"172.{_BEYOND - segment}.0.1/16")
+    else:
+        base = IPv6Interface(f"fd{_BEYOND - segment}::1/64")
     if index == 0:
         return base
     offset = _BEFORE_NODES + index
     number = offset if family == 4 else int(str(offset), 16)
     return type(base)((base.network[number], base.network.prefixlen))
+
+
+def address_of(node: Node, family: Family) -> Ip:
+    """Return a node's underlay address of a family."""
+    return address(family, node.index, node.segment).ip
 
 
 def host(families: Sequence[Family]) -> str:
@@ -44,42 +63,54 @@ def port(node: int) -> str:
     return f"port{node}"
 
 
-def make_switch(rtnl: Rtnl, families: Sequence[Family]) -> None:
-    """Build the switch in the lab's namespace, of which `rtnl` is a socket."""
+def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int]) -> None:
+    """Build a switch for each segment in the lab's namespace, of which `rtnl` is a socket and the caller in it.
+
+    Between several the lab routes.
+    """
     _bring_up(rtnl, "lo")
-    index = rtnl.add_bridge(SWITCH, up=True).index
-    _address(rtnl, index, families, 0)
+    if len(segments) > 1:
+        _set({FORWARDING[family]: "1" for family in families} | _DAD)
+    for segment in segments:
+        # One that has no MAC of its own gets another with each node that comes: others would keep the former for long.
+        index = rtnl.add_bridge(_switch(segment), mac=_mac(0, segment), up=True).index
+        _add_addresses(rtnl, index, [address(family, segment=segment) for family in families])
 
 
-def plug_in(rtnl: Rtnl, node: int, *, netns: int) -> None:
-    """Join node number `node`, whose network namespace is open as `netns`, to the switch of the lab of `rtnl`."""
-    switch = rtnl.link(SWITCH)
-    assert switch is not None  # noqa: S101 - make_switch has run
-    end = rtnl.add_veth(port(node), peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
-    rtnl.set_link(end.index, master=switch.index)
+def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
+    """Join a node, whose network namespace is open as `netns`, to its segment's switch in the lab of `rtnl`."""
+    switch = rtnl.index_of(_switch(node.segment))
+    assert switch is not None  # noqa: S101 - make_switches has run
+    end = rtnl.add_veth(port(node.index), peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
+    rtnl.set_link(end.index, master=switch)
 
 
-def settle_node(rtnl: Rtnl, node: int, families: Sequence[Family]) -> None:
-    """Give a node, of which `rtnl` is a socket, its addresses."""
+def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: Iterable[int]) -> None:
+    """Give a node, of which `rtnl` is a socket, its addresses, and the way to the other segments."""
     _bring_up(rtnl, "lo")
-    _address(rtnl, _bring_up(rtnl, UPLINK), families, node)
+    uplink = _bring_up(rtnl, UPLINK)
+    _add_addresses(rtnl, uplink, [address(family, node.index, node.segment) for family in families])
+    for other in set(segments) - {node.segment}:
+        for family in families:
+            via, there = address(family, segment=node.segment).ip, address(family, segment=other).network
+            rtnl.add_route(there, via=via, index=uplink, protocol=_BY_ADMINISTRATOR)
 
 
-def introduce(rtnl: Rtnl, node: int, families: Sequence[Family], *, nodes: int) -> None:
-    """Tell a node, of which `rtnl` is a socket, of all others where there are many; `nodes` is how many there are.
+def introduce(rtnl: Rtnl, node: Node, families: Sequence[Family], nodes: Iterable[Node]) -> None:
+    """Tell a node, of which `rtnl` is a socket, of all others in its segment where there are many; `nodes` are all.
 
     The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries unless it was enlarged
     (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that are
     permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
     """
-    if nodes <= _MOST_LEARNED:
+    others = [other for other in nodes if other.segment == node.segment and other.index != node.index]
+    if len(others) < _MOST_LEARNED:
         return
     uplink = rtnl.index_of(UPLINK)
     assert uplink is not None  # noqa: S101 - plug_in has made it
-    others = [other for other in range(1, nodes + 1) if other != node]
     rtnl.batch(
         [
-            neigh.add_neighbour(uplink, address(family, other).ip, mac(other), protocol=_BY_ADMINISTRATOR)
+            neigh.add_neighbour(uplink, address_of(other, family), mac(other), protocol=_BY_ADMINISTRATOR)
             for other in others
             for family in families
         ]
@@ -102,7 +133,7 @@ def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
         rtnl.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
 
 
-def lead_to_services(rtnl: Rtnl, families: Sequence[Family], *, wanted: bool) -> None:
+def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, wanted: bool) -> None:
     """Give a node, of which `rtnl` is a socket, a route to the addresses of Services, or take it away.
 
     Nothing has them. But the kernel asks for a route before its rules change a packet's destination.
@@ -110,7 +141,7 @@ def lead_to_services(rtnl: Rtnl, families: Sequence[Family], *, wanted: bool) ->
     uplink = rtnl.link(UPLINK)
     assert uplink is not None  # noqa: S101 - plug_in has made it
     for family in families:
-        network, via = ip_network(SERVICES[family]), address(family).ip
+        network, via = ip_network(SERVICES[family]), address(family, segment=node.segment).ip
         if wanted:
             rtnl.add_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
         else:
@@ -118,17 +149,32 @@ def lead_to_services(rtnl: Rtnl, families: Sequence[Family], *, wanted: bool) ->
                 rtnl.delete_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
 
 
-def lead_to(rtnl: Rtnl, subnet: Net, node: int) -> None:
+def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
     """Give the lab, of which `rtnl` is a socket, a route to a node's pods: an API server passes requests on to them."""
-    switch = rtnl.link(SWITCH)
-    assert switch is not None  # noqa: S101 - make_switch has run
-    via = address(4 if subnet.version == 4 else 6, node).ip
-    rtnl.add_route(subnet, via=via, index=switch.index, protocol=_BY_ADMINISTRATOR)
+    switch = rtnl.index_of(_switch(node.segment))
+    assert switch is not None  # noqa: S101 - make_switches has run
+    via = address_of(node, 4 if subnet.version == 4 else 6)
+    rtnl.add_route(subnet, via=via, index=switch, protocol=_BY_ADMINISTRATOR)
 
 
-def mac(node: int) -> Mac:
+def mac(node: Node) -> Mac:
     """Return the MAC of a node's uplink: its IPv4 underlay address behind 02:00, whatever the families."""
-    return Mac(b"\x02\x00" + address(4, node).ip.packed)
+    return _mac(node.index, node.segment)
+
+
+def _mac(index: int, segment: int) -> Mac:
+    return Mac(b"\x02\x00" + address(4, index, segment).ip.packed)
+
+
+def _set(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        refused = sysctl.write(Sysctl(name=name, value=value))
+        if refused is not None and refused.errno != errno.ENOENT:  # a kernel without IPv6
+            raise Unavailable(Problem(code="HOST-002", where="the router of the lab", seen=refused.message))
+
+
+def _switch(segment: int) -> str:
+    return _SWITCH if segment == 1 else f"{_SWITCH}{segment}"
 
 
 def _bring_up(rtnl: Rtnl, name: str) -> int:
@@ -138,7 +184,6 @@ def _bring_up(rtnl: Rtnl, name: str) -> int:
     return link.index
 
 
-def _address(rtnl: Rtnl, index: int, families: Sequence[Family], node: int) -> None:
-    for family in families:
-        own = address(family, node)
+def _add_addresses(rtnl: Rtnl, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> None:
+    for own in addresses:
         rtnl.add_address(index, own.ip, own.network.prefixlen, nodad=True)

@@ -133,7 +133,7 @@ class Serving:
         self._led = led
 
     async def _write(self, node: RunningNode, text: str, stale: Collection[int]) -> None:
-        underlay.lead_to_services(node.rtnl, self._lab.families, wanted=bool(text))
+        underlay.lead_to_services(node.rtnl, node.spec, self._lab.families, wanted=bool(text))
         ran = await self._processes.answer(node.room, ["nft", "-f", "-"], {}, (text or rules.tables((), ())).encode())
         if ran.exit:
             seen = f"nft ended with status {ran.exit}: {' '.join(ran.stderr.decode(errors='replace').split())[:300]}"

@@ -90,7 +90,7 @@ def link(
 def partition(source: str, target: str, *, one_way: bool, lab: str, output: str) -> None:
     """Cut the way between A and B: two nodes, or a node and the `store`.
 
-    It is cut at the switch, for IPv4, IPv6 and ARP: other nodes still reach both.
+    It is cut at the switch, for IPv4 and IPv6: other nodes still reach both.
 
     \b
       weft lab partition node1 node2

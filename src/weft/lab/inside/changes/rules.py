@@ -1,24 +1,32 @@
 """The rules at the lab's switch that lose packets and cut ways, as one transaction for nft. Pure.
 
-They are a table of the family bridge in the lab's own namespace: no node sees a rule that is not its own, and frames
-of both families and of ARP are treated alike.
+They are a table of the family bridge in the lab's own namespace: no node sees a rule that is not its own.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from weft.model.net import Ip
 from weft.model.nftset import Table
+from weft.model.value import Value
 from weft.wire import nft
 
 TABLE: Final = Table("bridge", "weft-lab")
-SWITCH: Final = ""  # in a cut: the lab's own address at the switch, instead of a port
 _PARTS: Final = 1_000_000  # the loss of a packet is drawn among so many numbers
 
 
-def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[str, str]]) -> str:
+class Place(Value):
+    """Where a way begins or ends: a port of a segment's switch, or without one the lab itself, where the store is."""
+
+    port: str = ""
+    segment: int = 1
+    addresses: tuple[Ip, ...]
+
+
+def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[Place, Place]]) -> str:
     """Write what makes the table hold these alone, whatever it held; without any, what removes it.
 
-    `losses` is the share of packets by port, in percent and in each direction; a cut is from a port to a port.
+    `losses` is the share of packets by port, in percent and in each direction; a cut is from a place to a place.
     """
     rules: dict[str, list[str]] = {}
     for port, loss in losses.items():
@@ -26,10 +34,9 @@ def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[str, str]]) ->
         drop = f"numgen random mod {_PARTS} <= {last} drop"
         rules.setdefault("prerouting", []).append(f'iifname "{port}" {drop}')
         rules.setdefault("postrouting", []).append(f'oifname "{port}" {drop}')
-    for source, target in sorted(cuts):
-        hook = "input" if target == SWITCH else "output" if source == SWITCH else "forward"
-        ends = [f'iifname "{source}"'] * (source != SWITCH) + [f'oifname "{target}"'] * (target != SWITCH)
-        rules.setdefault(hook, []).append(f"{' '.join(ends)} drop")
+    for source, target in cuts:
+        hook, matches = _cut(source, target)
+        rules.setdefault(hook, []).extend(f"{match} drop" for match in matches)
     # Adding first makes deleting succeed where there is no table.
     lines = [f"add table {TABLE}", f"delete table {TABLE}"]
     if rules:
@@ -38,3 +45,16 @@ def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[str, str]]) ->
         lines.append(f"add chain {TABLE} {hook} {{ type filter hook {hook} priority 0; }}")
         lines += [f"add rule {TABLE} {hook} {text}" for text in texts]
     return nft.payload(lines)
+
+
+def _cut(source: Place, target: Place) -> tuple[str, list[str]]:
+    """Return at which hook which packets of a way pass."""
+    if source.port and target.port and source.segment == target.segment:
+        return "forward", [f'iifname "{source.port}" oifname "{target.port}"']
+    if source.port:  # to the store, or by the router: the switch takes it in
+        return "input", [f'iifname "{source.port}" {_family(ip)} daddr {ip}' for ip in target.addresses]
+    return "output", [f'oifname "{target.port}" {_family(ip)} saddr {ip}' for ip in source.addresses]
+
+
+def _family(ip: Ip) -> str:
+    return "ip" if ip.version == 4 else "ip6"

@@ -1,16 +1,17 @@
 """The lab's switch as it is set now: which links are down or bad, and which ways are cut."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
+from weft.lab.inside.changes.rules import Place
 from weft.lab.inside.changes.shaping import shape
 from weft.lab.inside.processes import Processes
-from weft.lab.links import STORE, Conditions, Cut, Link
-from weft.lab.spec import Node
+from weft.lab.links import STORE, Conditions, Link
+from weft.lab.spec import Family, Node
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 _NFT: Final = ("nft", "-f", "-")
@@ -19,9 +20,10 @@ _NFT: Final = ("nft", "-f", "-")
 class Switch:
     """Sets conditions at the ports of a switch; `now` are those that are set."""
 
-    def __init__(self, rtnl: Rtnl, processes: Processes) -> None:
-        """`rtnl` is a socket of the lab's own namespace, where the switch is."""
+    def __init__(self, rtnl: Rtnl, processes: Processes, families: Sequence[Family]) -> None:
+        """`rtnl` is a socket of the lab's own namespace, where the switch is; `families` are the lab's."""
         self.now = Conditions()
+        self._families = families
         self._rtnl = rtnl
         self._processes = processes
 
@@ -30,25 +32,35 @@ class Switch:
 
         Raises `ConfigError` where this machine cannot do what is wanted, else `Unavailable` or `OSError`.
         """
-        ports = {node.name: underlay.port(node.index) for node in nodes}
+        places = {node.name: self._place(node) for node in nodes}
         try:
-            await self._go(self.now, wanted, ports)
+            await self._go(self.now, wanted, places)
         except (WeftError, OSError):
             with suppress(WeftError, OSError):  # what cannot be put back either is told by the first refusal
-                await self._go(wanted, self.now, ports)
+                await self._go(wanted, self.now, places)
             raise
         self.now = wanted
 
-    async def _go(self, had: Conditions, wanted: Conditions, ports: dict[str, str]) -> None:
-        for node, port in ports.items():
+    async def _go(self, had: Conditions, wanted: Conditions, places: dict[str, Place]) -> None:
+        for node, place in places.items():
             old, new = had.link(node), wanted.link(node)
             if (old.delay, old.rate) != (new.delay, new.rate):
-                shape(self._rtnl, port, new)
-        if _rules(had, ports) != (script := _rules(wanted, ports)):
+                shape(self._rtnl, place.port, new)
+        if self._rules(had, places) != (script := self._rules(wanted, places)):
             await self._load(script)
-        for node, port in ports.items():
+        for node, place in places.items():
             if had.link(node).up != wanted.link(node).up:
-                self._turn(port, wanted.link(node))
+                self._turn(place.port, wanted.link(node))
+
+    def _place(self, node: Node) -> Place:
+        addresses = tuple(underlay.address_of(node, family) for family in self._families)
+        return Place(port=underlay.port(node.index), segment=node.segment, addresses=addresses)
+
+    def _rules(self, conditions: Conditions, nodes: dict[str, Place]) -> str:
+        places = nodes | {STORE: Place(addresses=tuple(underlay.address(family).ip for family in self._families))}
+        losses = {nodes[name].port: link.loss for name, link in conditions.links.items() if link.loss}
+        cuts = [(places[cut.source], places[cut.target]) for cut in conditions.in_order()]
+        return rules.transaction(losses, cuts)
 
     async def _load(self, script: str) -> None:
         try:
@@ -66,13 +78,3 @@ class Switch:
         index = self._rtnl.index_of(port)
         assert index is not None, port  # noqa: S101 - the node was plugged in
         self._rtnl.set_link(index, up=link.up)
-
-
-def _rules(conditions: Conditions, ports: dict[str, str]) -> str:
-    places = ports | {STORE: rules.SWITCH}
-
-    def way(cut: Cut) -> tuple[str, str]:
-        return places[cut.source], places[cut.target]
-
-    losses = {ports[node]: link.loss for node, link in conditions.links.items() if link.loss}
-    return rules.transaction(losses, map(way, conditions.cuts))
