@@ -41,6 +41,7 @@ BEGINNINGS = {
     "lab/commands/lab.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",
+    "lab/testing.py",
     "lab/commands/work/executing.py",
     "lab/commands/work/shell.py",
     "lab/inside/supervisor.py",

@@ -1,0 +1,106 @@
+"""Labs for programs and tests: start one, use it, and it ends with the block.
+
+    from weft.lab.testing import lab
+
+    with lab(nodes=2, pods=1) as running:
+        assert running.ping("pod1-1", "pod2-1").reached
+        routes = running.exec("node1", "ip", "route").stdout
+
+What goes wrong is a `WeftError` with its problems, as the commands print them. `weft.lab.fixtures` is the same for
+pytest.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+from weft.lab import places, protocol, spec
+from weft.lab.commands import start, terminal
+from weft.lab.commands.choose import ask
+from weft.lab.places import Place
+from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+
+_numbers: Final = count(1)
+
+
+class Lab:
+    """A lab that is up. Each method asks it anew."""
+
+    def __init__(self, place: Place) -> None:
+        """`place` is that of a lab that was found or started."""
+        self._place = place
+
+    @property
+    def name(self) -> str:
+        """Its name, for `weft lab … --lab NAME`."""
+        return self._place.name
+
+    def report(self) -> LabReport:
+        """Return what there is: nodes with their leases, pods with their addresses, as `weft lab ps -o json`."""
+        return ask(self._place, protocol.Ps(), LabReport)
+
+    def exec(self, where: str, *command: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """Run a command in a node or pod, without input, to its end.
+
+        Raises `CalledProcessError` for another exit status than 0, unless `check` is off; `ConfigError` for a place or
+        program that is not there.
+        """
+        status, stdout, stderr = terminal.captured(terminal.command(self._place, where, command))
+        ran = subprocess.CompletedProcess(command, status, stdout, stderr)
+        if check:
+            ran.check_returncode()
+        return ran
+
+    def ping(self, source: str, target: str, *, times: int = 1) -> PingReport:
+        """Ping from one node or pod to another: all is well if the report's `reached` is its `tried`."""
+        return ask(self._place, protocol.Ping(source=source, target=target, count=times), PingReport)
+
+    def pingall(self) -> PingReport:
+        """Ping from every node and pod to every pod."""
+        return ask(self._place, protocol.PingAll(), PingReport)
+
+    def run(self, pod: str, node: str) -> PodReport:
+        """Start a pod on a node."""
+        return ask(self._place, protocol.Run(pod=pod, node=node), PodReport)
+
+    def remove(self, pod: str) -> None:
+        """Detach a pod and end it."""
+        ask(self._place, protocol.Remove(pod), Nothing)
+
+    def log(self, name: str) -> str:
+        """Return what the daemon of a node has logged, or `etcd`, or `supervisor`. Raises `FileNotFoundError`."""
+        return (self._place.logs / f"{name}.log").read_text(errors="replace")
+
+
+@contextmanager
+def lab(
+    file: str = "",
+    *,
+    name: str = "",
+    nodes: int | None = None,
+    pods: int | None = None,
+    backend: str | None = None,
+    family: str | None = None,
+    nft: bool = False,
+    store: spec.Store | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Iterator[Lab]:
+    """Start a lab, and end it whatever happens: by default three nodes with two pods each on etcd.
+
+    `file` is the text of a lab file; what else is given takes the place of what it says. Without a `name` it has one of
+    its own, so that labs stand side by side. `family` is "4", "6" or "46". `note` is called with what is being done.
+    """
+    from weft.lab import labfile
+
+    over = spec.Overrides(nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store)
+    wanted = labfile.read(file, "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)
+    base = places.home(os.environ)
+    start.up(wanted, base, os.environ, note=note)
+    place = places.make(base, wanted.name)
+    try:
+        yield Lab(place)
+    finally:
+        start.down(place)
