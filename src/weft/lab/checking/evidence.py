@@ -32,7 +32,7 @@ class Evidence(Value):
 
 
 def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
-    """The piece of evidence that explains a cause best; None if nothing does.
+    """The piece of evidence that explains a cause of losses best; None if nothing does, or of another fault.
 
     Faults come before warnings, what was seen (a rule, a route, a setting) before what was concluded from lost probes,
     the node that the losses have in common before others, what a trace met before what else a doctor found; and the
@@ -52,6 +52,8 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
 
 def _fits(code: str, cause: Cause) -> bool:
     """Tell whether a problem loses packets; one of sizes explains only what is lost for its size."""
+    if cause.fault != "lost":
+        return False
     if code == "MTU-001":
         return ("size", "mtu") in cause.traits
     return code == _AWAY or code.partition("-")[0] in _OF_PACKETS

@@ -1,12 +1,10 @@
 """What became of a trial, and that in words. Pure."""
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import assert_never
 
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.trial import Fault, Outcome, Trial, Tried
-
-NAT: Final = ("no-nat", "same-address")  # the demands that a translated address breaks
 
 
 def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
@@ -40,8 +38,7 @@ def _fault(trial: Trial, outcome: Outcome) -> Fault:
         return "lost"
     if not outcome.seen and not outcome.theirs:
         return "unseen"
-    demanded = any(demand in NAT for demand in scenario.demands)
-    return "translated" if demanded and outcome.seen != outcome.own else ""
+    return "translated" if scenario.forbids_nat and outcome.seen != outcome.own else ""
 
 
 def described(tried: Tried) -> str:

@@ -48,8 +48,10 @@ class Leg(Value):
 
 def legs_of(tried: Tried, fault: Fault) -> Iterator[Leg]:
     """The legs of a trial that tell something of a kind of fault; those that passed one by one from node to node."""
-    trial = tried.trial
-    if (fault == "unrefused") != (BY_NAME[trial.scenario].size == "more") or tried.fault not in ("", fault):
+    trial, scenario = tried.trial, BY_NAME[tried.trial.scenario]
+    if (fault == "unrefused") != (scenario.size == "more") or tried.fault not in ("", fault):
+        return
+    if fault == "translated" and not scenario.forbids_nat:
         return
     there = _paths(trial, tried.outcome.at)
     leg = partial(Leg, scenario=trial.scenario, traits=_traits(trial))

@@ -52,6 +52,11 @@ class Scenario(Value):
     full: bool = False
 
     @property
+    def forbids_nat(self) -> bool:
+        """Tell whether a demand of it is broken by another source address."""
+        return bool({"no-nat", "same-address"} & set(self.demands))
+
+    @property
     def between_ends(self) -> bool:
         """Tell whether the packet leaves where it comes from, for a node or pod that is known beforehand."""
         return self.where in ("same", "other")

@@ -96,7 +96,7 @@ def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckRe
         return summed_up(tried, (), (), untried=rest)
     note(f"{sum(bool(each.fault) for each in tried)} failed: looking for the reason")
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        gathered = pool.map(lambda gather: gather(), _evidence(place, found))
+        gathered = pool.map(lambda gather: gather(), _evidence(place, [each for each in found if each.fault == "lost"]))
         measured = [_measured(place, cause) for cause in found]
         evidence = [piece for pieces in gathered for piece in pieces]
     return summed_up(tried, measured, evidence, untried=rest)

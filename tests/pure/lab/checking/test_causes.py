@@ -105,6 +105,7 @@ def test_other_faults_have_causes_too(fault: str, outcome: Outcome, words: str):
         replace(each, outcome=outcome, fault=fault)
         if each.trial.from_node == "node1" != each.trial.to_node
         and (BY_NAME[each.trial.scenario].size == "more") == (fault == "unrefused")
+        and (BY_NAME[each.trial.scenario].forbids_nat or fault != "translated")  # what others see is not looked at
         else each
         for each in tried(lambda _: False)
     ]
@@ -297,6 +298,10 @@ def test_what_was_seen_comes_before_what_was_concluded(best: int):
     if best == 1:
         rest.append(piece("node2", "doctor", "FW-002"))
     assert reason(cause(), rest) == ORDER[best]
+
+
+def test_other_faults_than_losses_have_no_reason():
+    assert reason(replace(cause(), fault="translated"), ORDER) is None
 
 
 def test_a_narrow_way_explains_only_what_is_lost_for_its_size():
