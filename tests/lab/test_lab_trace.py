@@ -81,6 +81,53 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
         running.weft("break", "node2", "port-eaten", "--mend")
 
 
+@pytest.fixture
+def web(running: Lab):
+    running.weft("expose", "web", "--port", "80", "--target-port", "8080", "--node-port", "30080", "pod1-1", "pod2-1")
+    yield running
+    running.weft("unexpose", "web")
+
+
+def test_services_are_followed_through_nat(web: Lab):
+    for source, target in (("pod1-2", "web:80"), ("pod2-2", "node1:30080"), ("node2", "web:80"), ("pod1-1", "web:80")):
+        found = trace(web, source, target)
+        assert found["verdict"] == "it arrives, and the answer comes back", (source, target)
+        assert found["tried"] + found["elsewhere"] == 12
+        assert 0 < found["reached"] == found["tried"]
+        hops = [hop for leg in found["legs"] for hop in leg["way"]["hops"] if hop["what"] == "DNAT"]
+        assert ["by chance" in hop["seen"] for hop in hops] == [True]
+    # From a node port of another node the packet goes on to the endpoint's node, and the answer the same way back.
+    found = trace(web, "pod1-2", "node2:30080")
+    order = [leg["node"] for leg in found["legs"] if not leg["pod"]]
+    assert order == ["node1", "node2", "node1", "node1", "node2", "node1"]
+    assert found["reached"] == found["tried"]
+    refused = web.weft("trace", "pod1-1", "web", check=False)
+    assert (refused.returncode, "Service web without a port; expected web:80" in refused.stderr) == (2, True)
+
+
+def test_a_service_that_is_lost_is_lost_where_it_is_said(web: Lab):
+    web.run(
+        "node1", "sh", "-c", "nft add table ip x && nft 'add chain ip x f { type filter hook forward priority 5; }'"
+    )
+    web.run("node1", "nft", "add", "rule", "ip", "x", "f", "tcp", "dport", "8080", "drop")
+    try:
+        found = trace(web, "pod1-2", "web:80")
+        assert found["verdict"].startswith("the packet is dropped on node1: FW-002 forward of tcp 10.244.")
+        assert "dropped by rule of ip x f" in found["verdict"]
+    finally:
+        web.run("node1", "nft", "delete", "table", "ip", "x")
+    # A rule that chooses a table for what one pod sends.
+    own = web.pod("pod1-2")["addresses"][0].split("/")[0]
+    web.run("node1", "ip", "rule", "add", "from", own, "priority", "77", "prohibit")
+    try:
+        found = trace(web, "pod1-2", "pod2-1")
+        assert found["problem"]["code"] == "ROUTE-001"
+        assert f"rule 77: from {own}/32 action 8" in found["verdict"]
+        assert trace(web, "pod1-1", "pod2-1")["reached"] == 3
+    finally:
+        web.run("node1", "ip", "rule", "delete", "priority", "77")
+
+
 def test_for_people(running: Lab):
     said = running.weft("trace", "pod1-1", "pod2-1:80").stdout
     assert said.startswith("pod1-1, there\n   1 ✓ +3 sent by  eth0\n     sent\nnode1, there\n   1 ✓ +3 host end")

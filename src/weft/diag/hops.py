@@ -20,10 +20,19 @@ class Hop(Value):
     device: str = ""
 
 
+class Addressed(Value):
+    """A packet's addresses, and its ports if it has any."""
+
+    source: str
+    target: str
+    source_port: int = 0
+    target_port: int = 0
+
+
 class Way(Value):
     """The steps on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
 
-    One that was dropped has a problem.
+    `packet` is how it leaves, behind NAT. One that was dropped has a problem.
     """
 
     hops: tuple[Hop, ...]
@@ -31,3 +40,4 @@ class Way(Value):
     to: str = ""
     carried: str = ""
     problem: Problem | None = None
+    packet: Addressed | None = None

@@ -20,7 +20,7 @@ from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
 from weft.model.nodestate import NodeState
 from weft.model.reported import LinkInfo
 from weft.model.value import Value, replace
@@ -44,7 +44,7 @@ _SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
 _MOST_BESIDE: Final = 10  # peers whose other port is tried: what eats a port, eats it of all
-_USUAL: Final = (0, 32766, 32767)  # the kernel's own: local, main, default
+_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
@@ -134,14 +134,16 @@ def _words(error: Exception) -> str:
 
 
 def _kernel(rtnl: Rtnl) -> dict[str, Any]:
-    links = rtnl.links()
+    links, policies = rtnl.links(), rtnl.rules()
+    tables = {rule.table for rule in policies} - {0, MAIN_TABLE, _LOCAL_TABLE}
     return {
         "links": tuple(links),
         "addresses": tuple(rtnl.addresses()),
         "routes": tuple(rtnl.routes()),
         "neighbours": tuple(rtnl.neighbours()),
         "fdb": tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
-        "policies": sum(rule.priority not in _USUAL for rule in rtnl.rules()),
+        "policies": tuple(policies),
+        "other_routes": tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
         "vxlans": tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
     }
 

@@ -6,9 +6,11 @@ The words are those of libnftables-json(5).
 from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from operator import and_, or_, xor
 from typing import Any, Final
 
-from weft.diag.ruleset import UNKNOWN, Name, Ruleset, Statement
+from weft.diag.ruleset import UNKNOWN, Name, Ruleset
+from weft.diag.xtables import CHANCE, Statement
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -17,14 +19,16 @@ _TRANSPORTS: Final = (*_PORTS, "icmp", "icmpv6", "igmp", "esp", "ah", "comp")
 _NUMBERS: Final = {"icmp": 1, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132}
 _COMMENT: Final = "comment"  # the one match of xtables that every packet passes
 _TRANSLATED: Final = frozenset(("dnat", "snat"))
+_OPERATORS: Final = {"&": and_, "|": or_, "^": xor}
 _LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
 
 
 class Packet(Value):
-    """A packet at a hook, unmarked and not translated. `state` is connection tracking's word.
+    """A packet at a hook. `state` is connection tracking's word, and `translated` what NAT has done to its connection.
 
     `iif` and `oif` are empty where a hook has none. `kind` is that of its target's address as rules ask for it, `local`
-    or `unicast`, which is known once the packet is at a hook behind the routing.
+    or `unicast`, which is known once the packet is at a hook behind the routing, or to whom knows the node. `mark` is
+    None where it can't be told.
     """
 
     source: Ip
@@ -36,6 +40,8 @@ class Packet(Value):
     target_port: int = 0
     state: str = "new"
     kind: str = ""
+    mark: int | None = 0
+    translated: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         port = f":{self.target_port}" if self.target_port else ""
@@ -50,6 +56,8 @@ def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -
     if kind == "vmap":
         have = value_of(said["key"], packet, rules)
         return have if have is None or have is False else True
+    if kind == CHANCE:
+        return None
     if kind == "xt" and said.get("type") == "match":
         return True if said.get("name") == _COMMENT else None
     if kind in _LIMITS or (kind in ("set", "map") and said.get("stmt")):
@@ -62,9 +70,10 @@ def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
     match left:
         case {"payload": {"protocol": str(protocol), "field": str(name)}}:
             return _field(protocol, name, packet)
-        case {"ct": {"key": "state"}}:
-            return packet.state
-        case {"meta": {"key": str(key)}}:
+        case {"concat": [*parts]}:
+            found = tuple(value_of(part, packet, rules) for part in parts)
+            return False if any(each is False for each in found) else found
+        case {"meta": {"key": str(key)}} | {"ct": {"key": "state" as key}}:
             return _about(packet, rules).get(key)
         case {"fib": {"result": "type", "flags": ["daddr"] | "daddr"}}:
             return packet.kind or None
@@ -74,10 +83,41 @@ def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
     return None
 
 
+def calculated(value: Any, packet: Packet, rules: Ruleset) -> int | None:
+    """What a rule makes of a mark; None if it can't be told."""
+    if isinstance(value, int):
+        return value
+    for operator, operate in _OPERATORS.items():
+        parts = value.get(operator) if isinstance(value, dict) else None
+        if parts is not None and isinstance(parts[1], int):
+            have = calculated(parts[0], packet, rules)
+            return None if have is None else operate(have, parts[1])
+    have = value_of(value, packet, rules)
+    return have if isinstance(have, int) else None
+
+
+def looked_up(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Name) -> list[tuple[Any, bool]]:
+    """What a map has for a packet, None if nothing; with whether that can't be told. By chance there may be several."""
+    key, data = said["key"], said["data"]
+    pairs = rules.sets.get((*place[:2], data[1:])) if isinstance(data, str) else data.get("set", [])
+    if "numgen" in key:
+        return [(value, False) for _, value in pairs or ()]
+    have = value_of(key, packet, rules)
+    if have is False or pairs is None:
+        return [(None, pairs is None)]
+    met = [(value, None if have is None else is_one_of(have, each, rules, place)) for each, value in pairs]
+    certain = [value for value, found in met if found]
+    if certain:
+        return [(certain[0], False)]
+    possible = [(value, True) for value, found in met if found is None]
+    return [*possible, (None, bool(possible))]
+
+
 def _about(packet: Packet, rules: Ruleset) -> dict[str, Any]:
-    """What `meta` knows of a packet; its mark is not known where rules set one."""
+    """What is known of a packet beside its headers, by the words of `meta` and `ct`."""
     return {
-        "mark": None if rules.marks else 0,
+        "state": packet.state,
+        "mark": None if rules.marks else packet.mark,
         "iif": packet.iif,
         "iifname": packet.iif,
         "oif": packet.oif,
@@ -104,7 +144,8 @@ def _compared(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Na
     operator, right = said.get("op", "=="), said["right"]
     if said["left"] == {"ct": {"key": "status"}}:
         asked = set(right) if isinstance(right, list) else {right}
-        return operator == "!=" if asked <= _TRANSLATED else None
+        met = not asked.isdisjoint(packet.translated)
+        return met != (operator == "!=") if asked <= _TRANSLATED else None
     have = value_of(said["left"], packet, rules)
     if have is None or have is False:
         return have
@@ -123,16 +164,25 @@ def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None
     elif isinstance(right, dict) and "set" in right:
         right = right["set"]
     if isinstance(right, list):
-        found = [_equals(have, each) for each in right]
+        found = [_is(have, each) for each in right]
         return True if True in found else None if None in found else False
-    return _equals(have, right)
+    return _is(have, right)
+
+
+def _is(have: Any, right: Any) -> bool | None:
+    """Compare with an element of a rule's right side: one value, or as many as there are fields looked at."""
+    if isinstance(right, dict) and "elem" in right:
+        return _is(have, right["elem"]["val"])
+    if not isinstance(have, tuple):
+        return _equals(have, right)
+    parts = right["concat"] if isinstance(right, dict) else ()
+    found = [None if each is None else _equals(each, part) for each, part in zip(have, parts, strict=False)]
+    return False if False in found else None if None in found or not found else True
 
 
 def _equals(have: Any, right: Any) -> bool | None:
-    """Compare with one value of a rule's right side: an element, a range, a text or a number."""
+    """Compare with one value of a rule's right side: a range, a text or a number."""
     match right:
-        case {"elem": {"val": inner}}:
-            return _equals(have, inner)
         case {"prefix": {"addr": str(address), "len": int(length)}}:
             return None if isinstance(have, str | int) else have in _network(f"{address}/{length}")
         case {"range": [low, high]}:

@@ -1,30 +1,26 @@
 """The kernel's packet filter as values, read from what `nft -j list ruleset` prints (libnftables-json(5)). Pure.
 
 Rules of iptables-nft are among them. What such a rule asks of xtables, nft shows by its name alone; where
-`iptables-save` has been read as well, states of connection tracking and kinds of addresses are known from there.
+`iptables-save` has been read as well, `xtables` knows some of it.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from weft.diag.xtables import Statement, known
 from weft.model.value import Value, field
 
 Name = tuple[str, str, str]  # family, table, chain or set
-Statement = tuple[str, Any]  # what it does, and with what: ("match", {…}), ("drop", None)
 
 UNKNOWN: Final = "unknown"  # a statement that nft has no JSON for
 
 _SETS: Final = ("set", "map")
-_STATE: Final = re.compile(r"(! )?--ctstate ([A-Z,]+)")
-# iptables' match of the kind of a target's address, where nothing else of addrtype is asked.
-_KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?! --limit-iface)")
 _MARKS: Final = ("MARK", "CONNMARK")
 
 
 class Rule(Value):
-    """A rule: its statements in order, and where it stands."""
+    """A rule: its statements in order, as ("match", {…}) or ("drop", None), and where it stands."""
 
     place: Name
     handle: int
@@ -53,16 +49,23 @@ class Chain(Value):
 
 
 class Ruleset(Value):
-    """All chains, and the elements of sets and maps, by their names. `marks`: a rule marks packets, and not for NAT."""
+    """All chains, and the elements of sets and maps, by their names.
+
+    `marks`: a rule marks packets outside of the chains for NAT, which alone are followed by their marks.
+    """
 
     chains: dict[Name, Chain] = field(default_factory=dict)
     sets: dict[Name, list[Any]] = field(default_factory=dict)
     marks: bool = False
 
-    def at(self, hook: str, family: int) -> list[Chain]:
-        """The filtering chains that packets of a family (4 or 6) meet at a hook, in order."""
+    def at(self, hook: str, family: int, *, kind: str = "filter") -> list[Chain]:
+        """The chains of a kind that packets of a family (4 or 6) meet at a hook, in order.
+
+        Of one priority, the kernel asks the newest first (net/netfilter/core.c, nf_hook_entries_grow). In a table that
+        is the last; of several tables the newest is taken for the one that was made last, and may not be.
+        """
         families = ("inet", "ip" if family == 4 else "ip6")
-        found = (chain for chain in self.chains.values() if chain.hook == hook and chain.kind == "filter")
+        found = reversed([chain for chain in self.chains.values() if chain.hook == hook and chain.kind == kind])
         return sorted((chain for chain in found if chain.place[0] in families), key=lambda chain: chain.priority)
 
 
@@ -99,7 +102,9 @@ def _read(items: list[dict[str, Any]], saved: Mapping[Name, list[str]]) -> Rules
             statements = tuple(_statement(one, line) for one in each.get("expr", []))
             comment = each.get("comment", "")
             rules.append(Rule(place=place, handle=each["handle"], statements=statements, comment=comment))
-    return Ruleset(chains=chains, sets=sets, marks=any(map(_marks, chains.values())))
+    filtering = (place for place, chain in chains.items() if chain.hook and chain.kind != "nat")
+    reached = _reached(chains, sets, filtering)
+    return Ruleset(chains=chains, sets=sets, marks=any(_marks(chains[place]) for place in reached))
 
 
 def _sleeps(table: Mapping[str, Any]) -> bool:
@@ -120,31 +125,44 @@ def _statement(one: Any, line: str) -> Statement:
     if not isinstance(one, dict) or one.get("xt", one) is None:
         return UNKNOWN, None
     [(kind, said)] = one.items()
-    address = _KIND.search(line)
-    if kind == "xt" and said.get("name") == "addrtype" and address is not None:
-        asked = {"fib": {"result": "type", "flags": ["daddr"]}}
-        return "match", {"op": "!=" if address[1] else "==", "left": asked, "right": address[2].lower()}
-    state = _STATE.search(line)
-    if kind == "xt" and said.get("name") == "conntrack" and state is not None and _asks_state_alone(line):
-        right = state[2].lower().split(",")
-        return "match", {"op": "!=" if state[1] else "in", "left": {"ct": {"key": "state"}}, "right": right}
+    if kind == "xt":
+        return known(str(said.get("type")), str(said.get("name")), line) or (kind, said)
     return kind, said
 
 
-def _asks_state_alone(line: str) -> bool:
-    return line.count("--ct") == 1
-
-
 def _marks(chain: Chain) -> bool:
-    """Tell whether a chain marks packets, but for those that NAT is to see, as kube-proxy's do."""
-    if chain.place[1] in ("nat", "kube-proxy"):
-        return False
+    """Tell whether a chain marks packets."""
     return any(
         (kind == "mangle" and "mark" in str(said.get("key"))) or (kind == "xt" and said.get("name") in _MARKS)
         for rule in chain.rules
         for kind, said in rule.statements
         if isinstance(said, dict)
     )
+
+
+def _reached(chains: Mapping[Name, Chain], sets: Mapping[Name, list[Any]], start: Iterable[Name]) -> set[Name]:
+    """The chains that packets come to from these."""
+    found, waiting = set[Name](), list(start)
+    while waiting:
+        place = waiting.pop()
+        if place in found or place not in chains:
+            continue
+        found.add(place)
+        statements = (statement for rule in chains[place].rules for statement in rule.statements)
+        waiting += [(*place[:2], target) for statement in statements for target in _targets(statement, place, sets)]
+    return found
+
+
+def _targets(statement: Statement, place: Name, sets: Mapping[Name, list[Any]]) -> Iterator[str]:
+    kind, said = statement
+    if kind in ("jump", "goto"):
+        yield said["target"]
+    elif kind == "vmap":
+        data = said["data"]
+        pairs = sets.get((*place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
+        for _, verdict in pairs:
+            for inner, target in verdict.items():
+                yield from _targets((inner, target), place, sets)
 
 
 def _lines(saved: Mapping[str, str]) -> dict[Name, list[str]]:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from weft.diag.ruleset import Ruleset
 from weft.model.net import Ip, Net
 from weft.model.nodestate import NodeState
-from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
+from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.value import Value, field
 from weft.wire.subnetenv import PluginEnv
 
@@ -81,8 +81,8 @@ class Sight(Value):
     """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
-    by their index. `policies` counts rules that choose routing tables, beyond the kernel's own three. `managers` are
-    programs that manage links, by the links' names.
+    by their index. `routes` are those of the main table, `other_routes` those of tables that `policies` name, which
+    choose one. `managers` are programs that manage links, by the links' names.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -103,7 +103,8 @@ class Sight(Value):
     daemon: NodeState | None = None
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
-    policies: int = 0
+    policies: tuple[RuleInfo, ...] = ()
+    other_routes: tuple[RouteInfo, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)
     clock: Clock | None = None
     unseen: dict[str, str] = field(default_factory=dict)

@@ -1,20 +1,21 @@
 """Predicts what a packet of pods passes on a node: from the sight alone, as the kernel would decide. Pure.
 
-Followed are routes of the main table, the filtering rules of nf_tables, neighbours and FDB entries. A Service's address
-is followed no further than its route: what kube-proxy makes of it is not read.
+Followed are the rules of NAT, as those of Services are, rules and tables of routing, the filtering rules of nf_tables,
+neighbours and FDB entries.
 """
 
 from typing import Final, Literal, NoReturn
 
 from weft.diag.checks.mending import setting
 from weft.diag.checks.owners import FIREWALLD, owner_of
-from weft.diag.hops import End, Hop, Way
+from weft.diag.hops import Addressed, End, Hop, Way
 from weft.diag.matching import Packet
-from weft.diag.routing import UNICAST, address_on, is_own, link_towards, route_to
+from weft.diag.routing import UNICAST, Choice, address_on, is_own, link_towards, route_to, routed, words
 from weft.diag.sight import Sight, peers
+from weft.diag.translating import behind
 from weft.diag.verdict import judge
 from weft.model.errors import Problem
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, PROTOCOL
+from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip
 from weft.model.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.value import Value, replace
@@ -42,33 +43,57 @@ class _OverError(Exception):
         self.way = way
 
 
-def follow(sight: Sight, packet: Packet, entry: Entry) -> Way:
-    """Follow a packet through a node, from where it enters until it is delivered, sent on or dropped."""
-    walk = _Walk(sight)
+def follow(sight: Sight, packet: Packet, entry: Entry, *, original: Packet | None = None) -> Way:
+    """Follow a packet through a node, from where it enters until it is delivered, sent on or dropped.
+
+    Of an answer `original` is the packet that it answers, as that came to this node: connection tracking knows it.
+    """
+    walk = _Walk(sight, original)
     try:
         walk.go(packet, entry)
     except _OverError as over:
         doubt = over.way.end != "dropped" and any(hop.passes is None for hop in walk.hops)
-        return replace(over.way, hops=tuple(walk.hops), end="undecided" if doubt else over.way.end)
+        end: End = "undecided" if doubt else over.way.end
+        return replace(over.way, hops=tuple(walk.hops), end=end, packet=addressed(walk.packet))
+
+
+def addressed(packet: Packet) -> Addressed:
+    """A packet's addresses and ports."""
+    return Addressed(
+        source=str(packet.source),
+        target=str(packet.target),
+        source_port=packet.source_port,
+        target_port=packet.target_port,
+    )
 
 
 class _Walk:
     """A packet under way; each step adds hops, and the last one raises `_OverError`."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: Sight, original: Packet | None) -> None:
         self.hops: list[Hop] = []
+        self.packet: Packet
         self._sight = sight
+        self._original = original
 
     def go(self, packet: Packet, entry: Entry) -> NoReturn:
         """All steps."""
+        self.packet = packet
         if entry.kind == "remote":
             packet = self._arrive(packet, entry)
         elif entry.kind == "pod":
             packet = self._leave_pod(packet)
             self._bridged(packet)
-        self._quietly("prerouting", packet)
+        if entry.kind == "node":
+            self._leave_node(packet)
+            packet = self._by_nat("output", packet)
+        else:
+            self._quietly("prerouting", packet)
+            packet = self._by_nat("prerouting", packet)
         if is_own(self._sight, packet.target):
-            self._filtered("input", replace(packet, iif=packet.iif or "lo"))
+            packet = replace(packet, iif=packet.iif or "lo")
+            self._filtered("input", packet)
+            self._by_nat("input", packet)
             self._pass("delivered", f"{packet.target} is this node's own")
             self._over("delivered")
         if entry.kind != "node":
@@ -77,6 +102,18 @@ class _Walk:
         packet = replace(packet, oif=link.name)
         self._filtered("output" if entry.kind == "node" else "forward", packet)
         self._send(packet, route, link)
+
+    def _leave_node(self, packet: Packet) -> None:
+        """A packet of the node's own needs a route before NAT may change where it goes."""
+        if not is_own(self._sight, packet.target) and routed(self._sight, packet).route is None:
+            self._routed(packet)
+
+    def _by_nat(self, hook: str, packet: Packet) -> Packet:
+        """The packet behind the chains for NAT of a hook."""
+        packet, hops = behind(self._sight, hook, packet, self._original)
+        self.hops += hops
+        self.packet = packet
+        return packet
 
     def _pass(self, what: str, seen: str, device: str = "") -> None:
         self.hops.append(Hop(what=what, seen=seen, device=device))
@@ -111,8 +148,14 @@ class _Walk:
         """To another pod on the same bridge no route leads; rules are asked where bridge netfilter is on."""
         if not self._is_bridged(packet):
             return
-        if self._sight.settings.get(BRIDGE_NETFILTER[packet.target.version]) == "1":
+        name, original = BRIDGE_NETFILTER[packet.target.version], self._original
+        if self._sight.settings.get(name) == "1":
             self._filtered("forward", replace(packet, oif=packet.iif))
+            self._by_nat("postrouting", packet)
+        elif original is not None and original.target != packet.source:
+            seen = f"the bridge passes it on as from {packet.source}, and {packet.target} has asked {original.target}"
+            hint = f"modprobe br_netfilter; sysctl -w {name.replace('/', '.')}=1"
+            self._drop("conntrack", seen, Problem(code="KERN-001", where=f"sysctl {name}", seen=seen, hint=hint))
         self._pass("delivered", f"to {packet.target} on the same bridge")
         self._over("delivered")
 
@@ -167,11 +210,23 @@ class _Walk:
                 problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
                 self._drop("forwarding", f"{name} is 0", problem)
 
-    def _routed(self, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
-        if self._sight.policies:
-            seen = f"{self._sight.policies} rules choose tables ('ip rule'), and the main one alone is read"
+    def _chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
+        """What rules say of a packet that choose a table, where that is not the main one."""
+        if choice.doubt:
+            seen = f"undecided: the rule '{choice.doubt}' may choose another table"
             self.hops.append(Hop(what="policy", seen=seen, passes=None))
-        route = route_to(self._sight, packet.target)
+        if choice.rule is None or choice.rule.table == MAIN_TABLE:
+            return
+        seen = f"rule {words(choice.rule)}"
+        if choice.route is None or choice.route.kind != UNICAST:
+            hint = f"'ip rule delete priority {choice.rule.priority}' removes it"
+            self._drop("policy", seen, Problem(code=code, where=f"way of {packet}", seen=seen, hint=hint))
+        self._pass("policy", seen)
+
+    def _routed(self, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
+        choice = routed(self._sight, packet)
+        self._chosen(packet, choice)
+        route = choice.route
         if route is not None and route.hops:
             ways = ", ".join(str(hop.via or self._sight.link(hop.index)) for hop in route.hops)
             self.hops.append(
@@ -214,6 +269,7 @@ class _Walk:
     def _send(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
         inside = link in self._sight.devices
         self._quietly("postrouting", packet)
+        packet = self._by_nat("postrouting", packet)
         self._up(link, "out by", "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002")
         if inside:
             self._send_inside(packet, route, link)
@@ -259,6 +315,7 @@ class _Walk:
         own = address_on(self._sight, out.index, remote.version)
         if device is not None and own is not None:
             outer = Packet(source=own, target=remote, protocol="udp", oif=out.name, target_port=device.port)
+            self._chosen(outer, routed(self._sight, outer, bound=out.name), code="REACH-001")
             for hook in ("output", "postrouting"):
                 self._quietly(hook, outer, code="REACH-001")
         self._pass("sent", f"to {remote} in {carried}")

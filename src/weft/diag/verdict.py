@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from weft.diag.matching import Packet, is_one_of, matches, value_of
-from weft.diag.ruleset import Chain, Name, Rule, Ruleset, Statement
+from weft.diag.ruleset import Chain, Name, Rule, Ruleset
+from weft.diag.xtables import Statement
 from weft.model.value import Value, replace
 
 _DROPS: Final = frozenset(("drop", "reject"))

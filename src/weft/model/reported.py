@@ -151,7 +151,7 @@ class FdbInfo(Value):
 
 
 class RuleInfo(Value):
-    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`."""
+    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: it asks what no field says."""
 
     family: int
     priority: int
@@ -165,3 +165,4 @@ class RuleInfo(Value):
     oif: str = ""
     invert: bool = False
     protocol: int = 0
+    more: bool = False

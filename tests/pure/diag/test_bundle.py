@@ -21,7 +21,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.history import Event, Told
 from weft.model.net import Mac
 from weft.model.nodestate import LoopState
-from weft.model.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo
+from weft.model.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.value import Value, replace
 from weft.wire.subnetenv import PluginEnv
 
@@ -45,7 +45,8 @@ SIGHT = Sight(
     daemon=replace(STATE, loops={"links": LoopState(rounds=1, repairs={"VTEP-003": 2}, unannounced=0, failing={})}),
     ways={"192.168.0.2": 2},
     probes=(Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way="overlay", size=64, answered=True),),
-    policies=1,
+    policies=(RuleInfo(family=4, priority=9, table=7, src=ip_network("10.0.0.0/8")),),
+    other_routes=(RouteInfo(dst=ip_network("10.9.0.0/16"), table=7, index=2),),
     legacy_tables=("filter",),
     managers={"flannel.1": "NetworkManager"},
     clock=Clock(unix=1.5, synchronised=False),

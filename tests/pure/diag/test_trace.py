@@ -22,9 +22,10 @@ from weft.diag.hops import Way
 from weft.diag.matching import Packet
 from weft.diag.sight import Sight
 from weft.diag.trace import Entry, follow
-from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo
+from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.value import replace
 
+MAIN = RuleInfo(family=4, priority=32766, table=254)
 POD, NODE = Entry(kind="pod"), Entry(kind="node")
 PEER = Entry(kind="remote", remote=ip_address("192.168.0.2"))
 OUTSIDE = Entry(kind="remote")
@@ -37,8 +38,10 @@ def packet(source: str = "10.244.1.2", target: str = "10.244.2.3") -> Packet:
     )
 
 
-def way(entry: Entry = POD, sight: Sight = WELL, *, of: Packet | None = None, **changes: Any) -> Way:
-    return follow(replace(sight, **changes), of or packet(), entry)
+def way(
+    entry: Entry = POD, sight: Sight = WELL, *, of: Packet | None = None, original: Packet | None = None, **changes: Any
+) -> Way:
+    return follow(replace(sight, **changes), of or packet(), entry, original=original)
 
 
 def steps(found: Way) -> list[str]:
@@ -172,7 +175,58 @@ def test_routes_by_several_ways_and_rules_that_choose_tables_are_not_decided():
     hops = (NextHop(index=VXLAN, via=ip_address("10.244.2.0")), NextHop(index=ETH0))
     found = way(routes=(*ROUTES[:2], replace(ROUTES[2], via=None, index=0, hops=hops)))
     assert (found.end, found.to) == ("undecided", "192.168.0.2")
-    assert way(policies=1).end == "undecided"
+    rule = RuleInfo(family=4, priority=9, table=7, more=True)
+    assert way(policies=(rule, MAIN)).end == "undecided"
+
+
+def rule(priority: int = 9, **fields: Any) -> RuleInfo:
+    return RuleInfo(family=4, priority=priority, **{"table": 7} | fields)
+
+
+AWAY = RouteInfo(dst=ip_network("0.0.0.0/0"), table=7, index=ETH0, via=ip_address("192.168.0.9"))
+
+
+@pytest.mark.parametrize(
+    "fields, seen",
+    [
+        ({}, "from all lookup 7"),
+        ({"src": ip_network("10.244.1.0/24")}, "from 10.244.1.0/24 lookup 7"),
+        ({"src": ip_network("10.244.9.0/24")}, ""),
+        ({"src": ip_network("10.244.9.0/24"), "invert": True}, "not from 10.244.9.0/24 lookup 7"),
+        ({"dst": ip_network("10.244.2.0/24"), "iif": "cni0"}, "from all to 10.244.2.0/24 iif cni0 lookup 7"),
+        ({"mark": 1, "mask": 1}, ""),
+        ({"mark": 0, "mask": 1}, "from all fwmark 0x0/0x1 lookup 7"),
+        ({"table": 8}, ""),
+        ({"table": 255}, ""),
+        ({"family": 6}, ""),
+        ({"action": 3}, "?"),
+        ({"more": True}, "?"),
+        ({"more": True, "invert": True}, "?"),
+        ({"mark": 1, "mask": 1, "unknown": True}, "?"),
+    ],
+)
+def test_rules_choose_tables(fields: dict[str, Any], seen: str):
+    of = replace(packet(), mark=None if fields.pop("unknown", False) else 0)
+    chosen = replace(rule(), **fields)
+    throw = RouteInfo(dst=ip_network("10.244.0.0/16"), table=8, kind=9)
+    found = way(of=of, policies=(MAIN, chosen), other_routes=(AWAY, throw))
+    said = [hop.seen for hop in found.hops if hop.what == "policy"]
+    if seen == "?":
+        assert (found.end, found.to) == ("undecided", "192.168.0.2")
+        assert said[0].startswith("undecided: the rule '9: ")
+    else:
+        assert said == ([f"rule 9: {seen}"] if seen else [])
+        assert (found.end, found.to) == ("sent", "192.168.0.9" if seen else "192.168.0.2")
+
+
+def test_rules_that_lead_nowhere():
+    found = way(policies=(MAIN, rule(action=8, table=0)))
+    assert code(found) == "ROUTE-001"
+    assert found.hops[-1].seen == "rule 9: from all action 8"
+    assert code(way(policies=(rule(src=ip_network("10.0.0.0/7")),))) == "ROUTE-001"  # and none has a route
+    # What a device wraps is bound to the uplink.
+    assert code(way(policies=(MAIN, rule(action=7, table=0, oif="eth0")))) == "REACH-001"
+    assert code(way(policies=(MAIN, rule(iif="lo")), other_routes=(replace(AWAY, kind=6),))) == "REACH-001"
 
 
 def test_a_link_between_nodes_without_a_carrier():

@@ -65,7 +65,10 @@ def test_probes_and_answers_are_found_in_frames(kind, source, target):
     ask, answer, refused = answers(kind, source, target)
     for packet, is_answer in ((ask, False), (answer, True)):
         for frame in wrapped(packet):
-            assert probes.find(frame, kind, NUMBERS, ports=(53,)) == probes.Seen(number=NUMBERS[1], answer=is_answer)
+            found = probes.find(frame, kind, NUMBERS, ports=(53,))
+            assert found is not None
+            assert (found.number, found.answer) == (NUMBERS[1], is_answer)
+            assert found.target.endswith(ip_address(source if is_answer else target).packed)
             assert probes.find(frame, kind, [0x3A5B6C7D]) is None
     # Only a program's host itself says that nothing listens for datagrams.
     by_target = probes.Seen(number=NUMBERS[1], answer=True) if kind == "udp" else None

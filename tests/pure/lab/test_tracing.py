@@ -23,7 +23,8 @@ def hops(*devices: str) -> tuple[Hop, ...]:
 
 OUT = Way(hops=hops("from the pod by:cni0", "route", "out by:flannel.1", "outer packet by:eth0"), end="sent")
 IN = Way(hops=hops("received by:eth0", "unwrapped by:flannel.1", "out by:cni0"), end="delivered")
-KNOWN: Any = {"node1": {"there": OUT, "back": IN}, "node2": {"there": IN, "back": OUT}}
+FIRST: Any = ("node1", {"there": OUT, "back": IN})
+KNOWN: Any = [FIRST, ("node2", {"there": IN, "back": OUT})]
 
 
 def steps(found: list[Leg]) -> list[str]:
@@ -51,7 +52,7 @@ def test_to_a_node_and_on_one_node():
     same = Way(hops=hops("from the pod by:veth1", "out by:veth2"), end="delivered")
     back = Way(hops=hops("from the pod by:veth2", "out by:veth1"), end="delivered")
     other = End(node="node1", address="10.244.1.3", pod="pod3", host_end="veth2")
-    found = legs(POD1, other, {"node1": {"there": same, "back": back}})
+    found = legs(POD1, other, [("node1", {"there": same, "back": back})])
     assert steps(found) == [
         *(
             "pod1 eth0",
@@ -68,7 +69,7 @@ def test_to_a_node_and_on_one_node():
 
 def test_the_legs_end_where_the_packet_does():
     dropped = Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)
-    found = legs(POD1, POD2, {**KNOWN, "node2": {"there": dropped, "back": OUT}})
+    found = legs(POD1, POD2, [FIRST, ("node2", {"there": dropped, "back": OUT})])
     assert steps(found) == THERE[:6]
 
 
@@ -122,23 +123,23 @@ def test_a_datagram_need_not_be_answered():
 
 
 def test_what_was_predicted_to_be_dropped():
-    dropped = {
-        **KNOWN,
-        "node2": {"there": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED), "back": OUT},
-    }
+    dropped = [
+        FIRST,
+        ("node2", {"there": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED), "back": OUT}),
+    ]
     assert tried(0, 6, known=dropped).verdict == f"the packet is dropped on node2: {DROPPED}"
     assert tried(0, 20, known=dropped).verdict == (
         f"3 of 3 answers came back, and the packet was predicted to be dropped on node2: {DROPPED}"
     )
-    back = {
-        **KNOWN,
-        "node1": {"there": OUT, "back": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)},
-    }
+    back = [
+        ("node1", {"there": OUT, "back": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)}),
+        KNOWN[1],
+    ]
     assert tried(0, 16, known=back).verdict == f"the answer is dropped on node1: {DROPPED}"
 
 
 def test_what_was_not_told():
-    known = {**KNOWN, "node1": {"there": Way(hops=OUT.hops, end="undecided"), "back": IN}}
+    known = [("node1", {"there": Way(hops=OUT.hops, end="undecided"), "back": IN}), KNOWN[1]]
     assert tried(0, 3, known=known).verdict.startswith("it was not told by what was read; FW-002 node1: sent 3")
     found = [counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)]
     assert outcome(found, sent=3, reached=2, answers=True).verdict.startswith("2 of 3 answers came back, and no device")

@@ -14,7 +14,7 @@ from weft.diag.look import Places, look
 from weft.diag.matching import Packet
 from weft.diag.routing import is_own, route_to
 from weft.diag.sight import Sight, peers
-from weft.diag.trace import Entry, follow
+from weft.diag.trace import Entry, addressed, follow
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
@@ -45,16 +45,7 @@ def trace(output: str, source: str, target: str, *, udp: bool, file: Path | None
     Exits 0 if neither is dropped here, 3 if one is.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     there = _packet(source, target, udp=udp)
-    sight = _sight() if file is None else bundle_at(file).sight
-    back = replace(
-        there,
-        source=there.target,
-        target=there.source,
-        source_port=there.target_port,
-        target_port=there.source_port,
-        state="established",
-    )
-    ways = {"there": (there, _way(sight, there)), "back": (back, _way(sight, back))}
+    ways = _ways(_sight() if file is None else bundle_at(file).sight, there)
     said = [line for packet, way in ways.values() for line in (str(packet), *lines(way))]
     show_report(output, {name: way for name, (_, way) in ways.items()}, "".join(f"{one_line(line)}\n" for line in said))
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
@@ -76,8 +67,19 @@ def lines(way: Way, counted: Mapping[str, int] | None = None) -> list[str]:
     return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]
 
 
-def _way(sight: Sight, packet: Packet) -> Way:
-    return follow(sight, packet, entry_of(sight, packet))
+def _ways(sight: Sight, there: Packet) -> dict[str, tuple[Packet, Way]]:
+    """Both directions: what answers is what the packet has become on this node."""
+    way = follow(sight, there, entry_of(sight, there))
+    became = way.packet or addressed(there)
+    back = replace(
+        there,
+        source=ip_address(became.target),
+        target=ip_address(became.source),
+        source_port=became.target_port,
+        target_port=became.source_port,
+        state="established",
+    )
+    return {"there": (there, way), "back": (back, follow(sight, back, entry_of(sight, back), original=there))}
 
 
 def entry_of(sight: Sight, packet: Packet) -> Entry:

@@ -24,13 +24,17 @@ FRA_FWMASK: Final = 16
 FRA_OIFNAME: Final = 17
 FRA_PROTOCOL: Final = 21
 FIB_RULE_INVERT: Final = 2
+# What a rule may ask besides; those in the second line are always there, and -1 if they mean nothing.
+_MORE: Final = (4, 11, 12, 19, 20, 22, 23, 24)  # FRA_GOTO, FLOW, TUN_ID, L3MDEV, UID_RANGE, IP_PROTO, ports
+_SUPPRESS: Final = (13, 14)  # FRA_SUPPRESS_IFGROUP, FRA_SUPPRESS_PREFIXLEN
+_NOTHING: Final = 0xFFFFFFFF
 
 _FIB_RULE_HDR: Final = Struct("=BBBBBxxBI")  # family, length of destination, of source, tos, table, action, flags
 
 
 def parse_rule(body: bytes) -> RuleInfo:
     """Read RTM_NEWRULE or RTM_DELRULE. Raises `Malformed`."""
-    family, dst_length, src_length, _, table, action, flags = fixed(_FIB_RULE_HDR, body)
+    family, dst_length, src_length, tos, table, action, flags = fixed(_FIB_RULE_HDR, body)
     attrs = parse(body, _FIB_RULE_HDR.size)
     return RuleInfo(
         family=4 if family == socket.AF_INET else 6,
@@ -45,6 +49,9 @@ def parse_rule(body: bytes) -> RuleInfo:
         oif=attrs.text(FRA_OIFNAME),
         invert=bool(flags & FIB_RULE_INVERT),
         protocol=attrs.number(FRA_PROTOCOL) or 0,
+        more=bool(tos)
+        or any(kind in attrs for kind in _MORE)
+        or any(kind in attrs and attrs.number(kind) != _NOTHING for kind in _SUPPRESS),
     )
 
 

@@ -16,7 +16,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing
 from weft.lab.spec import ALL
-from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.errors import WeftError
 
 T = TypeVar("T")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -48,16 +48,6 @@ def ask_for_socket(place: Place, request: protocol.Capture) -> int:
     finally:
         call.close()
     return descriptor
-
-
-def address_of(report: LabReport, name: str, family: int, *, asking: str) -> str:
-    """Return the address of a node or pod, for the command `asking`. `ConfigError` if there is none of the family."""
-    found = {node.name: node.underlay for node in report.nodes} | {pod.name: pod.addresses for pod in report.pods}
-    for address in found.get(name, []):
-        if (":" in address) == (family == 6):
-            return address.partition("/")[0]
-    seen, expected = f"no node or pod of this name has an IPv{family} address", f"one of {', '.join(found)}"
-    raise ConfigError(Problem(code="LAB-002", where=f"{asking}: {name}", seen=seen, expected=expected))
 
 
 def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -100,6 +90,7 @@ nodes: Final = _completer("node")
 pods: Final = _completer("pod")
 nodes_and_pods: Final = _completer("node", "pod")
 services: Final = _completer("Service")
+ends: Final = _completer("node", "pod", "Service")
 nodes_and_store: Final = _completer("node", "store")
 things: Final = _completer("node", "daemon", "store")
 everywhere: Final = _completer("node", "pod", ALL)

@@ -1,5 +1,6 @@
 """`weft lab trace`: a packet between two places of a lab, through both nodes and back, predicted and then tried."""
 
+from collections.abc import Sequence
 from secrets import randbits
 from typing import Final
 
@@ -7,29 +8,34 @@ import click
 import msgspec
 
 from weft.diag.commands.trace import lines
-from weft.diag.hops import Way
+from weft.diag.hops import Addressed, Way
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import address_of, ask, base, lab_option, nodes_and_pods, within
+from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
 from weft.lab.commands.speak import next_commands, output_option, show_report
 from weft.lab.places import Place
 from weft.lab.report import LabReport
-from weft.lab.tracing.legs import Direction, End, Leg, counted, legs
+from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node
+from weft.lab.tracing.itinerary import goal as goal_of
+from weft.lab.tracing.legs import Direction, End, Leg, Visit, counted, legs
 from weft.lab.tracing.outcome import outcome
 from weft.lab.tracing.probes import Kind
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value
 
 _PROBES: Final = 3
+_OF_EACH: Final = 6  # to a Service, for each of its pods: chance may choose another
+_MOST: Final = 48
+_MOST_NODES: Final = 6
 _APART: Final = 2  # between the numbers of probes: what acknowledges one is the number of no other
 
 
 class TraceReport(Value):
     """The legs in order, each with how many probes were seen at its devices.
 
-    Of `tried` probes `reached` came back; `verdict` is all of it in one sentence, `code` that of its problem. `last` is
-    the number of the last leg that probes came to.
+    Of `tried` probes `reached` came back; `elsewhere` went to other pods of a Service. `verdict` is all of it in one
+    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to.
     """
 
     source: str
@@ -37,6 +43,7 @@ class TraceReport(Value):
     legs: list[Leg]
     tried: int
     reached: int
+    elsewhere: int
     verdict: str
     well: bool
     last: int
@@ -45,7 +52,7 @@ class TraceReport(Value):
 
 @click.command("trace")
 @click.argument("source", metavar="A", shell_complete=nodes_and_pods)
-@click.argument("target", metavar="B[:PORT]", shell_complete=nodes_and_pods)
+@click.argument("target", metavar="B[:PORT]", shell_complete=ends)
 @click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
 @lab_option
@@ -55,10 +62,13 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
 
     It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
     for a connection, or datagrams. At a device, +3 says that all were seen there; behind the first 0 they were lost.
+    B may be a Service, or the port of a node that leads to one: of its pods one is followed, by those probes that
+    chance has sent there.
 
     \b
       weft lab trace pod1-1 pod2-1
       weft lab trace pod1-1 node2:80
+      weft lab trace pod1-1 web:80
 
     Exits 0 if they arrive and come back, 3 if they are dropped or lost.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -74,29 +84,34 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
 def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
     """Compute the way between two places of a lab, and try it by probes. `ConfigError` for a place that is none."""
     report = ask(place, protocol.Ps(), LabReport)
-    ends, port = _ends(report, source, target, six=six)
-    kind: Kind = "icmp" if not port else "udp" if udp else "tcp"
-    found = _legs(place, ends, port, udp=udp)
+    begin, goal = _asked(report, source, target, six=six, udp=udp)
+    visits = _visits(place, report, begin, goal)
+    end = _end(report, visits, goal)
+    kind: Kind = "icmp" if not goal.port else "udp" if goal.udp else "tcp"
     first = randbits(32)
+    several = _OF_EACH * len(goal.ends) if len(goal.ends) > 1 else _PROBES
     probe = protocol.Probe(
-        source=ends[0].place,
-        address=ends[0].address,
-        target=ends[1].address,
+        source=begin.place,
+        address=begin.address,
+        target=goal.address,
         kind=kind,
-        port=port,
-        numbers=[first + number * _APART for number in range(_PROBES)],
+        port=goal.port,
+        numbers=[first + number * _APART for number in range(min(several, _MOST))],
     )
-    places = [end.node for end in ends] + [end.place for end in ends]
-    seen = count(place, probe, places, ports=(port,))
-    found = [counted(leg, lambda *at: len(seen.at(*at))) for leg in found]
+    places = [node for node, _ in visits] + [each.place for each in (*goal.ends, end)]
+    ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
+    seen = count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
+    ours = seen.towards(end.address, probe.numbers)
+    found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
     # A firewall's answer in the name of the target is none.
-    reached = len(seen.anywhere(ends[0].place, "back") & seen.anywhere(ends[1].place, "there"))
-    result = outcome(found, sent=_PROBES, reached=reached, answers=kind != "udp")
+    reached = len(seen.anywhere(begin.place, "back") & seen.anywhere(end.place, "there") & ours)
+    result = outcome(found, sent=len(ours), reached=reached, answers=kind != "udp")
     return TraceReport(
         source=source,
         target=target,
         legs=found,
-        tried=_PROBES,
+        tried=len(ours),
+        elsewhere=len(probe.numbers) - len(ours),
         reached=reached,
         verdict=result.verdict,
         well=result.well,
@@ -105,36 +120,33 @@ def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bo
     )
 
 
-def _legs(place: Place, ends: tuple[End, End], port: int, *, udp: bool) -> list[Leg]:
-    words = [ends[0].address, _with_port(ends[1].address, port), *(["--udp"] if udp else [])]
-    return legs(*ends, {node: _ways(place, node, words) for node in dict.fromkeys(end.node for end in ends)})
-
-
-def _ends(report: LabReport, source: str, target: str, *, six: bool) -> tuple[tuple[End, End], int]:
-    name, port = _split(target)
+def _asked(report: LabReport, source: str, target: str, *, six: bool, udp: bool) -> tuple[End, Goal]:
     family = 6 if six else report.families[0]
-    return (_end(report, source, family), _end(report, name, family)), port
+    return end_of(report, source, family, asking=COMMAND), goal_of(report, target, family, udp=udp)
 
 
-def _split(target: str) -> tuple[str, int]:
-    """A name, and the port behind it; 0 if there is none."""
-    name, colon, port = target.partition(":")
-    if not colon:
-        return name, 0
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigError(
-            Problem(code="FLAG-001", where=f"weft lab trace: {target}", seen=f"port {port!r}", expected="1 to 65535")
-        )
-    return name, int(port)
+def _visits(place: Place, report: LabReport, begin: End, goal: Goal) -> list[Visit]:
+    """The nodes to which a packet comes in turn, with both ways on each: of it as it comes there."""
+    visits: list[Visit] = []
+    node: str | None = begin.node
+    packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
+    while node is not None and len(visits) < _MOST_NODES:
+        words = [packet.source, _with_port(packet.target, packet.target_port), *(["--udp"] if goal.udp else [])]
+        ways = _ways(place, node, words)
+        visits.append((node, ways))
+        node, packet = next_node(report, ways["there"]), ways["there"].packet or packet
+    return visits
 
 
-def _end(report: LabReport, name: str, family: int) -> End:
-    """A place of the lab by its name. `ConfigError` if there is none, or none of the family."""
-    address = address_of(report, name, family, asking="weft lab trace")
-    pod = next((pod for pod in report.pods if pod.name == name), None)
-    if pod is None:
-        return End(node=name, address=address)
-    return End(node=pod.node, address=address, pod=name, host_end=pod.host_end)
+def _there(visits: Sequence[Visit]) -> list[Way]:
+    return [ways["there"] for _, ways in visits]
+
+
+def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End:
+    """Where the packet comes to; where it does not come to anything, what it was sent to, or may have been."""
+    packet = _there(visits)[-1].packet
+    found = None if packet is None else end_at(report, packet.target)
+    return found or next(iter(goal.ends), End(node=visits[-1][0], address=goal.address))
 
 
 def _with_port(address: str, port: int) -> str:
@@ -157,4 +169,5 @@ def _text(found: TraceReport) -> list[str]:
     shown: list[str] = []
     for leg in found.legs[: found.last + 1]:
         shown += [f"{leg.place}, {leg.direction}", *lines(leg.way, leg.counted)]
-    return [*shown, f"{found.reached} of {found.tried} probes were answered", found.verdict]
+    others = f"; {found.elsewhere} went to other pods" if found.elsewhere else ""
+    return [*shown, f"{found.reached} of {found.tried} probes were answered{others}", found.verdict]

@@ -1,6 +1,6 @@
 """A packet's whole way through a lab as legs: in the pods, and on each node, there and back. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from weft.diag.hops import Hop, Way
@@ -40,26 +40,33 @@ class Leg(Value):
         return self.pod or self.node
 
 
-def legs(source: End, target: End, known: Mapping[str, Mapping[Direction, Way]]) -> list[Leg]:
-    """Return the legs that the packet takes in turn, up to where it is dropped; `known` are nodes' ways."""
+# A node, and both ways on it. A packet to a Service may come to one twice.
+Visit = tuple[str, Mapping[Direction, Way]]
+
+
+def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:
+    """Return the legs that the packet takes in turn, up to where it is dropped; `visits` are nodes in its order."""
     found: list[Leg] = []
-    for leg in _legs(source, target, known):
+    for leg in _legs(source, target, visits):
         found.append(leg)
         if leg.way.end == "dropped":
             break
     return found
 
 
-def _legs(source: End, target: End, known: Mapping[str, Mapping[Direction, Way]]) -> Iterator[Leg]:
-    directions: tuple[tuple[Direction, End, End], ...] = (("there", source, target), ("back", target, source))
-    for direction, here, there in directions:
+def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
+    directions: tuple[tuple[Direction, End, End, Sequence[Visit]], ...] = (
+        ("there", source, target, visits),
+        ("back", target, source, visits[::-1]),
+    )
+    for direction, here, there, order in directions:
         if here.pod:
             yield _in_pod(here, direction, Hop(what="sent by", seen=_INTERFACE, device=_INTERFACE), "sent")
-        for node in dict.fromkeys((here.node, there.node)):
-            way = known[node][direction]
-            if node == here.node and here.host_end:
+        for number, (node, ways) in enumerate(order):
+            way = ways[direction]
+            if number == 0 and here.host_end:
                 way = replace(way, hops=(*_host_end(here, way), *way.hops))
-            if node == there.node and there.host_end and way.end != "dropped":
+            if number == len(order) - 1 and there.host_end and way.end != "dropped":
                 way = replace(way, hops=(*way.hops, *_host_end(there, way)))
             yield Leg(node=node, direction=direction, way=way)
         if there.pod:

@@ -23,14 +23,16 @@ _FIRST_PORT, _PORTS = 40000, 20000
 _TCP_NUMBER: Final = 6
 _WORD: Final = 0xFFFFFFFF
 _HEADER: Final = 8  # of ICMP and of UDP
+_ADDRESS: Final = 16  # bytes, at most
 _ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages that quote a packet
 
 
 class Seen(Value):
-    """A probe in a frame, or an answer to it."""
+    """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address."""
 
     number: int
     answer: bool
+    target: bytes = b""
 
 
 def source_port(number: int) -> int:
@@ -67,9 +69,9 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
     refusal = _refusal(frame, at)
     if refusal is not None:
         return Seen(number=number, answer=True) if refusal and kind == "udp" else None
-    if kind == "udp":
-        return Seen(number=number, answer=int.from_bytes(frame[at : at + 2], "big") in ports)
-    return Seen(number=number, answer=frame[at] in REPLY.values())
+    by_port = int.from_bytes(frame[at : at + 2], "big") in ports
+    answer = by_port if kind == "udp" else frame[at] in REPLY.values()
+    return Seen(number=number, answer=answer, target=frame[max(0, at - _ADDRESS) : at])
 
 
 def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
@@ -79,7 +81,7 @@ def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
             flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
             fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
             if fitting and _refusal(frame, start) is None:
-                return Seen(number=number, answer=answer)
+                return Seen(number=number, answer=answer, target=frame[max(0, start - _ADDRESS) : start])
     return None
 
 

@@ -13,10 +13,11 @@ import msgspec
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import address_of, ask, base, lab_option, nodes_and_pods
+from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods
 from weft.lab.commands.speak import Progress, output_option, show_report
 from weft.lab.places import Place
 from weft.lab.report import ExecReport, LabReport, ThroughputReport
+from weft.lab.tracing.itinerary import end_of
 from weft.model.errors import CannotRun, Problem, Unavailable
 
 _PROGRAM: Final = "iperf3"
@@ -48,8 +49,8 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
     family = 6 if six else report.families[0]
-    address_of(report, source, family, asking="weft lab iperf")
-    address = address_of(report, target, family, asking="weft lab iperf")
+    end_of(report, source, family, asking="weft lab iperf")
+    address = end_of(report, target, family, asking="weft lab iperf").address
     progress = Progress(output)
     try:
         with _server(place, target):

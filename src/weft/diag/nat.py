@@ -1,0 +1,197 @@
+"""What NAT makes of a packet at a hook: of the first one of a connection, whose later ones go the same way. Pure.
+
+The kernel asks the chains for NAT of a hook in their order, until a rule of one translates the packet. Rules may leave
+it to chance (kube-proxy's do), or ask what can't be told from here: so there may be several outcomes, the likeliest
+first of those that chance decides.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from itertools import pairwise
+from typing import Any, Final, Literal
+
+from weft.diag.matching import Packet, calculated, looked_up, matches
+from weft.diag.ruleset import Chain, Rule, Ruleset
+from weft.diag.xtables import CHANCE, Statement
+from weft.model.net import Ip
+from weft.model.value import Value, replace
+
+_DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
+_MOST: Final = 256  # outcomes that are kept in mind
+_OWN_ADDRESS: Final = ("masquerade", "redirect")
+_TRANSLATES: Final = ("dnat", "snat", *_OWN_ADDRESS)
+_DECIDES: Final = frozenset(("accept", "drop", "reject", "queue", "return", "continue", "jump", "goto", *_TRANSLATES))
+_MARK: Final = {"meta": {"key": "mark"}}
+
+
+class Translation(Value):
+    """A new destination (`dnat`), or a new source; of a masquerade that has no address, it is the outgoing link's."""
+
+    kind: Literal["dnat", "snat"]
+    by: str
+    address: Ip | None = None
+    port: int = 0
+
+
+class Outcome(Value):
+    """How a packet may leave the chains for NAT: with this mark, and translated or not.
+
+    `doubt` is a rule that can't be told, if there was one on the way.
+    """
+
+    mark: int | None
+    translation: Translation | None = None
+    doubt: str = ""
+
+
+# How a rule, or a chain, was left: to what comes next, to the calling chain, or out of the base chain.
+_How = Literal["on", "back", "out"]
+
+
+class _At(Value):
+    """A packet on its way through a chain."""
+
+    outcome: Outcome
+    how: _How = "on"
+
+
+def outcomes(rules: Ruleset, hook: str, packet: Packet) -> list[Outcome]:
+    """Return all ways in which a packet may leave a hook's chains for NAT."""
+    chains = rules.at(hook, packet.source.version, kind="nat")
+    found = _through(rules, chains, packet)
+    for one, other in _undecided_order(chains):
+        swapped = [other if chain is one else one if chain is other else chain for chain in chains]
+        if _ends(_through(rules, swapped, packet)) != _ends(found):
+            doubt = f"the order of {one} and {other}, of one priority"
+            found = [replace(each, doubt=each.doubt or doubt) for each in found]
+    return found
+
+
+def _undecided_order(chains: Sequence[Chain]) -> list[tuple[Chain, Chain]]:
+    """Neighbours of one priority in two tables: the kernel asks the newest first, and a listing does not tell which."""
+    return [
+        (one, other)
+        for one, other in pairwise(chains)
+        if one.priority == other.priority and one.place[:2] != other.place[:2]
+    ]
+
+
+def _ends(found: Iterable[Outcome]) -> list[tuple[str, Ip | None, int] | None]:
+    made = (each.translation for each in found)
+    return [None if each is None else (each.kind, each.address, each.port) for each in made]
+
+
+def _through(rules: Ruleset, chains: Iterable[Chain], packet: Packet) -> list[Outcome]:
+    walk, found = _Walk(rules, packet), [Outcome(mark=packet.mark)]
+    for chain in chains:
+        reached: list[Outcome] = []
+        for each in found:
+            if each.translation is not None:
+                reached.append(each)
+            else:
+                reached += [at.outcome for at in walk.through(chain, each, depth=0)]
+        found = list(dict.fromkeys(reached))[:_MOST]
+    return found
+
+
+class _Walk:
+    """A packet's ways through the chains of a ruleset. What is under way, an outcome says."""
+
+    def __init__(self, rules: Ruleset, packet: Packet) -> None:
+        self._rules, self._packet = rules, packet
+
+    def through(self, chain: Chain, start: Outcome, *, depth: int) -> list[_At]:
+        """How a packet may leave a chain."""
+        under_way, left = [start], list[_At]()
+        for rule in chain.rules:
+            going: list[Outcome] = []
+            for each in under_way:
+                for at in self._asked(rule, each, depth):
+                    if at.how == "on":
+                        going.append(at.outcome)
+                    else:
+                        left.append(at)
+            under_way = going[:_MOST]
+        return [*left, *(_At(outcome=each) for each in under_way)]
+
+    def _asked(self, rule: Rule, start: Outcome, depth: int) -> Iterator[_At]:
+        """How a packet may leave a rule. Where that is not certain, it may also be as if the rule were not there."""
+        at, sure = start, True
+        for statement in rule.statements:
+            kind, said = statement
+            marked = replace(self._packet, mark=at.mark)
+            if kind == "vmap" or kind in _DECIDES:
+                yield from self._decided(rule, statement, at, depth)
+                break
+            met = matches(statement, marked, self._rules, rule.place)
+            if met is False:
+                yield _At(outcome=at if sure else start)
+                return
+            if met is None:
+                at = at if kind == CHANCE else replace(at, doubt=at.doubt or str(rule))
+                sure = False
+            if kind == "mangle" and said.get("key") == _MARK:
+                at = replace(at, mark=calculated(said.get("value"), marked, self._rules))
+        else:
+            yield _At(outcome=at)
+        if not sure:
+            yield _At(outcome=replace(start, doubt=at.doubt))
+
+    def _decided(self, rule: Rule, statement: Statement, at: Outcome, depth: int) -> Iterator[_At]:
+        """What the deciding statement of a rule does."""
+        kind, said = statement
+        if kind == "vmap":
+            for verdict, doubtful in looked_up(said, replace(self._packet, mark=at.mark), self._rules, rule.place):
+                known = replace(at, doubt=at.doubt or str(rule)) if doubtful else at
+                if verdict is None:
+                    yield _At(outcome=known)
+                else:
+                    [found] = verdict.items()
+                    yield from self._decided(rule, found, known, depth)
+        elif kind in ("jump", "goto"):
+            chain = self._rules.chains.get((*rule.place[:2], said["target"]))
+            if chain is None or depth == _DEEPEST:
+                yield _At(outcome=at)
+                return
+            for end in self.through(chain, at, depth=depth + 1):
+                how: _How = "out" if end.how == "out" else "on" if kind == "jump" else "back"
+                yield _At(outcome=end.outcome, how=how)
+        elif kind in _TRANSLATES:
+            yield from self._translated(rule, kind, said or {}, at)
+        else:
+            yield _At(outcome=at, how="back" if kind == "return" else "on" if kind == "continue" else "out")
+
+    def _translated(self, rule: Rule, kind: str, said: Mapping[str, Any], at: Outcome) -> Iterator[_At]:
+        """What a translating statement makes of a packet."""
+        family = "ip" if self._packet.source.version == 4 else "ip6"
+        if said.get("family", family) != family:
+            yield _At(outcome=at)
+            return
+        wanted = said.get("addr")
+        found = [(wanted, False)]
+        by_map = isinstance(wanted, dict) and "map" in wanted
+        if isinstance(wanted, dict) and "map" in wanted:
+            found = looked_up(wanted["map"], replace(self._packet, mark=at.mark), self._rules, rule.place)
+        for value, doubtful in found:
+            known = replace(at, doubt=at.doubt or str(rule)) if doubtful else at
+            if by_map and value is None:
+                yield _At(outcome=known)
+                continue
+            address, port = value["concat"] if isinstance(value, dict) and "concat" in value else (value, None)
+            yield _At(outcome=_made(rule, kind, address, port or said.get("port"), known), how="out")
+
+
+def _made(rule: Rule, kind: str, address: Any, port: Any, at: Outcome) -> Outcome:
+    into: Literal["dnat", "snat"] = "dnat" if kind in ("dnat", "redirect") else "snat"
+    ip = None if kind in _OWN_ADDRESS else _address(address)
+    if ip is None and kind not in _OWN_ADDRESS:
+        at = replace(at, doubt=at.doubt or str(rule))
+    number = port if isinstance(port, int) else 0
+    return replace(at, translation=Translation(kind=into, by=str(rule), address=ip, port=number))
+
+
+def _address(text: Any) -> Ip | None:
+    try:
+        return ip_address(str(text))
+    except ValueError:
+        return None

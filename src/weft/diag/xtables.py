@@ -1,0 +1,90 @@
+"""What a rule of iptables-nft asks of xtables, in nft's words: nft shows its name alone, iptables-save the rest. Pure.
+
+Translated is what kube-proxy's and portmap's rules need. A rule that asks one thing twice stays unknown.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+Statement = tuple[str, Any]
+
+CHANCE: Final = "chance"  # a match that comes true now and then
+
+_STATE: Final = re.compile(r"(! )?--ctstate ([A-Z,]+)")
+_MARK: Final = re.compile(r"(! )?--mark (\w+)(?:/(\w+))?")
+# The kind of a target's address, where nothing else of addrtype is asked.
+_KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?! --limit-iface)")
+_NO_PORT: Final = re.compile(r"-m (tcp|udp) -[jm]")
+_SET_MARK: Final = re.compile(r"--set-xmark (\w+)/(\w+)")
+_TO: Final = re.compile(r"--to-(?:destination|source) \[?([0-9a-fA-F.:]+?)\]?(?::(\d+))?(?: |$)")
+_TO_PORT: Final = re.compile(r"--to-ports (\d+)")
+_ALL: Final = 0xFFFFFFFF
+_MARK_OF: Final = {"meta": {"key": "mark"}}
+
+
+def known(kind: str, name: str, line: str) -> Statement | None:
+    """Return a match or a target (`kind`) of a rule, whose line iptables-save has printed; None if it isn't known."""
+    if kind == "target":
+        return _target(name, line)
+    read = _MATCHES.get(name)
+    return None if read is None or line.count(f"-m {name} ") > 1 else read(line)
+
+
+def _state(line: str) -> Statement | None:
+    found = _STATE.search(line)
+    if found is None or line.count("--ct") > 1:
+        return None
+    return _match({"ct": {"key": "state"}}, found[2].lower().split(","), "!=" if found[1] else "in")
+
+
+def _mark(line: str) -> Statement | None:
+    found = _MARK.search(line)
+    if found is None:
+        return None
+    mask = _ALL if found[3] is None else int(found[3], 0)
+    return _match({"&": [_MARK_OF, mask]}, int(found[2], 0), "!=" if found[1] else "==")
+
+
+def _kind(line: str) -> Statement | None:
+    found = _KIND.search(line)
+    if found is None:
+        return None
+    asked = {"fib": {"result": "type", "flags": ["daddr"]}}
+    return _match(asked, found[2].lower(), "!=" if found[1] else "==")
+
+
+def _protocol(line: str) -> Statement | None:
+    """What asks for a protocol and no port of it."""
+    found = _NO_PORT.search(line)
+    return None if found is None else _match({"meta": {"key": "l4proto"}}, found[1], "==")
+
+
+_MATCHES: Final[dict[str, Callable[[str], Statement | None]]] = {
+    "conntrack": _state,
+    "mark": _mark,
+    "addrtype": _kind,
+    "statistic": lambda _: (CHANCE, None),
+    "tcp": _protocol,
+    "udp": _protocol,
+}
+
+
+def _target(name: str, line: str) -> Statement | None:
+    match name:
+        case "MARK" if found := _SET_MARK.search(line):
+            value, mask = int(found[1], 0), int(found[2], 0)
+            kept = {"&": [_MARK_OF, ~mask & _ALL]}
+            return "mangle", {"key": _MARK_OF, "value": {"^": [kept, value]}}
+        case "DNAT" | "SNAT" if found := _TO.search(line):
+            port = {} if found[2] is None else {"port": int(found[2])}
+            return name.lower(), {"addr": found[1], **port}
+        case "REDIRECT" if found := _TO_PORT.search(line):
+            return "redirect", {"port": int(found[1])}
+        case "MASQUERADE":
+            return "masquerade", None
+    return None
+
+
+def _match(left: Any, right: Any, operator: str) -> Statement:
+    return "match", {"op": operator, "left": left, "right": right}

@@ -1,0 +1,92 @@
+"""Where a trace of a lab begins, what it may come to, and which node is next: by what the lab says of itself. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.hops import Way
+from weft.lab.report import LabReport, ServiceReport
+from weft.lab.tracing.legs import End
+from weft.model.errors import ConfigError, Problem
+from weft.model.value import Value
+
+COMMAND: Final = "weft lab trace"
+
+
+class Goal(Value):
+    """What packets are sent to. `ends` are where they may come to: several pods, if it is a Service."""
+
+    address: str
+    ends: tuple[End, ...]
+    port: int = 0
+    udp: bool = False
+
+
+def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
+    """A node or pod by its name, for the command `asking`. `ConfigError` if there is none, or none of the family."""
+    for end in _ends(report, family):
+        if end.place == name:
+            return end
+    seen = f"no node or pod of this name has an IPv{family} address"
+    names = [node.name for node in report.nodes] + [pod.name for pod in report.pods]
+    expected = f"one of {', '.join(names)}"
+    raise ConfigError(Problem(code="LAB-002", where=f"{asking}: {name}", seen=seen, expected=expected))
+
+
+def end_at(report: LabReport, address: str) -> End | None:
+    """A node or pod by one of its addresses."""
+    return next((end for end in _ends(report, 6 if ":" in address else 4) if end.address == address), None)
+
+
+def goal(report: LabReport, target: str, family: int, *, udp: bool) -> Goal:
+    """What `NAME`, `NAME:PORT` or `SERVICE:PORT` means. `ConfigError` if it means nothing."""
+    name, port = _split(target)
+    service = next((each for each in report.services if each.name == name), None)
+    if service is None:
+        end = end_of(report, name, family, asking=COMMAND)
+        behind = next((each for each in report.services if port and _leads(each, port, udp=udp) and not end.pod), None)
+        ends = (end,) if behind is None else _behind(report, behind, family)
+        return Goal(address=end.address, ends=ends, port=port, udp=udp)
+    if port != service.port:
+        expected = f"{name}:{service.port}"
+        seen = f"Service {name} has no port {port}" if port else f"Service {name} without a port"
+        raise ConfigError(Problem(code="FLAG-001", where=f"{COMMAND}: {target}", seen=seen, expected=expected))
+    address = next(each for each in service.addresses if (":" in each) == (family == 6))
+    ends = _behind(report, service, family)
+    return Goal(address=address, ends=ends, port=port, udp=service.protocol == "UDP")
+
+
+def next_node(report: LabReport, way: Way) -> str | None:
+    """The node to which a node's way leads; None where it ends, or leads out of the lab."""
+    return next((node.name for node in report.nodes if way.to in node.underlay), None) if way.to else None
+
+
+def _ends(report: LabReport, family: int) -> Iterator[End]:
+    """All addresses of a family."""
+    for pod in report.pods:
+        for address in (text.partition("/")[0] for text in pod.addresses):
+            if (":" in address) == (family == 6):
+                yield End(node=pod.node, address=address, pod=pod.name, host_end=pod.host_end)
+    for node in report.nodes:
+        for address in node.underlay:
+            if (":" in address) == (family == 6):
+                yield End(node=node.name, address=address)
+
+
+def _leads(service: ServiceReport, port: int, *, udp: bool) -> bool:
+    return service.node_port == port and (service.protocol == "UDP") == udp
+
+
+def _behind(report: LabReport, service: ServiceReport, family: int) -> tuple[End, ...]:
+    addresses = (each.address for each in service.endpoints if (":" in each.address) == (family == 6))
+    return tuple(end for address in addresses if (end := end_at(report, address)) is not None)
+
+
+def _split(target: str) -> tuple[str, int]:
+    """A name, and the port behind it; 0 if there is none."""
+    name, colon, port = target.partition(":")
+    if not colon:
+        return name, 0
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        where, seen = f"weft lab trace: {target}", f"port {port!r}"
+        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="1 to 65535"))
+    return name, int(port)
