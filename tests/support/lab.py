@@ -88,6 +88,16 @@ class Lab:
         """Return what a command prints in a node or pod."""
         return self.weft("exec", where, "--", *command, check=check).stdout
 
+    def reached(self, source: str, target: str) -> dict[int, bool]:
+        """Tell whether the target's address of each family answers."""
+        cells = self.json("ping", source, target, "-c", "1", check=False)["cells"]
+        return {cell["family"]: not cell["fault"] for cell in cells}
+
+    def lost(self, source: str, target: str) -> bool:
+        """Tell whether a ping by either family is lost, in less time than `reached` takes for that."""
+        pings = (("ping", f"-{family}", "-c1", "-W0.2", target) for family in (4, 6))
+        return all(self.weft("exec", source, "--", *ping, check=False).returncode == 1 for ping in pings)
+
     def supervisor(self) -> int:
         """The process number of the supervisor, of a lab of root's."""
         return int(Path("/run/weft-lab", self.name, "pid").read_text().split()[0])
