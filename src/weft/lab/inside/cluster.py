@@ -6,8 +6,9 @@ It waits for things to be so (a file, a process, a route), never for time to pas
 import asyncio
 import json
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,7 @@ from weft.model.value import replace
 if TYPE_CHECKING:
     from weft.lab.kubernetes.kubelets import Kubelets
 
+_LOOK_AGAIN: Final = 0.02  # seconds
 _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
 _AT_ONCE: Final = 8  # nodes on which pods are started together
 
@@ -78,6 +80,7 @@ class World:
         self.switch = Switch(self.rtnl, self.processes, lab.families)
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
+        self._leaving: set[str] = set()  # nodes that go
         self._network = understand(lab.network)
 
     async def up(self, note: Note) -> None:
@@ -99,6 +102,19 @@ class World:
         await self._make_nodes(nodes, note)
         self.lab = msgspec.structs.replace(self.lab, nodes=(*self.lab.nodes, *nodes))
         await self._fill(nodes, pods, note)
+
+    @asynccontextmanager
+    async def leaving(self, name: str) -> AsyncIterator[None]:
+        """Let no pod come to a node meanwhile, and end those that are on it first."""
+        self._leaving.add(name)
+        try:
+            while self._changing:  # noqa: ASYNC110 - nothing tells us when; one of them may be on its way to the node
+                await asyncio.sleep(_LOOK_AGAIN)
+            for there in [pod.spec.name for pod in self.in_order() if pod.spec.node == name]:
+                await self.remove_pod(there)
+            yield
+        finally:
+            self._leaving.discard(name)
 
     async def forget(self, name: str) -> None:
         """Have a node without pods be no part of the lab any more. Its namespaces stay for `node.end`."""
@@ -134,6 +150,8 @@ class World:
             hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
             seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
             raise ConfigError(Problem(code="LAB-001", where=f"pod {wanted.name}", seen=seen, hint=hint))
+        if wanted.node in self._leaving:
+            raise ConfigError(self._problem(wanted.node, "it is leaving the lab", "a node that stays"))
         if wanted.name in self.names():
             raise ConfigError(
                 self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node, pod or Service has")

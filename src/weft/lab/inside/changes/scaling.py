@@ -75,13 +75,12 @@ def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...
 async def _take_away(world: World, store: EtcdStore, running: RunningNode) -> None:
     """End a node. Its lease goes last of what is its, so that no other node gets its subnet while a pod has it."""
     name = running.spec.name
-    for pod in [pod.spec.name for pod in world.in_order() if pod.spec.node == name]:
-        await world.remove_pod(pod)
-    await Daemon(world, running).end(signal.SIGTERM)
-    if running.lease.is_set():
-        with suppress(FileNotFoundError):  # nothing tells which it had: it expires
-            await store.forget(running.subnet_env().subnets)
-    await world.switch.set(world.switch.now.without(name), world.lab.nodes)
-    await world.forget(name)
+    async with world.leaving(name):
+        await Daemon(world, running).end(signal.SIGTERM)
+        if running.lease.is_set():
+            with suppress(FileNotFoundError):  # nothing tells which it had: it expires
+                await store.forget(running.subnet_env().subnets)
+        await world.switch.set(world.switch.now.without(name), world.lab.nodes)
+        await world.forget(name)
     underlay.unplug(world.rtnl, running.spec.index)
     await node.end(running)

@@ -69,7 +69,7 @@ class Daemon:
             raise node.early_end(self._node, self._world.processes, daemon)
 
     async def _ready(self) -> None:
-        while (await health.daemon(self._world.inside, self._node.room)).state != "ready":  # noqa: ASYNC110 - as above
+        while (await health.daemon(self._world.inside, self._node.room)).state != "ready":  # noqa: ASYNC110 - see there
             await asyncio.sleep(_LOOK_AGAIN)
 
     async def end(self, number: signal.Signals) -> None:
@@ -94,7 +94,7 @@ class _Node:
         await self._daemon.start()
 
     async def end(self, number: signal.Signals) -> None:
-        # Who is switched off says goodbye, if it has something to say; a power cut leaves no time for it.
+        # A node that is switched off has its daemon end while there is a network; a power cut leaves no time for that.
         if number != signal.SIGKILL:
             await self._daemon.end(number)
         await self._set_link(up=False)
