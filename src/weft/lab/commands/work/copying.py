@@ -192,6 +192,8 @@ def _way(descriptor: int) -> str:
 
 def _copy_file(one: int, parent: int, name: str) -> int:
     """Copy a file to a temporary name, and rename it; return its size."""
+    if not stat.S_ISREG(os.fstat(one).st_mode):  # a FIFO would be waited for, a device read without end
+        raise ConfigError(_problem(name, "it is no file any more", "files that stay so while they are copied"))
     temporary = f".weft-{secrets.token_hex(8)}"
     made = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
     try:

@@ -45,7 +45,7 @@ def shell(ctx: click.Context, lab: str) -> int:
     From a pipe or a file it runs each line, and commands get no input. Exits with the status of the last command.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
-    os.environ[VARIABLE] = place.name  # what is typed means this lab
+    os.environ[VARIABLE] = ctx.params["lab"] = place.name  # what is typed and completed means this lab
     run: Run = ctx.obj
     group = _group(ctx)
     verbs = frozenset(group.commands) - {ctx.info_name}
