@@ -134,6 +134,21 @@ def test_for_people(running: Lab):
     assert said.endswith("3 of 3 probes were answered\nit arrives, and the answer comes back\n")
 
 
+def test_for_learners(running: Lab):
+    said = running.weft("trace", "--explain", "pod1-1", "pod2-1").stdout
+    assert "6 ✓    neighbour" in said
+    assert "       The entry that says which MAC has an address" in said
+    drawn = running.weft("trace", "-o", "mermaid", "pod1-1", "pod2-1").stdout
+    assert drawn.startswith("sequenceDiagram\n  participant p0 as pod1-1\n  participant p1 as node1\n")
+    assert "  p1->>p2: VXLAN 1, UDP port 8472\n" in drawn
+    assert "✓ +3 out by: flannel.1, MTU 1450<br/>" in drawn
+    own, other = (running.pod(pod)["addresses"][0].split("/")[0] for pod in ("pod1-1", "pod2-1"))
+    drawn = running.run("node1", "weft", "trace", "-o", "mermaid", own, other)
+    assert drawn.startswith(f"sequenceDiagram\n  participant p0 as {own}\n  participant p1 as this node\n")
+    assert "  p1->>p2: VXLAN 1, UDP port 8472\n" in drawn
+    assert "Of all routes that have the target" in running.run("node1", "weft", "trace", "--explain", own, other)
+
+
 def test_an_unknown_place_is_refused(running: Lab):
     refused = running.weft("trace", "pod1-1", "pod9", check=False)
     assert refused.returncode == 2

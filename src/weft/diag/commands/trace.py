@@ -1,6 +1,6 @@
 """`weft trace`: what a packet passes on this node, and where it ends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -10,27 +10,30 @@ import click
 from weft.cni.commands.install import need_root
 from weft.diag.commands.offline import FROM, bundle_at
 from weft.diag.hops import Way
+from weft.diag.hopwords import sentence
 from weft.diag.look import Places, look
 from weft.diag.matching import Packet
 from weft.diag.routing import is_own, route_to
+from weft.diag.sequence import MARKS, Stage, diagram
 from weft.diag.sight import Sight, peers
 from weft.diag.trace import Entry, addressed, follow
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import output_with, show_report
 
 _SOME_PORT: Final = 40000
-_MARKS: Final = {True: "✓", False: "✗", None: "?"}
+EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each step is, in a sentence.")
 
 
 @click.command()
-@output_option
+@output_with("mermaid")
+@EXPLAIN
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
 @FROM
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST[:PORT]")
-def trace(output: str, source: str, target: str, *, udp: bool, file: Path | None) -> int:
+def trace(output: str, source: str, target: str, *, explain: bool, udp: bool, file: Path | None) -> int:
     """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
 
     SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
@@ -41,13 +44,16 @@ def trace(output: str, source: str, target: str, *, udp: bool, file: Path | None
       weft trace 10.244.1.2 10.244.2.3:5432
       weft trace 10.244.1.2 '[fd00::2]:53' --udp
       weft trace --from weft-bundle-node1.tar.gz 10.244.1.2 10.244.2.3
+      weft trace --explain 10.244.1.2 10.244.2.3
+      weft trace -o mermaid 10.244.1.2 10.244.2.3     # a sequence diagram, for Markdown
 
     Exits 0 if neither is dropped here, 3 if one is.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     there = _packet(source, target, udp=udp)
     ways = _ways(_sight() if file is None else bundle_at(file).sight, there)
-    said = [line for packet, way in ways.values() for line in (str(packet), *lines(way))]
-    show_report(output, {name: way for name, (_, way) in ways.items()}, "".join(f"{one_line(line)}\n" for line in said))
+    said = [line for packet, way in ways.values() for line in (str(packet), *lines(way, explain=explain))]
+    text = diagram(list(_stages(ways))) if output == "mermaid" else "".join(f"{one_line(line)}\n" for line in said)
+    show_report(output, {name: way for name, (_, way) in ways.items()}, text)
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
 
 
@@ -56,14 +62,30 @@ def _sight() -> Sight:
     return look(Places())
 
 
-def lines(way: Way, counted: Mapping[str, int] | None = None) -> list[str]:
-    """A way for people; `counted` says how many probes were seen at its devices, where that was tried."""
+def _stages(ways: Mapping[str, tuple[Packet, Way]]) -> Iterator[Stage]:
+    """Both directions, from where a packet comes, through this node, to where it goes."""
+    for name, (packet, way) in ways.items():
+        back = name == "back"
+        if way.hops[0].what != "pod":
+            yield Stage(place=str(packet.source), way=Way(hops=(), end="sent"), back=back)
+        yield Stage(place="this node", way=way, back=back)
+        if way.end != "dropped":
+            yield Stage(place=way.to or str(packet.target), way=Way(hops=(), end=way.end), back=back)
+
+
+def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool = False) -> list[str]:
+    """A way for people; `counted` says how many probes were seen at its devices, where that was tried.
+
+    With `explain` a sentence says what each step is.
+    """
     width = max((len(hop.what) for hop in way.hops), default=0)
     found = []
     for number, hop in enumerate(way.hops, 1):
         seen = None if counted is None else counted.get(hop.device)
         count = "" if counted is None else f" {'' if seen is None else f'+{seen}' if seen else '0':2}"
-        found.append(f"  {number:2} {_MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
+        found.append(f"  {number:2} {MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
+        if explain:
+            found.append(f"       {sentence(hop.what)}")
     return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]
 
 

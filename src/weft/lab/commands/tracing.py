@@ -7,13 +7,14 @@ from typing import Final
 import click
 import msgspec
 
-from weft.diag.commands.trace import lines
+from weft.diag.commands.trace import EXPLAIN, lines
 from weft.diag.hops import Addressed, Way
+from weft.diag.sequence import Stage, diagram
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
-from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.commands.speak import next_commands, show_report
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node
@@ -23,6 +24,7 @@ from weft.lab.tracing.outcome import outcome
 from weft.lab.tracing.probes import Kind
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value
+from weft.screen.documents import output_with
 
 _PROBES: Final = 3
 _OF_EACH: Final = 6  # to a Service, for each of its pods: chance may choose another
@@ -55,9 +57,10 @@ class TraceReport(Value):
 @click.argument("target", metavar="B[:PORT]", shell_complete=ends)
 @click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@EXPLAIN
 @lab_option
-@output_option
-def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bool) -> int:
+@output_with("mermaid")
+def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bool, explain: bool) -> int:
     """Say what a packet from A to B passes in each pod and node, and its answer; where it is lost, and why.
 
     It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
@@ -69,12 +72,15 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
       weft lab trace pod1-1 pod2-1
       weft lab trace pod1-1 node2:80
       weft lab trace pod1-1 web:80
+      weft lab trace --explain pod1-1 pod2-1
+      weft lab trace -o mermaid pod1-1 pod2-1     # a sequence diagram, for Markdown
 
     Exits 0 if they arrive and come back, 3 if they are dropped or lost.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
     found = follow(place, source, target, six=six, udp=udp)
-    show_report(output, msgspec.to_builtins(found), "".join(f"{line}\n" for line in _text(found)))
+    text = _diagram(found) if output == "mermaid" else "".join(f"{line}\n" for line in _text(found, explain=explain))
+    show_report(output, msgspec.to_builtins(found), text)
     if found.well:
         return 0
     next_commands(output, f"weft lab exec{within(place)} {found.legs[found.last].node} weft doctor")
@@ -164,10 +170,18 @@ def _ways(place: Place, node: str, words: list[str]) -> dict[Direction, Way]:
     return msgspec.json.decode(stdout, type=dict[Direction, Way])
 
 
-def _text(found: TraceReport) -> list[str]:
+def _diagram(found: TraceReport) -> str:
+    """The same legs as a sequence diagram."""
+    shown = found.legs[: found.last + 1]
+    return diagram(
+        [Stage(place=leg.place, way=leg.way, back=leg.direction == "back", counted=leg.counted) for leg in shown]
+    )
+
+
+def _text(found: TraceReport, *, explain: bool) -> list[str]:
     """The legs up to the last one that packets came to."""
     shown: list[str] = []
     for leg in found.legs[: found.last + 1]:
-        shown += [f"{leg.place}, {leg.direction}", *lines(leg.way, leg.counted)]
+        shown += [f"{leg.place}, {leg.direction}", *lines(leg.way, leg.counted, explain=explain)]
     others = f"; {found.elsewhere} went to other pods" if found.elsewhere else ""
     return [*shown, f"{found.reached} of {found.tried} probes were answered{others}", found.verdict]

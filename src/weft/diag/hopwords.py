@@ -1,0 +1,38 @@
+"""What each step of a packet's way is, in a sentence for learners. Pure."""
+
+from typing import Final
+
+_SENTENCES: Final = {
+    "sent by": "The pod has a network namespace of its own; eth0 is one end of a pair of links that leaves it.",
+    "host end": "The other end of the pod's pair of links is on the node, as a port of the bridge.",
+    "from the pod by": "The bridge is the switch of the node's pods; what is for elsewhere it hands to the node.",
+    "received by": "A link takes the packet in.",
+    "unwrapped by": "The kernel takes the outer headers off; what was inside comes as if by this device.",
+    "forwarding": "A machine passes on what is not for itself only if this setting is on.",
+    "policy": "Rules (ip rule) choose by addresses, links or marks in which table the route is looked up.",
+    "route": "Of all routes that have the target the one with the longest prefix says by which link it leaves.",
+    "DNAT": "A rule gives the packet another destination before it is routed: so a Service's address leads to a pod.",
+    "SNAT": "A rule gives the packet another source before it leaves, so that the answer comes back to this node.",
+    "conntrack": "The kernel remembers each connection that it translated, and changes the answers back.",
+    "out by": "The link by which the packet leaves; one that is longer than its MTU would not fit.",
+    "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, and nobody asks by ARP.",
+    "FDB": "The entry of a VXLAN device that says behind which node's address a MAC is.",
+    "peer": "The device itself knows which node has the target.",
+    "outer packet by": "The whole packet is inside another one now, from node to node, which leaves by this link.",
+    "outer packet": "The whole packet is inside another one now, which needs a route to the other node.",
+    "sent": "This node has done its part; the next one takes over.",
+    "delivered": "It has come to where it was sent to.",
+    "delivery": "The route leads away from where the target is.",
+    "pod": "Nothing on this node leads to the source, so no packet of it comes in.",
+}
+# What is asked at a hook bears its name.
+_AT_HOOKS: Final = {
+    "rules": "Programs hang rules into the packet filter; each chain is asked, and one that drops is enough.",
+    "NAT": "Rules here may give the packet another address.",
+}
+
+
+def sentence(what: str) -> str:
+    """Say what a step is, by its name."""
+    kind, _, hook = what.partition(" at ")
+    return _AT_HOOKS[kind] if hook else _SENTENCES[what]
