@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from shlex import quote
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
 from weft.config.kubernetes import Surroundings, annotation_prefix, surroundings
-from weft.config.options import Options
+from weft.config.options import LogFormat, Options
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
@@ -159,6 +159,12 @@ def _pattern(text: str) -> Pattern:
         raise ValueError(f"an RE2 pattern: {error}") from None
 
 
+def _log_format(text: str) -> str:
+    if text not in get_args(LogFormat):
+        raise ValueError(" or ".join(get_args(LogFormat)))
+    return text
+
+
 def _ip_or_none(text: str) -> Ip | None:
     try:
         return None if "%" in text else ip_address(text)
@@ -224,6 +230,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "state-dir": _path,
     "cni-socket": _socket_path,
     "kube-annotation-prefix": annotation_prefix,
+    "log-format": _log_format,
 }
 
 

@@ -204,6 +204,15 @@ FLAGS: Final[tuple[Flag, ...]] = (
         name="v", kind="int", default="0", value="LEVEL", help="log verbosity; 0: what an operator needs", group=_HEALTH
     ),
     Flag(
+        name="log-format",
+        kind="text",
+        default="text",
+        value="text|json",
+        help="form of the log: lines of text, or of JSON; systemd's journal gets priorities with both",
+        group=_HEALTH,
+        origin="weft",
+    ),
+    Flag(
         name="vmodule",
         kind="text",
         value="PATTERN=N",

@@ -4,12 +4,15 @@ No defaults live here: the table in `weft.config.flagtable` has them. Nothing he
 """
 
 from ipaddress import IPv4Address, IPv6Address
+from typing import Literal
 
 from weft.config.kubernetes import Surroundings
 from weft.config.re2 import Pattern
 from weft.model.net import Ip
 from weft.model.secret import Secret
 from weft.model.value import Value
+
+LogFormat = Literal["text", "json"]
 
 
 class Options(Value):
@@ -52,6 +55,7 @@ class Options(Value):
     iptables_forward_rules: bool
     ip_blackhole_route: bool
     v: int
+    log_format: LogFormat
     vmodule: str
     log_backtrace_at: str
     state_dir: str

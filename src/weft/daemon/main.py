@@ -55,7 +55,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
         return 0
     world = replace(world, modules=give_away_all_but_modules())
     give_back()
-    logs.set_up(options.v)
+    logs.set_up(options.v, options.log_format, environ.get("JOURNAL_STREAM", ""))
     os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:
@@ -82,11 +82,13 @@ async def _serve(options: Options, world: World) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # any of them would end us in silence
+    node = Node(options, world)
+    for number in (signal.SIGHUP, signal.SIGUSR2):  # any of them would end us in silence
         loop.add_signal_handler(number, log.info, _NOT_OURS, number.name)
+    loop.add_signal_handler(signal.SIGUSR1, node.write_state)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hands that down
     try:
-        fault = await outcome(Node(options, world).run)
+        fault = await outcome(node.run)
     except asyncio.CancelledError as error:
         if stopping:
             return 0

@@ -19,7 +19,7 @@ from weft.config.options import Options
 from weft.daemon import control, doctor, events, host, remains, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.cutpods import CutPods
-from weft.daemon.disk import history, identity, instance, memory
+from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
@@ -70,6 +70,12 @@ class Node:
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._prepared: Value | None = None
+        self._writing: asyncio.Task[None] | None = None  # of the state: a task that nothing holds may vanish
+
+    def write_state(self) -> None:
+        """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(statefile.write(self._report.whole, self._directory))
 
     async def run(self) -> None:
         """Serve this node."""

@@ -76,7 +76,8 @@ class Reporter:
         """The state as it is now, of so many `peers` at most; `counted` is what is known of peers' packets."""
         return await in_turns(_looking(self, self._now(), counted, peers))
 
-    async def _look_whole(self) -> NodeState:
+    async def whole(self) -> NodeState:
+        """The same, with peers' packets."""
         keepers = () if self.network is None else self.network.keepers.values()
         return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
@@ -89,7 +90,7 @@ class Reporter:
         if question == daemons.ASK_HEALTH:
             return msgspec.json.encode(self._health())
         if question == daemons.ASK_STATE:
-            return msgspec.json.encode(await self._look_whole())
+            return msgspec.json.encode(await self.whole())
         try:
             asked = msgspec.json.decode(question, type=_Question)
         except msgspec.MsgspecError:

@@ -169,6 +169,7 @@ def test_a_pattern_that_is_not_re2_is_refused(pattern, word):
             "--public-ipv6=fe80::1%eth0",
             "--iface-can-reach=example.com",
             "--healthz-ip=localhost",
+            "--log-format=xml",
             "--healthz-port=65536",
             "--healthz-port=-1",
             "--subnet-lease-renew-margin=0",
@@ -194,8 +195,10 @@ def test_the_margin_must_leave_time_to_renew(margin):
 
 def test_our_own_flags():
     assert (DEFAULTS.state_dir, DEFAULTS.cni_socket) == ("/var/lib/weft", "/run/weft/cni.sock")
-    options = parse_flags(["--state-dir=/s", "--cni-socket=/c"], {})
-    assert (options.state_dir, options.cni_socket) == ("/s", "/c")
+    options = parse_flags(["--state-dir=/s", "--cni-socket=/c", "--log-format=json"], {})
+    assert (options.state_dir, options.cni_socket, options.log_format) == ("/s", "/c", "json")
+    assert DEFAULTS.log_format == "text"
+    assert problems("--log-format=xml")[0].expected == "text or json"
     assert problems("--state-dir=")[0].expected == "a path"
     assert "107 bytes" in problems(f"--cni-socket=/{'x' * 107}")[0].expected
 
@@ -231,7 +234,7 @@ def test_every_flag_has_a_variable_and_a_field():
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]
-    lines += ["--state-dir=/s", "--cni-socket=/c"]
+    lines += ["--state-dir=/s", "--cni-socket=/c", "--log-format=json"]
     environ = dict(NODE)
     for line in lines:
         name, _, value = line.removeprefix("--").partition("=")
@@ -320,7 +323,7 @@ def test_help_is_laid_out_for_a_terminal():
         "  --healthz-port=PORT",
         "        port of the health server (/healthz, /livez, /readyz, /metrics); 0: none (default 0)",
     ]
-    assert health[7:9] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
+    assert health[10:12] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
     assert health[-2:] == ["  --version", "        print the version and exit"]
     store = groups[3].splitlines()
     secret = store.index("  --etcd-password=TEXT")

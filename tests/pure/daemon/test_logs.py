@@ -1,15 +1,18 @@
 """The log waits for nobody: what is not taken, or is too much of one kind, is counted and said later."""
 
+import json
 import logging
 import os
 import re
 import select
+import sys
 import threading
 import time
 
 import pytest
 
-from weft.daemon.process.logs import Queue
+from weft.daemon.process import logs
+from weft.daemon.process.logs import JournalFormatter, JsonFormatter, LineFormatter, Queue
 
 
 class Pipe:
@@ -18,7 +21,7 @@ class Pipe:
     def __init__(self) -> None:
         self.now = 0.0
         self._reading, writing = os.pipe()
-        self.queue = Queue(writing, clock=lambda: self.now)
+        self.queue = Queue(writing, lines=LineFormatter(), clock=lambda: self.now)
         self.log = logging.Logger("weft.test")  # noqa: LOG001 - apart from the tree of loggers
         self.log.addHandler(self.queue)
         self._text = ""
@@ -126,3 +129,63 @@ def test_a_reader_that_is_gone_harms_nobody(pipe: Pipe):
     pipe.log.info("into nothing")
     pipe.queue.flush()
     pipe.log.info("again")
+
+
+def record(level: int, text: str, *, fault: bool = False) -> logging.LogRecord:
+    try:
+        if fault:
+            raise ValueError("odd\x07")
+        trace = None
+    except ValueError:
+        trace = sys.exc_info()
+    made = logging.LogRecord("weft.daemon.reconcile", level, "", 0, text, None, trace)
+    made.created, made.msecs = 1_767_323_045.678, 678
+    return made
+
+
+def test_json_is_an_object_a_line_whatever_is_in_it():
+    text = JsonFormatter().format(record(logging.WARNING, 'put "back"\n\x1b[1m: ROUTE-001 x'))
+    assert json.loads(text) == {
+        "time": "2026-01-02T03:04:05.678Z",
+        "level": "WARN",
+        "part": "reconcile",
+        "code": "ROUTE-001",
+        "message": 'put "back"\n\x1b[1m: ROUTE-001 x',
+    }
+    assert "\n" not in text
+    told = json.loads(JsonFormatter().format(record(logging.CRITICAL, "no code", fault=True)))
+    assert told["message"] == "no code"
+    assert "code" not in told
+    assert told["trace"][-1] == "ValueError: odd\\x07"
+
+
+@pytest.mark.parametrize(
+    "level, priority",
+    [
+        (logging.CRITICAL, 2),
+        (logging.ERROR, 3),
+        (logging.WARNING, 4),
+        (logging.INFO, 6),
+        (logging.DEBUG, 7),
+    ],
+)
+def test_the_journal_gets_a_priority_before_each_line(level, priority):
+    lines = JournalFormatter(LineFormatter()).format(record(level, "x", fault=True)).split("\n")
+    assert len(lines) > 2
+    assert {line[:3] for line in lines} == {f"<{priority}>"}
+    assert lines[0].endswith(" reconcile: x")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_priorities_go_to_the_journal_alone(form, monkeypatch, tmp_path):
+    monkeypatch.setattr(logging, "basicConfig", lambda **given: handlers.append(given["handlers"][0]))
+    handlers: list[Queue] = []
+    with (tmp_path / "stderr").open("w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        there = os.fstat(stderr.fileno())
+        for journal in ("", f"{there.st_dev}:{there.st_ino + 1}", f"{there.st_dev}:{there.st_ino}"):
+            logs.set_up(0, form, journal)
+    lines = [handler.format(record(logging.INFO, "x")) for handler in handlers]
+    assert lines[0] == lines[1]
+    assert lines[2] == f"<6>{lines[0]}"
+    assert lines[0].startswith("{" if form == "json" else "2026")

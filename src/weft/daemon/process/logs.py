@@ -1,11 +1,14 @@
 """The log: one line per event on stderr, time in UTC, nothing a peer sent can break a line.
 
+Lines are text or JSON, and where stderr is systemd's journal they have priorities.
+
 Logging never waits: a thread of its own writes what is in a queue of bounded size. While nothing takes the log, or
 one place in the program says more than anyone can read, lines are dropped; how many is said when that is over.
 """
 
 import logging
 import os
+import re
 import select
 import sys
 import threading
@@ -14,6 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
+from weft.config.options import LogFormat
 from weft.model.text import counted, one_line
 from weft.model.value import Value
 
@@ -21,6 +27,9 @@ _ROOM: Final = 256 * 1024  # bytes that wait for a reader at most
 _LAST_SECONDS: Final = 1.0  # what waits at the end has this long
 _BURST: Final = 1000  # lines of one place in the program at once, and then
 _PER_SECOND: Final = 2.0
+_CODE: Final = re.compile(r"\b[A-Z][A-Z0-9]+-\d{3}\b")
+# Of syslog(3), from which level up.
+_PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
 class LineFormatter(logging.Formatter):
@@ -32,11 +41,54 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line; a traceback follows on lines of its own, which no record begins like."""
-        text = one_line(record.getMessage())
-        level = "WARN" if record.levelno == logging.WARNING else record.levelname
-        line = f"{self.formatTime(record)} {level} {record.name.rpartition('.')[2]}: {text}"
-        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else ()
-        return "\n".join((line, *(f"  {one_line(each)}" for each in trace)))
+        line = f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(record.getMessage())}"
+        return "\n".join((line, *(f"  {each}" for each in self.trace(record))))
+
+    def trace(self, record: logging.LogRecord) -> list[str]:
+        """The lines of its traceback."""
+        return [one_line(each) for each in self.formatException(record.exc_info).split("\n")] if record.exc_info else []
+
+
+class JsonFormatter(LineFormatter):
+    """An object of JSON on a line: `time`, `level`, `part`, `message`, its `code` if it has one, a `trace` if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as one line, whatever is in it."""
+        message = record.getMessage()
+        code = _CODE.search(message)
+        said: dict[str, str | list[str]] = {
+            "time": self.formatTime(record),
+            "level": _level(record),
+            "part": _part(record),
+            **({"code": code.group()} if code else {}),
+            "message": message,
+            **({"trace": trace} if (trace := self.trace(record)) else {}),
+        }
+        return msgspec.json.encode(said).decode()
+
+
+class JournalFormatter(logging.Formatter):
+    """The lines of another formatter as systemd's journal takes them: behind `<N>`, the priority (sd-daemon(3)).
+
+    Each line is an entry of the journal, and has its priority.
+    """
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record, with the priority of its level before each line."""
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
+
+
+def _level(record: logging.LogRecord) -> str:
+    return "WARN" if record.levelno == logging.WARNING else record.levelname
+
+
+def _part(record: logging.LogRecord) -> str:
+    return record.name.rpartition(".")[2]
 
 
 class _Flow(Value, frozen=False):
@@ -54,9 +106,11 @@ class Queue(logging.Handler):
     `descriptor` may block and be other programs' too. `clock` counts seconds and only goes forward.
     """
 
-    def __init__(self, descriptor: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, descriptor: int, *, lines: logging.Formatter, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
-        self.setFormatter(LineFormatter())
+        self.setFormatter(lines)
         self._descriptor = descriptor
         self._clock = clock
         self._turn = threading.Condition()
@@ -145,13 +199,24 @@ class Queue(logging.Handler):
         return True
 
 
-def set_up(verbosity: int) -> None:
-    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up."""
+def set_up(verbosity: int, form: LogFormat, journal: str) -> None:
+    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up.
+
+    `journal` is what systemd has told of a stream that leads to its journal, JOURNAL_STREAM (systemd.exec(5)).
+    """
     # A daemon that was started without a standard error logs nowhere.
-    handler = logging.NullHandler() if sys.stderr is None else Queue(sys.stderr.fileno())
+    handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal)
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
     for noisy in ("asyncio", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _to(descriptor: int, form: LogFormat, journal: str) -> Queue:
+    lines: logging.Formatter = JsonFormatter() if form == "json" else LineFormatter()
+    stream = os.fstat(descriptor)
+    # The variable is inherited by programs whose standard error is another.
+    leads_there = journal == f"{stream.st_dev}:{stream.st_ino}"
+    return Queue(descriptor, lines=JournalFormatter(lines) if leads_there else lines)
 
 
 def quiet() -> None:
