@@ -11,7 +11,10 @@ from weft.model.errors import Problem
 from weft.model.value import Value
 
 # The areas of codes of what loses packets of pods; others are of leases, plugins, daemons and stores.
-_OF_PACKETS: Final = ("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT")
+_OF_PACKETS: Final = (
+    *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT"),
+    "CHECK",  # a pod's own link
+)
 _AWAY: Final = "LEASE-005"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
 _BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)

@@ -5,15 +5,29 @@ from typing import assert_never
 
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.trial import Fault, Outcome, Trial, Tried
+from weft.model.value import replace
 
 
 def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
-    """Judge each trial by its outcome, but for those that could not be tried."""
-    return [
+    """Judge each trial by its outcome, but for those that could not be tried.
+
+    Where a packet that is not too large is lost as well, a refusal is not missing.
+    """
+    found = [
         Tried(trial=trial, outcome=outcome, fault=_fault(trial, outcome))
         for trial, outcome in zip(trials, outcomes, strict=True)
         if not _is_untried(trial, outcome)
     ]
+    lost = {_way(each.trial) for each in found if each.fault == "lost" and each.trial.size}
+    return [replace(each, fault="lost") if _is_silent(each) and _way(each.trial) in lost else each for each in found]
+
+
+def _way(trial: Trial) -> tuple[str, str, int]:
+    return trial.source, trial.target, trial.family
+
+
+def _is_silent(tried: Tried) -> bool:
+    return tried.fault == "unrefused" and not tried.outcome.answered and not tried.outcome.refused
 
 
 def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:

@@ -59,14 +59,15 @@ async def everything(world: World, trials: Sequence[Trial], note: Callable[[str]
 
     try:
         await answering.open(world, trials)
-        flows = await asyncio.gather(*map(one, trials))
+        async with asyncio.TaskGroup() as group:  # when one place is gone, no trial goes on
+            tasks = [group.create_task(one(trial)) for trial in trials]
         answering.read_all()
     finally:
         answering.close()
     return TriedReport(
         outcomes=[
-            _outcome(each, answering.heard, theirs=answering.is_theirs(trial))
-            for trial, each in zip(trials, flows, strict=True)
+            _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial))
+            for trial, task in zip(trials, tasks, strict=True)
         ]
     )
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.checks import MTU, report, service, tried
 from weft.lab.checking import sizes
+from weft.lab.checking.causes import causes
 from weft.lab.checking.judging import described, judged, untried
 from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
 from weft.lab.checking.trial import Outcome, Trial, Tried
@@ -262,6 +263,17 @@ def test_an_outcome_is_judged(asked: Trial, outcome: Outcome, fault: str, words:
 def test_without_losses_nothing_fails():
     everything = tried(lambda _: False, quick=False, families=(4, 6))
     assert not [each for each in everything if each.fault]
+
+
+def test_a_refusal_is_not_missing_where_everything_is_lost():
+    large, more = trial("pod-pod-mtu"), trial("pod-pod-more")
+    other = replace(more, target="pod3-1")
+    nothing = Outcome(answered=0, error="Network is unreachable")
+    assert [each.fault for each in judged([large, more, other], [nothing] * 3)] == ["lost", "lost", "unrefused"]
+    assert [each.fault for each in judged([large, more], [nothing, Outcome(answered=1)])] == ["lost", "unrefused"]
+    passed = Outcome(answered=1, seen="a", own="a")
+    assert [each.fault for each in judged([more, large], [nothing, passed])] == ["unrefused", ""]
+    assert causes(judged([large, more], [nothing] * 2), "unrefused") == []
 
 
 def test_datagrams_to_a_program_of_a_pod_s_own_are_not_tried():
