@@ -556,7 +556,8 @@ def test_a_capture_of_all_nodes_shows_a_packets_way_in_order(running):
 
 
 def test_a_capture_for_programs_is_a_line_of_json_for_each_packet(running):
-    asked = ("pod1-1", "node2", "eth0", "--proto", "icmp", "--count", "8", "-o", "json")
+    between = ("--pod", "pod1-1", "--pod", "pod2-1")
+    asked = ("pod1-1", "node2", "eth0", *between, "--count", "8", "-o", "json")
     with subprocess.Popen(
         [WEFT, "lab", "capture", "--lab", running.name, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:

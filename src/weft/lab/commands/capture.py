@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_interface, ip_network
@@ -25,7 +25,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, complain
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain
 from weft.screen.say import say
 
 
@@ -112,17 +112,22 @@ def capture(
                 seconds=seconds,
             )
         lost = readers.dropped()
-    for name, number in lost.items():
-        seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
-        problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
-        complain(problem, programs=False)
+    _complain(lost, output)
     said = counted(packets, "packet")
     if out is not None and str(out) != "-":
         show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")
-        name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
-        next_commands(output, *(f"{program} {name}" for program in tunnels.programs(own)))
-    elif output not in DOCUMENTS:
+        file_name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
+        next_commands(output, *(f"{program} {file_name}" for program in tunnels.programs(own)))
+    elif output in PEOPLE:
         say(said, err=True)
+
+
+def _complain(lost: Mapping[str, int], output: str) -> None:
+    """Say how many packets are missing, by node or pod."""
+    for name, number in lost.items():
+        seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
+        problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
+        complain(problem, programs=output in DOCUMENTS)
 
 
 def _links(report: LabReport, words: Sequence[str]) -> list[tuple[str, str]]:
@@ -152,7 +157,7 @@ def _announce(links: Sequence[tuple[str, str]], output: str) -> None:
     for name, link in links:
         names.setdefault(link or "all links", []).append(name)
     words = "; ".join(f"{link} of {', '.join(of)}" for link, of in names.items())
-    if output not in DOCUMENTS:
+    if output in PEOPLE:
         say(f"capturing on {words}; Ctrl-C ends it", err=True)
 
 
