@@ -15,9 +15,14 @@ from weft.screen.paint import emphasised, painted
 PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkout a link to the page of the docs
 
 
+def is_screen(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal on which a line can be written anew."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def shows_colour(stream: TextIO) -> bool:
     """Tell whether a stream is a terminal with colours, of a user who wants them (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_screen(stream) and not os.environ.get("NO_COLOR")
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:

@@ -10,7 +10,7 @@ import click
 
 from weft.model.errors import Unavailable
 from weft.screen.documents import DOCUMENTS, piece
-from weft.screen.say import say, shows_colour
+from weft.screen.say import is_screen, say
 
 _LOOK_AGAIN: Final = 1.0  # seconds
 
@@ -47,7 +47,7 @@ def redraw(
 
     On a terminal a text takes the place of the one before; elsewhere it comes after an empty line.
     """
-    live, before = shows_colour(sys.stdout), ""
+    live, before = is_screen(sys.stdout), ""
     for value, text in map(render, chain((look(),), watched(look, sleep, _LOOK_AGAIN))):
         shown = piece(output, value) if output in DOCUMENTS else text
         if shown == before:

@@ -114,7 +114,7 @@ def test_a_report_that_goes_on_is_shown_again_when_it_has_changed(capsys):
 
 
 def test_on_a_terminal_a_report_takes_the_place_of_the_one_before(capsys, monkeypatch):
-    monkeypatch.setattr(watching, "shows_colour", lambda _: True)
+    monkeypatch.setattr(watching, "is_screen", lambda _: True)
     monkeypatch.setattr(click, "echo", partial(click.echo, color=True))  # which it takes out elsewhere
     redrawn("text", "one", "two")
     assert capsys.readouterr().out == "\033[H\033[Jone\n\033[H\033[Jtwo\n"

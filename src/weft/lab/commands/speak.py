@@ -9,7 +9,7 @@ import time
 import click
 
 from weft.screen.documents import PEOPLE, Command, output_option, show_report
-from weft.screen.say import say, shows_colour
+from weft.screen.say import is_screen, say
 
 __all__ = ["Command", "Progress", "next_commands", "output_option", "show_report"]
 
@@ -26,7 +26,7 @@ class Progress:
     def __init__(self, output: str) -> None:
         self._start = time.monotonic()
         self._silent = output not in PEOPLE
-        self._live = shows_colour(sys.stderr) and not self._silent
+        self._live = is_screen(sys.stderr) and not self._silent
 
     def __call__(self, text: str) -> None:
         """Say what is being done."""
