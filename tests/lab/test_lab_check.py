@@ -92,8 +92,8 @@ def test_services_and_host_ports_are_tried_and_rules_that_are_gone_are_found(run
     assert not found["failed"]
     assert all(each["tried"] for each in (*found["concerns"], *found["scenarios"]) if each["name"] != "pod-pod-many")
     running.weft("rm", "host")
-    running.run("pod1-1", "sh", "-c", "cd /tmp; python3 -m http.server 8080 >/dev/null 2>&1 &")
-    running.run("pod1-2", "sh", "-c", f"python3 -c '{SILENT}' >/dev/null 2>&1 &")
+    running.run("pod1-1", "sh", "-c", "cd /tmp; setsid python3 -m http.server 8080 >/dev/null 2>&1 &")
+    running.run("pod1-2", "sh", "-c", f"setsid python3 -c '{SILENT}' >/dev/null 2>&1 &")
     eventually(lambda: "dns" in "".join(check(running, "--quick")["untried"]), seconds=30)
     running.run("node3", "nft", "flush", "table", "ip", "weft-lab-services")
     found = check(running, "--quick")
