@@ -14,6 +14,7 @@ from typing import Any, Final
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
 from weft.diag import host, probing, ruleset
+from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, sysctl
 from weft.kernel.rtnetlink import linkdata
@@ -152,6 +153,21 @@ def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
     """The settings that are judged: the node's, and those of its links, but for ports of bridges."""
     own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
     return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
+
+
+def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
+    """The links of a namespace, each with all that is kept of it. `NetlinkError` if the kernel refuses."""
+    links = rtnl.links()
+    vxlans = {link.index: found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None}
+    tables = Tables(
+        links=links,
+        addresses=rtnl.addresses(),
+        routes=rtnl.routes(),
+        neighbours=rtnl.neighbours(),
+        fdb=rtnl.fdb(),
+        about={index: f"VNI {found.vni}, UDP port {found.port}" for index, found in vxlans.items()},
+    )
+    return described(tables)
 
 
 def vxlan(link: LinkInfo) -> Vxlan | None:

@@ -52,6 +52,12 @@ class AskNews(msgspec.Struct, frozen=True, tag=True):
     after: dict[str, int]
 
 
+class Interfaces(msgspec.Struct, frozen=True, tag=True):
+    """What the kernel has of a node's or a pod's links. Answered by an `InterfacesReport`."""
+
+    where: str
+
+
 class Run(msgspec.Struct, frozen=True, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
@@ -160,6 +166,7 @@ Request = (
     | Ps
     | States
     | AskNews
+    | Interfaces
     | Run
     | Remove
     | Exec

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from weft.diag.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, HostPort, Protocol
 from weft.model.history import Told
@@ -47,6 +48,12 @@ class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
     """The news of each node, by its name; None of one whose daemon does not answer."""
 
     nodes: dict[str, News | None]
+
+
+class InterfacesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The links of a node or a pod, in the kernel's order."""
+
+    interfaces: list[InterfaceState]
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True):

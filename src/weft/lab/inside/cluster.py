@@ -30,7 +30,7 @@ from weft.lab.inside.processes import Processes
 from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
-from weft.lab.report import LabReport, NewsReport, PodReport, ServiceReport, StatesReport
+from weft.lab.report import InterfacesReport, LabReport, NewsReport, PodReport, ServiceReport, StatesReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
@@ -258,6 +258,13 @@ class World:
         nodes = dict(self.nodes)  # as above
         asked = (asking.news(self.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
         return NewsReport(nodes=dict(zip(nodes, await asyncio.gather(*asked), strict=True)))
+
+    async def interfaces(self, where: str) -> InterfacesReport:
+        """Return what the kernel has of the links of a node or a pod."""
+        from weft.diag.look import interfaces  # late: a lab starts without all that a diagnosis needs
+
+        with await self.inside.run(self.place(where).room, Rtnl.open) as rtnl:
+            return InterfacesReport(interfaces=interfaces(rtnl))
 
     def _name_hosts(self) -> None:
         nodes = (

@@ -110,12 +110,8 @@ class Server:
 
     async def _do_in(self, world: World, connection: Connection, request: protocol.Request) -> None:
         match request:
-            case protocol.Ps():
-                await connection.done(await world.report())
-            case protocol.States():
-                await connection.done(await world.states())
-            case protocol.AskNews(after):
-                await connection.done(await world.news(after))
+            case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces():
+                await connection.done(await _seen(world, request))
             case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
                 await connection.done(await _changed(world, request))
             case protocol.Exec():
@@ -167,6 +163,21 @@ class Server:
         finally:
             listening.cancel()
         return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
+
+
+async def _seen(
+    world: World, request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces
+) -> msgspec.Struct:
+    """Return what is asked about a lab, which stays as it is."""
+    match request:
+        case protocol.Ps():
+            return await world.report()
+        case protocol.States():
+            return await world.states()
+        case protocol.AskNews(after):
+            return await world.news(after)
+        case protocol.Interfaces(where):
+            return await world.interfaces(where)
 
 
 async def _changed(
