@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "bundle": Late(
         place="weft.diag.commands.bundle:bundle", about="All that a bug report of this node needs, without secrets."
     ),
+    "ui": Late(place="weft.ui.command:ui", about="A page that shows a lab, or what this node's daemon knows."),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

@@ -17,6 +17,7 @@ PAGES = (
     *("README.md", TUTORIAL, "docs/howto/call-a-plugin.md", "docs/howto/check-everything.md"),
     *("docs/howto/find-what-is-wrong.md", "docs/howto/services-in-a-lab.md"),
     "docs/howto/change-a-lab.md",
+    "docs/howto/look-at-a-lab.md",
     "docs/howto/work-in-a-lab.md",
 )
 OURS = ("make ",)  # `make demo` is CI's own job, and `make test` is what runs this

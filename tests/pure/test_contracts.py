@@ -20,6 +20,7 @@ PLANTED = {
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
     "What a diagnosis decides needs no machine": ("diag/checks/planted.py", "import socket"),
     "What a check decides needs no machine": ("lab/checking/planted.py", "import socket"),
+    "What the page shows is decided without the machine": ("ui/measuring.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
@@ -45,6 +46,7 @@ BEGINNINGS = {
     "lab/commands/work/executing.py",
     "lab/commands/work/shell.py",
     "lab/inside/supervisor.py",
+    "ui/command.py",
     "screen/say.py",
 }
 

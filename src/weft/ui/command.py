@@ -1,0 +1,138 @@
+"""`weft ui`: arguments in, a page out."""
+
+import asyncio
+import os
+import secrets
+import socket
+import webbrowser
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import uvicorn
+
+from weft.cni.commands.install import need_root
+from weft.daemon.commands.instance import INSTANCE
+from weft.daemon.disk.files import write_atomically
+from weft.kernel import asking
+from weft.lab import places
+from weft.lab.commands import start
+from weft.lab.commands.choose import base, lab_option
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.ui import export as exporting
+from weft.ui.app import STATIC, make
+from weft.ui.sources import LabSource, NodeSource, Source
+from weft.ui.watch import Watch
+
+_PINGS: Final = 50  # of an export: some milliseconds each
+_LAST_SECONDS: Final = 2  # that answers under way have at the end
+
+
+@click.command()
+@lab_option
+@INSTANCE
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to serve it.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 is any that is free.")
+@click.option("--no-browser", is_flag=True, help="Open no browser.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the page as it is now to a file that opens without a server, and end.",
+)
+def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool, file: Path | None) -> None:
+    """Serve a page that shows a lab, or what this node's daemon knows, until Ctrl-C.
+
+    The lab's nodes, pods and interfaces, how it is between nodes, what happened, and the way of a packet between two
+    pods. Without a lab, and with --instance, it shows this node and its peers.
+
+    The page is served on this machine's loopback alone, to all its users. At another address a token is needed, which
+    the printed URL bears; it travels in the clear, so trust the network, or use `ssh -L` instead.
+
+    \b
+      weft ui
+      weft ui --port 8000 --no-browser
+      weft ui --listen 192.0.2.1
+      weft ui --export lab.html
+
+    Exits 1 if there is nothing to show, 130 at Ctrl-C.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    address = _address(listen)
+    source = _source(lab, wanted)
+    if file is not None:
+        asyncio.run(_export(source, file))
+        click.echo(f"{file} shows it as it was just now")
+        return
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        listener = socket.create_server((address, port), family=family)
+    except OSError as error:
+        where, hint = f"{address} port {port}", "Without --port a free one is taken."
+        seen = f"cannot be listened on: {os.strerror(error.errno or 0)}"
+        raise Unavailable(Problem(code="HOST-002", where=where, seen=seen, hint=hint)) from None
+    with listener:
+        token = "" if ip_address(address).is_loopback else secrets.token_urlsafe(24)
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
+        click.echo(url)
+        click.echo("Ctrl-C ends it", err=True)
+        if not no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            webbrowser.open(url)
+        asyncio.run(_serve(source, listener, token))
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        expected = "an IP address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
+        raise ConfigError(Problem(code="FLAG-001", where="--listen", seen=text, expected=expected)) from None
+
+
+def _source(lab: str, instance: str | None) -> Source:
+    """The lab that is meant; without one, this node. `Unavailable` if there is neither."""
+    if lab and instance is not None:
+        seen = "--lab beside --instance"
+        raise ConfigError(Problem(code="FLAG-001", where="weft ui", seen=seen, expected="a lab, or a node's daemon"))
+    if instance is None and (lab or any(place.alive for place in places.found(base()))):
+        return LabSource(start.find(base(), lab))
+    if instance is None and not asking.here():
+        hint = "'weft lab up' starts a lab, on any machine."
+        seen = "no lab is up, and no weftd runs here"
+        raise Unavailable(Problem(code="LAB-002", where="weft ui", seen=seen, hint=hint))
+    need_root("weft ui")
+    return NodeSource(asking.choose(instance), socket.gethostname())
+
+
+async def _serve(source: Source, listener: socket.socket, token: str) -> None:
+    """Serve until Ctrl-C, at which the pages' streams end first. A log would bear the token, so none is written."""
+    server: uvicorn.Server
+
+    def ending() -> bool:
+        return server.should_exit
+
+    app = make(source, Watch(source, ending=ending), token=token)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_LAST_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    await server.serve(sockets=[listener])
+
+
+async def _export(source: Source, file: Path) -> None:
+    shown: dict[str, Any] = await Watch(source).once(pings=_PINGS)
+    names = [piece["name"] for name, piece in shown["put"].items() if name.startswith(("node/", "pod/"))]
+    links = {}
+    for name in names:
+        try:
+            links[name] = await source.interfaces(name)
+        except ConfigError:  # a peer of this node, which cannot be looked into from here
+            continue
+    texts = {path.name: path.read_text() for path in STATIC.iterdir()}
+    write_atomically(file, exporting.page(texts, {**shown, "interfaces": links}).encode(), 0o644, sync=False)

@@ -1,0 +1,272 @@
+"""What the page shows, as pieces of JSON by their names: a pure function of what the lab and its daemons say.
+
+A piece is sent anew when it has changed, so none holds what another look would tell otherwise without a reason: times
+are Unix times, rounded, instead of ages.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from weft.daemon.commands.peers import Row, rows
+from weft.lab.report import LabReport, NodeReport
+from weft.model.history import Event
+from weft.model.nodestate import NodeState
+from weft.model.value import Value, field, fields_of
+from weft.model.wrong import wrong
+from weft.ui.measuring import Measured, Pair
+
+Piece = dict[str, Any]
+Picture = dict[str, Piece]
+
+_HEALTH: Final = {"served": "well", "lacks": "poor", "unusable": "down", "refused": "down"}
+_WORST: Final = ("down", "poor", "unknown", "well")
+
+
+class NodeView(Value):
+    """A node as the page has it. `sees` says, by the names of other nodes, what it knows of each; None if nothing."""
+
+    name: str
+    piece: Piece
+    sees: dict[str, Row] | None = None
+
+
+class View(Value):
+    """All but the measurements: the lab's own piece, the nodes in order, the pods, and which pairs have an edge."""
+
+    lab: Piece
+    nodes: list[NodeView]
+    pods: Picture = field(default_factory=dict)
+    pairs: list[Pair] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # of nodes, by all that events call them
+
+
+def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: float) -> View:
+    """View a lab and what its daemons say of themselves, as it was seen at that Unix time."""
+    names = {word: node.name for node in report.nodes for word in _words(node.subnets, node.underlay)}
+    pods: dict[str, list[str]] = {node.name: [] for node in report.nodes}
+    for pod in report.pods:
+        pods[pod.node].append(pod.name)
+    nodes = []
+    for number, node in enumerate(report.nodes):
+        state = states.get(node.name)
+        sees = None if state is None else _named(state, names)
+        piece = {
+            **_base(node.name, number, addresses=node.underlay, subnets=node.subnets),
+            "mtu": node.mtu,
+            "daemon": node.daemon,
+            "health": _node_health(node, state),
+            "wrong": [*wrong(state)] if state is not None else node.problems or [f"its daemon is {node.daemon}"],
+            "pods": pods[node.name],
+            "detail": None if state is None else _detail(state, sees or {}, unix),
+        }
+        nodes.append(NodeView(name=node.name, piece=piece, sees=sees))
+    order = [node.name for node in report.nodes]
+    return View(
+        lab=_lab(report),
+        nodes=nodes,
+        pods={
+            f"pod/{pod.name}": {"name": pod.name, "node": pod.node, "addresses": pod.addresses} for pod in report.pods
+        },
+        pairs=[(a, b) for number, a in enumerate(order) for b in order[number + 1 :]],
+        names=names,
+    )
+
+
+def of_node(name: str, state: NodeState, *, unix: float) -> View:
+    """View what one node's daemon knows: itself, and its peers by their public IPs."""
+    found = rows(state)
+    peers = {row.id: " ".join(row.public) or row.name for row in found.values()}
+    names = {word: peers[row.id] for row in found.values() for word in _words(row.subnets, row.public)}
+    sees = {peers[row.id]: row for row in found.values()}
+    lease, network, uplink = state.lease, state.network, state.uplink
+    own = {
+        **_base(name, 0, addresses=[] if uplink is None else uplink.addresses, subnets=lease.subnets if lease else []),
+        "mtu": 0 if network is None else network.mtu,
+        "daemon": "ready" if state.ready else "not ready",
+        "health": _state_health(state),
+        "wrong": [*wrong(state)],
+        "pods": [],
+        "detail": _detail(state, sees, unix),
+    }
+    others = [
+        NodeView(
+            name=peer,
+            piece={
+                **_base(peer, number, addresses=row.public, subnets=row.subnets),
+                "mtu": 0,
+                "daemon": row.state,
+                "health": _HEALTH[row.state],
+                "wrong": row.why,
+                "pods": [],
+                "detail": None,
+            },
+        )
+        for number, (peer, row) in enumerate(sees.items(), 1)
+    ]
+    networks, backend = ([], "") if network is None else (network.networks, network.backend)
+    store = "ready" if state.store is None else str(state.store)
+    lab = {"kind": "node", "name": name, "backend": backend, "networks": networks, "store": "", "store_state": store}
+    return View(
+        lab=lab,
+        nodes=[NodeView(name=name, piece=own, sees=sees), *others],
+        pairs=[(name, peer) for peer in sees],
+        names=names | (dict.fromkeys(_words(lease.subnets, lease.public), name) if lease else {}),
+    )
+
+
+def picture(view: View, measured: Mapping[Pair, Measured]) -> Picture:
+    """All pieces, by name."""
+    nodes = {node.name: node for node in view.nodes}
+    return {
+        "lab": view.lab,
+        **{f"node/{node.name}": node.piece for node in view.nodes},
+        **view.pods,
+        **{edge_name(pair): edge(nodes[pair[0]], nodes[pair[1]], measured.get(pair)) for pair in view.pairs},
+    }
+
+
+def edge_name(pair: Pair) -> str:
+    """The name of the piece for two nodes."""
+    return f"edge/{pair[0]}/{pair[1]}"
+
+
+def edge(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
+    """How it is between two nodes: what pings show counts before what the daemons say."""
+    sides = [_side(one, other), _side(other, one)]
+    words = [text for health, text in sides if health not in ("well", "unknown")]
+    health = min((health for health, _ in sides), key=_WORST.index)
+    if measured is None:
+        return {"a": one.name, "b": other.name, "health": health, "words": words}
+    if measured.lost:
+        words.insert(0, f"{measured.lost} of the last {len(measured.probes)} probes lost")
+    if measured.words:
+        words.insert(0, measured.words)
+    said = health in ("well", "unknown")
+    health = "down" if measured.is_cut else "well" if said and not measured.lost else "poor"
+    return {
+        "a": one.name,
+        "b": other.name,
+        "health": health,
+        "words": words,
+        "ms": measured.milliseconds,
+        "lost": measured.lost,
+        "tried": len(measured.probes),
+        "at": int(measured.at),
+    }
+
+
+def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:
+    """An event as the page has it. `peer` is the other node that it is about, empty if it is about none."""
+    words = (word.strip(",;") for word in event.subject.split())
+    found = next((names[word] for word in words if word in names), "")
+    piece = {**fields_of(event), "node": node, "peer": "" if found == node else found}
+    return {"id": f"{node}/{event.number}/{event.time}", **piece}
+
+
+def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, Any]:
+    """What a page must put, and what is gone, to come from one picture to another."""
+    return {
+        "put": {name: piece for name, piece in now.items() if before.get(name) != piece},
+        "gone": [name for name in before if name not in now],
+    }
+
+
+def _base(name: str, number: int, *, addresses: list[str], subnets: list[str]) -> Piece:
+    return {"name": name, "order": number, "addresses": addresses, "subnets": subnets}
+
+
+def _lab(report: LabReport) -> Piece:
+    families = " and ".join(f"IPv{family}" for family in report.families)
+    return {
+        "kind": "lab",
+        "name": report.name,
+        "backend": report.backend,
+        "networks": [families],
+        "store": report.store,
+        "store_state": report.store_state,
+    }
+
+
+def _words(subnets: Iterable[str], addresses: Iterable[str]) -> Iterable[str]:
+    """All by which events call a node: its addresses, its subnets, their first addresses, and the name of its lease."""
+    yield from addresses
+    listed = list(subnets)
+    for subnet in listed:
+        yield from (subnet, subnet.partition("/")[0])
+    short = [subnet.replace("/", "-").replace(":", "-") for subnet in listed]
+    yield from short
+    yield "&".join(short)
+
+
+def _named(state: NodeState, names: Mapping[str, str]) -> dict[str, Row]:
+    """What a daemon knows of its peers, by the names of nodes; by their subnets where no node of the lab has them."""
+    found = {}
+    for row in rows(state).values():
+        name = next((names[word] for word in (*row.public, *row.subnets) if word in names), row.name)
+        found[name] = row
+    return found
+
+
+def _node_health(node: NodeReport, state: NodeState | None) -> str:
+    if node.daemon != "ready":
+        return "down"
+    return "unknown" if state is None else _state_health(state)
+
+
+def _state_health(state: NodeState) -> str:
+    if not state.ready:
+        return "down"
+    return "poor" if any(True for _ in wrong(state)) else "well"
+
+
+def _side(one: NodeView, other: NodeView) -> tuple[str, str]:
+    """What one node's daemon says of another."""
+    if one.sees is None:
+        return "unknown", ""
+    row = one.sees.get(other.name)
+    if row is None:
+        return "down", f"{one.name} knows no lease of {other.name}"
+    return _HEALTH[row.state], f"{one.name} says of {other.name}: {row.state} {'; '.join(row.why)}".rstrip()
+
+
+def _detail(state: NodeState, sees: Mapping[str, Row], unix: float) -> Piece:
+    """What the page shows of a node at its second level."""
+    lease = state.lease
+    until = None if lease is None or lease.seconds is None else _since(unix, -lease.seconds)
+    return {
+        "version": state.version,
+        "instance": state.instance,
+        "pid": state.pid,
+        "since": _since(unix, state.seconds),
+        "network": None if state.network is None else fields_of(state.network),
+        "uplink": None if state.uplink is None else fields_of(state.uplink),
+        "lease": None if lease is None else {**fields_of(lease), "seconds": None, "until": until},
+        "faults": state.faults,
+        "versions": state.versions,
+        "peers": [_peer(name, row, unix) for name, row in sees.items()],
+        "loops": [
+            {"name": name, "repairs": loop.repairs, "failing": loop.failing, "counts": loop.counts}
+            for name, loop in state.loops.items()
+        ],
+        "calls": [{"kind": kind, **fields_of(calls)} for kind, calls in state.calls.items()],
+    }
+
+
+def _peer(name: str, row: Row, unix: float) -> Piece:
+    return {
+        "name": name,
+        "subnets": row.subnets,
+        "public": row.public,
+        "backend": row.backend,
+        "state": row.state,
+        "why": row.why,
+        "since": _since(unix, row.seconds),
+        "sent": row.sent,
+        "received": row.received,
+        "heard": _since(unix, row.heard),
+    }
+
+
+def _since(unix: float, seconds: float | None) -> int | None:
+    """The Unix time so many seconds ago, to ten seconds: it is the same at the next look."""
+    return None if seconds is None else round((unix - seconds) / 10) * 10

@@ -1,0 +1,164 @@
+"""Where the page's data comes from: a lab's supervisor, or the daemon of this node. Asks; changes nothing.
+
+What cannot be asked now is an `Unavailable` or an `OSError`.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from weft.daemon.disk.beside import beside
+from weft.diag import probing
+from weft.diag.interfaces import InterfaceState
+from weft.diag.look import interfaces
+from weft.diag.sight import Sight, peers
+from weft.kernel import asking
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.lab import protocol
+from weft.lab.commands import tracing
+from weft.lab.commands.tracing import TraceReport
+from weft.lab.places import Place
+from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport
+from weft.model.errors import ConfigError, Problem
+from weft.model.history import Told
+from weft.ui import measuring
+from weft.ui.measuring import Measured, Pair
+from weft.ui.picture import View, of_lab, of_node
+
+T = TypeVar("T")
+
+_BETWEEN_PINGS: Final = 0.2  # seconds
+_SECONDS: Final = 10.0  # for an answer of the supervisor
+_NODE_AGAIN: Final = 10.0  # seconds: there all peers are asked at once
+
+
+class Source(Protocol):
+    """What the page can show. One source serves all pages that are open."""
+
+    async def look(self) -> View:
+        """How all is now."""
+        ...
+
+    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+        """What happened, by node, after an event of each."""
+        ...
+
+    async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
+        """Wait until a measurement is due, make it, and return what is known by it."""
+        ...
+
+    async def interfaces(self, where: str) -> list[InterfaceState]:
+        """The links of a node or pod."""
+        ...
+
+    async def trace(self, source: str, target: str) -> TraceReport:
+        """The way of a packet between two pods or nodes."""
+        ...
+
+
+class LabSource:
+    """A lab of this machine."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def look(self) -> View:
+        asking = (self._ask(protocol.Ps(), LabReport), self._ask(protocol.States(), StatesReport))
+        lab, said = await asyncio.gather(*asking)
+        return of_lab(lab, said.states, unix=time.time())
+
+    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+        news = (await self._ask(protocol.AskNews(dict(after)), NewsReport)).nodes
+        return {node: each.told for node, each in news.items() if each is not None}
+
+    async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
+        """One ping from a pod of a node to a pod of another; a node without pods stands for itself."""
+        await asyncio.sleep(_BETWEEN_PINGS)
+        pair = measuring.due(view.pairs, measured, now=time.time())
+        if pair is None:
+            return {}
+        ends = {node.name: next(iter(node.piece["pods"]), node.name) for node in view.nodes if node.name in pair}
+        request = protocol.Ping(source=ends[pair[0]], target=ends[pair[1]], count=1)
+        cells = (await self._ask(request, PingReport)).cells
+        probe = None if any(cell.fault == "lost" for cell in cells) else max(c.milliseconds or 0.0 for c in cells)
+        words = ", ".join(sorted({f"a probe was {c.fault}" for c in cells if c.fault not in ("", "lost")}))
+        return {pair: measuring.noted(measured.get(pair), probe, at=time.time(), words=words)}
+
+    async def interfaces(self, where: str) -> list[InterfaceState]:
+        return (await self._ask(protocol.Interfaces(where), InterfacesReport)).interfaces
+
+    async def trace(self, source: str, target: str) -> TraceReport:
+        return await beside(lambda: tracing.follow(self._place, source, target))
+
+    async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
+        """As `weft.lab.commands.choose.ask`, but a page that is closed, or Ctrl-C, does not wait for the answer."""
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(self._place.socket)
+            try:
+                writer.write(msgspec.json.encode(request) + b"\n")
+                said = await reader.read(-1)
+            finally:
+                writer.close()
+        if not said.endswith(b"\n"):
+            raise protocol.Deserted
+        answer: protocol.Answer = msgspec.json.decode(said.splitlines()[-1], type=protocol.Answer)
+        if isinstance(answer, protocol.Failed):
+            raise answer.error()
+        if isinstance(answer, protocol.Note):
+            raise protocol.Deserted
+        return msgspec.json.decode(answer.data, type=kind)
+
+
+class NodeSource:
+    """The daemon of this node, by its instance's name; `name` is the node's."""
+
+    def __init__(self, instance: str, name: str) -> None:
+        self._instance = instance
+        self._name = name
+
+    async def look(self) -> View:
+        state = await beside(lambda: asking.state(self._instance))
+        return of_node(self._name, state, unix=time.time())
+
+    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+        last = after.get(self._name, 0)
+        return {self._name: await beside(lambda: asking.events(self._instance, last))}
+
+    async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
+        """An echo of each peer, as `weft doctor` asks for it; of a peer that is asked no more, nothing is known."""
+        if measured:
+            await asyncio.sleep(_NODE_AGAIN)
+        answers = await beside(self._probe)
+        now = time.time()
+        found = {}
+        for pair in view.pairs:
+            ways = {way: took for (peer, way), took in answers.items() if view.names.get(peer) == pair[1]}
+            if ways:
+                cut = ways.get("overlay", ways.get("underlay"))
+                words = "its public IP answers, the overlay does not" if not cut and ways.get("underlay") else ""
+                found[pair] = measuring.noted(measured.get(pair), 0.0 if cut else None, at=now, words=words)
+        return found
+
+    def _probe(self) -> dict[tuple[str, str], bool]:
+        state = asking.state(self._instance)
+        with Rtnl.open() as rtnl:
+            sight = Sight(links=tuple(rtnl.links()), daemon=state)
+        probes = probing.probe(peers(sight), mtu=sight.mtu)
+        return {(probe.peer, probe.way): probe.answered for probe in probes}
+
+    async def interfaces(self, where: str) -> list[InterfaceState]:
+        if where != self._name:
+            raise _only_here(where, self._name)
+        with Rtnl.open() as rtnl:
+            return interfaces(rtnl)
+
+    async def trace(self, source: str, target: str) -> TraceReport:
+        raise _only_here(f"{source} to {target}", self._name)
+
+
+def _only_here(where: str, name: str) -> ConfigError:
+    seen = f"a page of {name} sees no other node"
+    return ConfigError(Problem(code="LAB-002", where=where, seen=seen, hint="Run weft ui or weft trace there."))

@@ -1,0 +1,221 @@
+// The first level: all nodes with their pods, and how it is between them.
+
+import { h, s, pressed } from "./dom.js";
+import { places, towards } from "./layout.js";
+import { HEALTH, MARKS, counted, measured } from "./words.js";
+
+const MANY = 8; // troubled edges of one node beyond which their number is shown instead of the edges
+const LABELLED = 6; // nodes up to which each edge has its label
+
+export function cluster(model, { room, then, picked, open, pick, focus }) {
+  const nodes = model.list("node");
+  if (!nodes.length) return [h("p", { class: "empty" }, "Nothing is known yet.")];
+  const pods = Math.max(...nodes.map((node) => node.pods.length));
+  const layout = places(nodes.length, room.width, Math.max(320, room.height - 44), pods);
+  const at = new Map(nodes.map((node, number) => [node.name, layout.at[number]]));
+  const status = (node) => then?.node(node.name) ?? node;
+  const edges = model.list("edge").map((edge) => ({ ...edge, ...(then ? { ...then.edge(edge.a, edge.b), tried: undefined } : {}) }));
+  const troubled = countTroubled(edges);
+  const drawn = edges.filter((edge) => isDrawn(edge, nodes.length, troubled));
+  const height = Math.max(320, room.height - 44, layout.height ?? 0);
+  const marked = then?.event;
+  const picture = s(
+    "svg",
+    { class: `cluster ${layout.style}s`, viewBox: `0 0 ${room.width} ${height}`, width: room.width, height, role: "group", "aria-label": summary(model) },
+    drawn.map((edge) => line(edge, at, nodes.length, marked)),
+    nodes.map((node, number) =>
+      shape(node, status(node), {
+        layout,
+        number,
+        at: at.get(node.name),
+        bad: troubled.get(node.name) ?? 0,
+        grouped: (troubled.get(node.name) ?? 0) > MANY,
+        picked,
+        open,
+        pick,
+        isMarked: marked?.node === node.name,
+        arrow: (key) => {
+          const next = towards(layout.at, number, key);
+          if (next >= 0) focus(`node/${nodes[next].name}`);
+        },
+      }),
+    ),
+    layout.style === "card" ? drawn.map((edge) => label(edge, at, layout)) : null,
+  );
+  return [h("h2", { class: "hidden" }, summary(model)), picture, legend(model, nodes.length, picked)];
+}
+
+function countTroubled(edges) {
+  const found = new Map();
+  for (const edge of edges) {
+    if (edge.health !== "poor" && edge.health !== "down") continue;
+    for (const name of [edge.a, edge.b]) found.set(name, (found.get(name) ?? 0) + 1);
+  }
+  return found;
+}
+
+function isDrawn(edge, count, troubled) {
+  if (count <= 12) return true;
+  if (edge.health !== "poor" && edge.health !== "down") return false;
+  return (troubled.get(edge.a) ?? 0) <= MANY && (troubled.get(edge.b) ?? 0) <= MANY;
+}
+
+function line(edge, at, count, marked) {
+  const [a, b] = [at.get(edge.a), at.get(edge.b)];
+  if (!a || !b) return null;
+  const isMarked = marked?.peer && [edge.a, edge.b].includes(marked.node) && [edge.a, edge.b].includes(marked.peer);
+  const words = [`${edge.a} – ${edge.b}: ${HEALTH[edge.health]}, ${measured(edge)}`, ...edge.words];
+  return s(
+    "g",
+    { class: `edge ${edge.health}${isMarked ? " marked" : ""}`, role: "img", "aria-label": words.join("; ") },
+    s("title", {}, words.join("\n")),
+    s("line", { class: "wide", x1: a.x, y1: a.y, x2: b.x, y2: b.y }),
+    s("line", { class: "thin", x1: a.x, y1: a.y, x2: b.x, y2: b.y }),
+  );
+}
+
+// On top of the nodes' edges; a little off the middle, where those of opposite nodes would meet.
+function label(edge, at, { at: spots, size }) {
+  const isTroubled = edge.health === "poor" || edge.health === "down";
+  if (spots.length > LABELLED && !isTroubled) return null;
+  const [a, b] = [at.get(edge.a), at.get(edge.b)];
+  if (!a || !b) return null;
+  const share = spots.length > 3 && spots.length % 2 === 0 ? 0.38 : 0.5;
+  const [x, y] = [a.x + (b.x - a.x) * share, a.y + (b.y - a.y) * share];
+  const long = `${MARKS[edge.health]} ${measured(edge)}`;
+  const wide = 18 + long.length * (edge.health === "down" ? 7.4 : 6.6);
+  const hides = spots.some((spot) => Math.abs(spot.x - x) < (size.w + wide) / 2 && Math.abs(spot.y - y) < size.h / 2 + 12);
+  const [text, width] = hides ? [MARKS[edge.health], 26] : [long, wide];
+  return s(
+    "g",
+    { class: `label ${edge.health}`, "aria-hidden": "true", transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` },
+    s("rect", { x: -width / 2, y: -12, width, height: 24, rx: 12 }),
+    s("text", { y: 4, "text-anchor": "middle" }, text),
+  );
+}
+
+function shape(node, status, how) {
+  const { w, h: tall } = how.layout.size;
+  const isCard = how.layout.style === "card";
+  const act = pressed((event) => {
+    event.stopPropagation();
+    how.open(node.name);
+  });
+  const words = [node.name, HEALTH[status.health], node.subnets.join(" "), counted(node.pods.length, "pod"), ...status.wrong];
+  return s(
+    "g",
+    { class: `node ${status.health}${how.isMarked ? " marked" : ""}`, transform: `translate(${(how.at.x - w / 2).toFixed(1)} ${(how.at.y - tall / 2).toFixed(1)})` },
+    s(
+      "g",
+      {
+        class: "body",
+        role: "button",
+        tabindex: 0,
+        "data-key": `node/${node.name}`,
+        "aria-label": words.filter(Boolean).join(", "),
+        click: act.click,
+        keydown: (event) => {
+          if (event.key.startsWith("Arrow")) {
+            event.preventDefault();
+            how.arrow(event.key);
+          } else act.keydown(event);
+        },
+      },
+      s("title", {}, words.filter(Boolean).join("\n")),
+      s("rect", { class: "box", width: w, height: tall, rx: isCard ? 12 : 8 }),
+      s("rect", { class: "stripe", x: 0, y: isCard ? 16 : 8, width: 4, height: tall - (isCard ? 32 : 16), rx: 2 }),
+      isCard ? cardText(node, status, w) : tileText(node, status, { w, tall, how }),
+    ),
+    isCard ? chips(node, w, how) : how.grouped ? null : dots(node, w, tall),
+  );
+}
+
+function mark(health, x, y) {
+  return s("g", { class: `mark ${health}`, transform: `translate(${x} ${y})`, "aria-hidden": "true" }, s("circle", { r: 9 }), s("text", { y: 4, "text-anchor": "middle" }, MARKS[health]));
+}
+
+function cardText(node, status, w) {
+  const fits = Math.floor((w - 36) / 6.8);
+  return [
+    s("text", { class: "name", x: 18, y: 29 }, short(node.name, Math.floor((w - 56) / 8))),
+    s("text", { class: "detail", x: 18, y: 49 }, short(node.subnets[0] ?? "no subnet", fits)),
+    mark(status.health, w - 21, 24),
+  ];
+}
+
+function tileText(node, status, { w, tall, how }) {
+  const badge = how.grouped ? `${MARKS.down} ${how.bad}` : "";
+  return [
+    s("text", { class: "name", x: 11, y: 19 }, short(node.name, Math.floor((w - 16) / 7.2))),
+    badge ? s("text", { class: "badge", x: 11, y: tall - 9 }, badge) : null,
+    mark(status.health, w - 14, tall - 13),
+  ];
+}
+
+function chips(node, w, how) {
+  const { line } = how.layout.size;
+  const [tall, gap] = [22, 6];
+  const wide = (w - 34 - (line - 1) * gap) / line;
+  const shown = node.pods.length > 2 * line ? node.pods.slice(0, 2 * line - 1) : node.pods;
+  const spot = (number) => `translate(${18 + (number % line) * (wide + gap)} ${60 + Math.floor(number / line) * (tall + 5)})`;
+  const fits = Math.floor((wide - 6) / 5.9);
+  const made = shown.map((pod, number) =>
+    s(
+      "g",
+      {
+        class: `pod${how.picked === pod ? " picked" : ""}`,
+        transform: spot(number),
+        role: "button",
+        tabindex: 0,
+        "data-key": `pod/${pod}`,
+        "aria-pressed": String(how.picked === pod),
+        "aria-label": `pod ${pod} on ${node.name}`,
+        ...pressed((event) => {
+          event.stopPropagation();
+          how.pick(pod);
+        }),
+      },
+      s("title", {}, pod),
+      s("rect", { width: wide, height: tall, rx: 11 }),
+      s("text", { x: wide / 2, y: 15, "text-anchor": "middle" }, short(pod, fits)),
+    ),
+  );
+  const rest = node.pods.length - shown.length;
+  if (rest) made.push(s("text", { class: "detail", transform: spot(2 * line - 1), x: wide / 2, y: 15, "text-anchor": "middle" }, `+${rest}`));
+  return made;
+}
+
+function dots(node, w, tall) {
+  const fits = Math.floor((w - 38) / 9);
+  const shown = node.pods.slice(0, fits);
+  return s("g", { class: "dots", "aria-hidden": "true" }, shown.map((_, number) => s("circle", { cx: 14 + number * 9, cy: tall - 13, r: 3 })));
+}
+
+function short(text, most) {
+  return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
+}
+
+function summary(model) {
+  const nodes = model.list("node");
+  const ill = nodes.filter((node) => node.health !== "well").length;
+  const trouble = ill ? `, ${ill} of them not well` : "";
+  return `${model.lab?.kind === "node" ? "Node and its peers" : `Lab ${model.lab?.name ?? ""}`}: ${counted(nodes.length, "node")}${trouble}, ${counted(model.list("pod").length, "pod")}`;
+}
+
+function legend(model, count, picked) {
+  const sample = (health) =>
+    h(
+      "li",
+      { class: health },
+      s("svg", { width: 34, height: 12, "aria-hidden": "true" }, s("g", { class: `edge ${health}` }, s("line", { class: "thin", x1: 1, y1: 6, x2: 33, y2: 6 }))),
+      `${MARKS[health]} ${HEALTH[health]}`,
+    );
+  const hint = picked
+    ? [h("strong", {}, picked), " → choose the other pod to see the way between both"]
+    : model.list("pod").length > 1 && count <= 12
+      ? ["Choose two pods to see the way of a packet between them."]
+      : count > 12
+        ? ["Edges that are well are not drawn."]
+        : [];
+  return h("div", { class: "legend" }, h("ul", { "aria-label": "Edges" }, Object.keys(MARKS).map(sample)), h("p", { class: picked ? "hint picking" : "hint" }, hint));
+}

@@ -1,0 +1,106 @@
+// What is known: pieces by name, and events in order. `past` says how it was after an earlier event.
+
+export class Model {
+  pieces = new Map();
+  events = [];
+  away = "";
+  unix = 0;
+
+  // Takes `all` or a `change` in.
+  take(news, whole) {
+    if (whole) {
+      this.pieces = new Map();
+      this.events = [];
+    }
+    for (const name of news.gone) this.pieces.delete(name);
+    for (const [name, piece] of Object.entries(news.put)) this.pieces.set(name, piece);
+    this.events.push(...news.events);
+    if (this.events.length > 4000) this.events = this.events.slice(-2000);
+    this.away = news.away;
+    this.unix = news.unix;
+  }
+
+  get lab() {
+    return this.pieces.get("lab");
+  }
+
+  // All nodes in order, all pods, all edges.
+  list(kind) {
+    const found = [];
+    for (const [name, piece] of this.pieces) if (name.startsWith(`${kind}/`)) found.push(piece);
+    return kind === "node" ? found.sort((a, b) => a.order - b.order) : found;
+  }
+
+  node(name) {
+    return this.pieces.get(`node/${name}`);
+  }
+
+  pod(name) {
+    return this.pieces.get(`pod/${name}`);
+  }
+}
+
+// What an event opens or ends of a node's troubles: the trouble's name, and how bad it is; 0 where it is over.
+const TROUBLES = {
+  "store-lost": ["store", "poor"],
+  "store-back": ["store", 0],
+  "uplink-lost": ["uplink", "down"],
+  "uplink-back": ["uplink", 0],
+  "uplink-changed": ["uplink", 0],
+  "lease-lost": ["lease", "down"],
+  "lease-taken": ["lease", 0],
+  failing: ["object", "poor"],
+  held: ["object", "poor"],
+  recovered: ["object", 0],
+  repaired: ["object", 0],
+  left: ["peer", "down"],
+  refused: ["peer", "down"],
+  joined: ["peer", 0],
+  changed: ["peer", 0],
+};
+const WORST = ["down", "poor", "unknown", "well"];
+
+function worst(a, b) {
+  return WORST[Math.min(WORST.indexOf(a), WORST.indexOf(b))];
+}
+
+// How it was after the first `count` events: as far as they tell, for a state of that time is kept nowhere.
+export function past(model, count) {
+  const open = new Map();
+  const heard = new Set();
+  for (const event of model.events.slice(0, count)) {
+    heard.add(event.node);
+    if (event.kind === "started") {
+      for (const [key, trouble] of open) if (trouble.event.node === event.node) open.delete(key);
+    }
+    const [topic, health] = TROUBLES[event.kind] ?? [];
+    if (topic === undefined) continue;
+    const key = JSON.stringify([event.node, topic, topic === "peer" ? event.peer || event.subject : event.subject]);
+    if (health) open.set(key, { event, health });
+    else open.delete(key);
+  }
+  const nodes = new Map();
+  for (const { name } of model.list("node")) nodes.set(name, { health: heard.has(name) ? "well" : "unknown", wrong: [] });
+  const edges = new Map();
+  for (const { event, health } of open.values()) {
+    const words = `${event.kind} ${event.subject}`;
+    if (event.peer) {
+      const key = [event.node, event.peer].sort().join("/");
+      const before = edges.get(key) ?? { health: "well", words: [] };
+      edges.set(key, { health: worst(before.health, health), words: [...before.words, `${event.node}: ${words}`] });
+    } else if (nodes.has(event.node)) {
+      const node = nodes.get(event.node);
+      node.health = worst(node.health, health);
+      node.wrong.push(words);
+    }
+  }
+  return {
+    event: model.events[count - 1],
+    node: (name) => nodes.get(name) ?? { health: "unknown", wrong: [] },
+    edge: (a, b) => {
+      const found = edges.get([a, b].sort().join("/"));
+      const isWell = [a, b].every((name) => heard.has(name) && nodes.get(name)?.health !== "down");
+      return found ?? { health: isWell ? "well" : "unknown", words: [] };
+    },
+  };
+}
