@@ -22,7 +22,7 @@ def test_everything_that_a_daemon_wants_is_its_own(thing: Object):
 
 
 @pytest.mark.parametrize(
-    "thing", [thing for thing in OTHER.values() if not isinstance(thing, (Route, Sysctl))], ids=str
+    "thing", [thing for thing in sorted(OTHER.values(), key=str) if not isinstance(thing, (Route, Sysctl))], ids=str
 )
 def test_another_daemons_device_and_what_sits_on_it_are_not(thing: Object):
     assert not thing.is_within(ownership_of(builders.inputs(1)))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
-from weft.lab.checking.causes import Cause, causes
+from weft.lab.checking.causes import Cause, _Candidate, _cheapest, causes
 from weft.lab.checking.evidence import Evidence, concerned, reason
 from weft.lab.checking.legs import Place, legs_of
 from weft.lab.checking.scenarios import BY_NAME
@@ -346,3 +346,24 @@ def test_the_conclusion_names_reason_node_and_measured_size():
     assert conclusion([], [pair], [piece("node2", "trace", "FW-002")]) == (
         "every packet between node1 and node2 is lost: FW-002 on node2, w: s"
     )
+
+
+def candidate(explains: int, cost: float) -> _Candidate:
+    return _Candidate(
+        place=Place(kind="node", nodes=(bin(explains),)), traits=(), explains=explains, passed=0, cost=cost
+    )
+
+
+@pytest.mark.parametrize(
+    "offered, chosen",
+    [
+        ([(0b011, 1.2), (0b100, 2.5), (0b111, 3.0)], [0b111]),  # the first two look cheaper for each leg
+        ([(0b111, 2.0), (0b1001, 1.4), (0b0110, 1.5), (0b1000, 4.0)], [0b1001, 0b0110]),
+        ([(0b0001, 1.0), (0b0010, 1.0), (0b0100, 1.0), (0b1111, 9.0), (0b1000, 1.0)], [1, 2, 4, 8]),
+    ],
+    ids=["one", "two", "each its own"],
+)
+def test_the_cheapest_set_of_causes_is_taken(offered, chosen):
+    candidates = sorted((candidate(*each) for each in offered), key=lambda each: each.order)
+    everything = max(explains for explains, _ in offered).bit_length()
+    assert sorted(each.explains for each in _cheapest(candidates, everything)) == sorted(chosen)
