@@ -1,5 +1,6 @@
 """`weft ui` in a real browser: a lab drawn, followed, traced, gone back in, exported; and one of a hundred nodes."""
 
+import os
 import re
 import signal
 import subprocess
@@ -283,5 +284,10 @@ def test_a_hundred_nodes(browser: BrowserContext):
 def test_there_is_nothing_to_show():
     refused = weft("ui", "--lab", "none-of-this-name", "--no-browser", check=False)
     assert (refused.returncode, "LAB-002" in refused.stderr) == (2, True)
+    refused = weft("ui", "--lab", "a", "--instance", "b", check=False)
+    assert (refused.returncode, "--lab beside --instance" in refused.stderr) == (2, True)
+    elsewhere = {**os.environ, "WEFT_LAB": "a"}
+    refused = weft("ui", "--instance", "none-of-this-name", "--no-browser", check=False, env=elsewhere)
+    assert (refused.returncode, "INST-003" in refused.stderr) == (1, True)
     refused = weft("ui", "--listen", "my.name", check=False)
     assert (refused.returncode, "--listen: my.name" in refused.stderr) == (2, True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 import uvicorn
+from click.core import ParameterSource
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
@@ -34,7 +35,7 @@ _LAST_SECONDS: Final = 2  # that answers under way have at the end
 @INSTANCE
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to serve it.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 is any that is free.")
-@click.option("--no-browser", is_flag=True, help="Open no browser.")
+@click.option("--no-browser", is_flag=True, help="Open no browser, which needs a screen and no token.")
 @click.option(
     "--export",
     "file",
@@ -77,7 +78,8 @@ def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool
         url = f"http://{host}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
         click.echo(url)
         click.echo("Ctrl-C ends it", err=True)
-        if not no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if has_screen and not no_browser and not token:  # all users see a browser's arguments
             webbrowser.open(url)
         asyncio.run(_serve(source, listener, token))
 
@@ -92,8 +94,8 @@ def _address(text: str) -> str:
 
 def _source(lab: str, instance: str | None) -> Source:
     """The lab that is meant; without one, this node. `Unavailable` if there is neither."""
-    if lab and instance is not None:
-        seen = "--lab beside --instance"
+    if instance is not None and click.get_current_context().get_parameter_source("lab") is ParameterSource.COMMANDLINE:
+        seen = "--lab beside --instance"  # a current lab is no wish
         raise ConfigError(Problem(code="FLAG-001", where="weft ui", seen=seen, expected="a lab, or a node's daemon"))
     if instance is None and (lab or any(place.alive for place in places.found(base()))):
         return LabSource(start.find(base(), lab))
