@@ -43,6 +43,7 @@ docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m tests.support.commandsdoc
 	@.venv/bin/python -m tests.support.labpicture
 	@.venv/bin/python -m tests.support.labschema
+	@.venv/bin/python -m tests.support.tutorialdoc
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh

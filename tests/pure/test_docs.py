@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import commandsdoc, flagsdoc, keysdoc, speccoverage
+from tests.support import commandsdoc, flagsdoc, keysdoc, speccoverage, tutorialdoc
 from tests.support.jsonshapes import SHAPES
 from weft.config.jsonfields import Fields
 from weft.config.netconf import parse_netconf
@@ -179,6 +179,10 @@ def test_every_command_that_prints_json_tells_its_shape():
 
 def test_every_command_says_what_it_is_for():
     assert [called for called, command in commandsdoc.commands() if not command.help] == []
+
+
+def test_the_page_of_the_tutorial_is_made_from_its_steps():
+    assert tutorialdoc.PAGE.read_text() == tutorialdoc.render(), "run `make docs`"
 
 
 def test_the_options_of_back_ends_are_those_of_the_source():

@@ -151,10 +151,10 @@ def _shape(shape: Any, seen: dict[str, type]) -> str:
     match shape:
         case dict():
             return "{" + ", ".join(f"`{key}`: {_shape(value, seen)}" for key, value in shape.items()) + "}"
+        case tuple():
+            return ", or ".join(_shape(each, seen) for each in shape)
         case [one]:
             return f"list of {_shape(one, seen)}"
-        case (one, other):
-            return f"{_shape(one, seen)}, or {_shape(other, seen)}"
         case str():
             return shape
     return _WORDS[shape] if shape in _WORDS else _type(shape, seen)

@@ -25,6 +25,14 @@ _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
 _FOUND: Final = {"check": str, "weight": str, "code": str, "where": str, "seen": str, "expected": str, "hint": str}
 _RAN: Final = {"status": int, "stdout": str, "stderr": str}
+_STEP: Final = {
+    "step": str,
+    "question": str,
+    "why": str,
+    "typed": [{"node": str, "command": str, "look": str}],
+    "task": str,
+}
+_JUDGED: Final = {"step": str, "right": bool, "demands": [{"what": str, "problem": str}]}
 _FAULT: Final = {"name": str, "code": str, "about": str, "ends": str}
 
 SHAPES: Final[dict[str, Any]] = {
@@ -95,4 +103,10 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab services": list[ServiceReport],
     "weft lab unexpose": {"unexposed": str},
     **{f"weft lab {verb}": TurnReport for verb in ("start", "stop", "restart", "kill")},
+    "weft lab tutorial start": _STEP,
+    "weft lab tutorial show": _STEP,
+    "weft lab tutorial check": _JUDGED,
+    "weft lab tutorial next": (_STEP, _JUDGED, {"done": bool}),
+    "weft lab tutorial hint": {"step": str, "hint": str, "number": int, "of": int},
+    "weft lab tutorial reset": {"reset": str},
 }

@@ -1,7 +1,8 @@
 """Where labs leave traces outside their own namespaces: a directory each, and for root names in /run/netns.
 
-A lab's directory holds its socket, its lock, logs, and the list of names. The supervisor holds the lock as long as
-it lives, so a free lock means a dead lab, however it died. Everything that must be removed is found from here.
+A lab's directory holds its socket, its lock, logs, the list of names, and what commands keep with it. The supervisor
+holds the lock as long as it lives, so a free lock means a dead lab, however it died. Everything that must be removed
+is found from here.
 """
 
 import fcntl
@@ -13,13 +14,15 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from weft.lab import cgroups, system
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
+
+T = TypeVar("T")
 
 KUBECONFIG: Final = "kubeconfig"
 _NETNS: Final = Path("/run/netns")
@@ -45,6 +48,21 @@ class Place(Value, kw_only=False):
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def _notes(self) -> Path:
+        return self.path / "notes"
+
+    def note(self, name: str, kind: type[T]) -> T | None:
+        """Return what a command has kept with the lab under a name; None if there is nothing that can be read."""
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode((self._notes / f"{name}.json").read_bytes(), type=kind)
+        return None
+
+    def keep(self, name: str, value: msgspec.Struct) -> None:
+        """Keep a value with the lab, until its end."""
+        self._notes.mkdir(mode=0o700, exist_ok=True)
+        _write(self._notes / f"{name}.json", msgspec.json.encode(value).decode())
 
     @property
     def kubeconfig(self) -> Path:
@@ -142,6 +160,7 @@ class Place(Value, kw_only=False):
         self.socket.unlink(missing_ok=True)
         for log in self.logs.iterdir():
             log.unlink()
+        shutil.rmtree(self._notes, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove all that a dead lab has left. A lab that has come up in its place meanwhile stays."""

@@ -14,10 +14,10 @@ from weft.model.nodestate import HealthState, NodeState
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
-    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended;
-    `problems` are what it says of its parts that are not as they should be;
-    `pid` is its process number inside the node; `link` is what `weft lab link` has set, and `segment` the part of the
-    underlay that the node is in.
+    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended,
+    `none` on a bare node, which has no subnet either; `problems` are what it says of its parts that are not as they
+    should be; `pid` is its process number inside the node; `link` is what `weft lab link` has set, and `segment` the
+    part of the underlay that the node is in.
     """
 
     name: str

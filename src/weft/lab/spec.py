@@ -85,6 +85,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
 
     With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
+    On `bare` nodes nothing runs, and no pod network is configured: what is in them is built by hand.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     store: Store = "etcd"
     kubelets: bool = False
     services: tuple[Service, ...] = ()
+    bare: bool = False
 
     @property
     def option(self) -> str:

@@ -111,6 +111,12 @@ def lab_option(command: Command) -> Command:
     return option(command)
 
 
+def hand_down(ctx: click.Context) -> None:
+    """Have the options that a group was given before a command's name count for that command."""
+    assert isinstance(ctx.command, click.Group)  # noqa: S101 - it is called by groups
+    ctx.default_map = dict.fromkeys(ctx.command.commands, ctx.params)
+
+
 def within(place: Place) -> str:
     """Return how later commands name this lab: not at all if they mean it anyway, as the current or the only one."""
     current = os.environ.get(VARIABLE, "")

@@ -21,6 +21,7 @@ from weft.lab.commands import (
     show,
     start,
     tracing,
+    tutorial,
 )
 from weft.lab.commands.changes import links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
@@ -57,6 +58,7 @@ for command in (
     logs.logs,
     breaking.break_node,
     tracing.trace,
+    tutorial.tutorial,
     checking.check,
     capture.capture,
     daemons.status,
@@ -98,8 +100,10 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
     if len(report.pods) > 1:
         ping = f"weft lab ping{option} {report.pods[0].name} {report.pods[-1].name}"
         next_commands(output, ping, f"weft lab pingall{option}")
-    else:
+    elif report.nodes[0].subnets:
         next_commands(output, f"weft lab run{option} POD --node {report.nodes[0].name}")
+    else:  # a bare node, which starts no pods
+        next_commands(output, f"weft lab exec{option} {report.nodes[0].name} -- bash")
 
 
 @lab.command()

@@ -26,8 +26,8 @@ def lab(report: LabReport, *, wide: bool = False) -> str:
             (
                 node.name,
                 ", ".join(node.underlay),
-                ", ".join(node.subnets),
-                str(node.mtu),
+                ", ".join(node.subnets) or "-",
+                str(node.mtu or "-"),
                 *([str(node.pid)] if wide else []),
                 node.daemon,
             )

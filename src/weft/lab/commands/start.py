@@ -70,9 +70,14 @@ def _up_already(name: str) -> Problem:
     return _problem(name, "a lab of this name is up", hint=hint, code="LAB-002")
 
 
+def up_now(base: Path) -> dict[str, Place]:
+    """Return the labs that are up, by name."""
+    return {place.name: place for place in places.found(base) if place.alive}
+
+
 def find(base: Path, name: str) -> Place:
     """Return the lab of this name, or with "" the only one that is up. `ConfigError` names those there are."""
-    labs = {place.name: place for place in places.found(base) if place.alive}
+    labs = up_now(base)
     if name in labs:
         return labs[name]
     if not name and len(labs) == 1:

@@ -95,6 +95,9 @@ class World:
             group.create_task(self.store.ready())
         note("the store answers")
         await self._lead_in(note)
+        if self.lab.bare:
+            self._name_hosts()
+            return
         await self._fill(self.lab.nodes, self.lab.pods, note)
 
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
@@ -282,11 +285,13 @@ class World:
             running = await node.make(
                 self.inside, wanted, self._arrivals, self.processes.environ, kubelet=self.lab.kubelets
             )
+            if not (self.lab.kubelets or self.lab.bare):
+                running.configure_network()
             underlay.plug_in(self.rtnl, wanted, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted, self.lab.families, self.lab.segments)
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
-            if self.lab.store == "etcd":  # Kubernetes gives out subnets by itself
+            if self.lab.store == "etcd" and not self.lab.bare:  # Kubernetes gives out subnets by itself
                 node.wish(running, self._network)
             self.nodes[wanted.name] = running
         there = [running.spec for running in self.nodes.values()]

@@ -62,6 +62,10 @@ class RunningNode(Value, frozen=False):
         """Where its runtime remembers attachments, as the lab sees it."""
         return filesystem.node_directory(self.spec.name, "cni")
 
+    def configure_network(self) -> None:
+        """Put flannel's list where runtimes look. Where weft comes as a pod, that brings it along."""
+        (self.networks / conflist.NAME).write_bytes(conflist.render())
+
     def subnet_env(self) -> PluginEnv:
         """Return what its subnet.env says. `FileNotFoundError` before the daemon has written it."""
         with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
@@ -80,7 +84,9 @@ class RunningNode(Value, frozen=False):
         }
 
     async def health(self, inside: Inside) -> Health:
-        """Return how its daemon is."""
+        """Return how its daemon is; `none` where there is none."""
+        if self.daemon is None and not self.lease.is_set():
+            return Health(state="none")
         if self.daemon is not None and self.daemon.ended.done():
             return Health(state=f"exited {self.daemon.ended.result()}")
         return await health.daemon(inside, self.room)
@@ -108,10 +114,7 @@ class RunningNode(Value, frozen=False):
 async def make(
     inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str], *, kubelet: bool = False
 ) -> RunningNode:
-    """Make a node's namespaces. It has no link but lo yet.
-
-    Where a `kubelet` is to run, weft comes as a pod and brings its network along; elsewhere flannel's list is there.
-    """
+    """Make a node's namespaces, as a `kubelet` needs them or not. It has no link but lo, and no pod network yet."""
 
     def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
         filesystem.make_node(node.name, kubelet=kubelet)
@@ -122,10 +125,7 @@ async def make(
         return Room.here(inside.proc), Rtnl.open(), run, init
 
     room, rtnl, run, init = await inside.run(None, inner)
-    running = RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE), init=init)
-    if not kubelet:
-        (running.networks / conflist.NAME).write_bytes(conflist.render())
-    return running
+    return RunningNode(spec=node, room=room, rtnl=rtnl, run=run, lease=arrivals.expect(run, _LEASE), init=init)
 
 
 def wish(node: RunningNode, network: NetConf) -> None:

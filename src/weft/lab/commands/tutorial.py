@@ -1,0 +1,214 @@
+"""`weft lab tutorial`: a pod network by hand, step by step. What a step is and how it is judged is elsewhere."""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from weft.lab.commands import start
+from weft.lab.commands.choose import base, hand_down, labs
+from weft.lab.commands.speak import Progress as Clock
+from weft.lab.commands.speak import next_commands
+from weft.lab.places import Place
+from weft.lab.tutorial import pages, playground, progress
+from weft.lab.tutorial.progress import Progress
+from weft.lab.tutorial.step import Step, judged, right
+from weft.lab.tutorial.steps import STEPS
+from weft.model.errors import ConfigError, Problem
+from weft.screen.documents import output_option, show_report
+from weft.screen.groups import Group
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_NAME: Final = "tutorial"  # of the lab, and of what is kept with it
+
+
+def _options(command: Command) -> Command:
+    """Give a command `--lab` and `-o`."""
+    about = f"The tutorial's lab: {_NAME} if not told."
+    lab = click.option("-l", "--lab", default=_NAME, metavar="LAB", shell_complete=labs, help=about)
+    return lab(output_option(command))
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@_options
+@click.pass_context
+def tutorial(ctx: click.Context, lab: str, output: str) -> None:
+    """Build a pod network by hand, step by step, and see why it is so.
+
+    Two nodes of a lab of their own are yours: nothing on them touches this machine. Each step asks a question, says
+    what to type and what to look at, and leaves you a task. Alone, it lists the steps and shows where you are.
+
+    \b
+      weft lab tutorial start      makes the nodes, and shows the first step
+      weft lab tutorial show       the step again, with what there is now
+      weft lab tutorial hint       one hint after another, at last the solution
+      weft lab tutorial check      looks whether the task is done
+      weft lab tutorial next       goes on to the next step
+      weft lab tutorial reset      puts the nodes back to the step's beginning
+      weft lab down tutorial       ends it
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    hand_down(ctx)
+    if ctx.invoked_subcommand is not None:
+        return
+    there = start.up_now(base()).get(lab)
+    at = None if there is None else there.note(_NAME, Progress)
+    steps = [
+        {"name": step.name, "question": step.question, "done": at is not None and step.name in at.done}
+        for step in STEPS
+    ]
+    show_report(output, {"step": "" if at is None else at.step, "steps": steps}, pages.overview(at))
+    next_commands(output, f"weft lab tutorial {'start' if at is None else 'show'}{_within(lab)}")
+
+
+def _step_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(step.name) for step in STEPS if step.name.startswith(incomplete)]
+
+
+@tutorial.command("start")
+@click.argument("step", default="", metavar="[STEP]", shell_complete=_step_names)
+@_options
+def begin(step: str, lab: str, output: str) -> None:
+    """Make the two nodes, and begin at the first step, or at STEP with all before it done for you.
+
+    Where the tutorial runs already, it goes to STEP; what was built on the nodes is gone then.
+    """
+    wanted = _named(step) if step else STEPS[0]
+    place = start.up_now(base()).get(lab)
+    at = None if place is None else _read(place)
+    if place is None or at is None:
+        clock = Clock(output)
+        try:
+            place = playground.make(lab, base(), os.environ, note=clock)
+        finally:
+            clock.done()
+    elif not step:
+        seen = f"it runs, and you are at step {at.step!r}"
+        hint = f"'weft lab tutorial show{_within(lab)}' shows it; 'start STEP' goes to another."
+        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial start", seen=seen, hint=hint))
+    playground.lay_out(place, progress.before(wanted))
+    place.keep(_NAME, Progress(step=wanted.name, done=[] if at is None else at.done))
+    _show(place, wanted, output)
+
+
+@tutorial.command()
+@_options
+def show(lab: str, output: str) -> None:
+    """Show the step you are at: what there is now, what to type, what to look at, and the task."""
+    place, at = _current(lab)
+    _show(place, _named(at.step), output)
+
+
+@tutorial.command()
+@_options
+def check(lab: str, output: str) -> int:
+    """Look at both nodes, and say whether the step's task is done, and if not, what is missing.
+
+    It looks at what is there, not at what was typed. Exits 0 if all is right, 1 if something is missing.
+    """
+    place, at = _current(lab)
+    return 0 if _check(place, at, output) else 1
+
+
+@tutorial.command("next")
+@_options
+def go_on(lab: str, output: str) -> int:
+    """Go on to the next step, if the task of this one is done. Exits 1 if it is not."""
+    place, at = _current(lab)
+    if at.step not in at.done and not _check(place, at, output):
+        return 1
+    here = progress.position(at.step)
+    if here + 1 == len(STEPS):
+        show_report(output, {"done": True}, "That was the last step.\n")
+        next_commands(output, f"weft lab down {place.name}", "weft lab up")
+        return 0
+    following = STEPS[here + 1]
+    done = [*at.done, *([] if at.step in at.done else [at.step])]
+    place.keep(_NAME, Progress(step=following.name, done=done))
+    _show(place, following, output)
+    return 0
+
+
+@tutorial.command()
+@_options
+def hint(lab: str, output: str) -> None:
+    """Give one more hint to the step's task; the last one is the solution."""
+    place, at = _current(lab)
+    known = pages.hints(_named(at.step), _shell(place))
+    given = min(at.hints + 1, len(known))
+    place.keep(_NAME, Progress(step=at.step, hints=given, done=at.done))
+    text = f"Hint {given} of {len(known)}{', the solution' * (given == len(known))}:\n\n{known[given - 1]}\n"
+    show_report(output, {"step": at.step, "hint": known[given - 1], "number": given, "of": len(known)}, text)
+    more = "check" if given == len(known) else "hint"
+    next_commands(output, f"weft lab tutorial {more}{_within(place.name)}")
+
+
+@tutorial.command()
+@_options
+def reset(lab: str, output: str) -> None:
+    """Put both nodes back to the step's beginning, whatever was made on them."""
+    place, at = _current(lab)
+    step = _named(at.step)
+    playground.lay_out(place, progress.before(step))
+    place.keep(_NAME, Progress(step=at.step, done=[name for name in at.done if name != at.step]))
+    show_report(output, {"reset": at.step}, f"Both nodes are as at the beginning of step {at.step!r}.\n")
+    next_commands(output, f"weft lab tutorial show{_within(lab)}")
+
+
+def _show(place: Place, step: Step, output: str) -> None:
+    seen = playground.look(place, None)
+    typed = [{"node": each.node, "command": each.command, "look": each.look} for each in step.typed]
+    report = {"step": step.name, "question": step.question, "why": step.why, "typed": typed, "task": step.task}
+    show_report(output, report, pages.page(step, seen, _shell(place)))
+    option = _within(place.name)
+    next_commands(output, f"weft lab tutorial check{option}", f"weft lab tutorial hint{option}")
+
+
+def _check(place: Place, at: Progress, output: str) -> bool:
+    step = _named(at.step)
+    seen = playground.look(place, step)
+    demands = judged(step, seen)
+    passed = right(demands)
+    if passed and at.step not in at.done:
+        place.keep(_NAME, Progress(step=at.step, hints=at.hints, done=[*at.done, at.step]))
+    found = [{"what": each.what, "problem": each.problem} for each in demands]
+    show_report(output, {"step": step.name, "right": passed, "demands": found}, pages.verdict(step, demands, seen))
+    next_commands(output, f"weft lab tutorial {'next' if passed else 'hint'}{_within(place.name)}")
+    return passed
+
+
+def _current(lab: str) -> tuple[Place, Progress]:
+    """Return the tutorial's lab, and how far the learner is. `ConfigError` where no tutorial runs."""
+    place = start.up_now(base()).get(lab)
+    if place is None:
+        hint = f"'weft lab tutorial start{_within(lab)}' starts it."
+        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial", seen="it does not run", hint=hint))
+    return place, _read(place)
+
+
+def _read(place: Place) -> Progress:
+    """Return how far the learner in a lab is. `ConfigError` if it is a lab of another kind."""
+    at = place.note(_NAME, Progress)
+    if at is None:
+        seen, expected = f"lab {place.name} is not the tutorial's", "another name by --lab"
+        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial", seen=seen, expected=expected))
+    return at
+
+
+def _named(name: str) -> Step:
+    """Return a step by its name. `ConfigError` names those there are."""
+    for step in STEPS:
+        if step.name == name:
+            return step
+    expected = f"one of {', '.join(step.name for step in STEPS)}"
+    raise ConfigError(Problem(code="FLAG-001", where="weft lab tutorial", seen=f"no step {name!r}", expected=expected))
+
+
+def _within(lab: str) -> str:
+    return "" if lab == _NAME else f" --lab {lab}"
+
+
+def _shell(place: Place) -> str:
+    return f"weft lab exec --lab {place.name} %s -- bash"

@@ -1,0 +1,125 @@
+"""The two nodes on which a learner builds: made, looked at, and put back to the beginning of a step."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from weft.lab import labfile, protocol
+from weft.lab.commands import start, terminal
+from weft.lab.commands.packets import decode
+from weft.lab.commands.packets.decode import Layer
+from weft.lab.commands.packets.reader import Readers
+from weft.lab.inside import underlay
+from weft.lab.places import Place
+from weft.lab.protocol import Call
+from weft.lab.report import Nothing
+from weft.lab.tutorial import seen
+from weft.lab.tutorial.demands import NODES
+from weft.lab.tutorial.seen import Seen
+from weft.lab.tutorial.step import Step, Trial, Typed
+from weft.model.errors import ConfigError, Problem, Unavailable
+
+_PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is told to use, beside a lab's own
+_LINGER: Final = 0.1  # seconds in which what a trial has sent is in the capture
+_PATIENCE: Final = 10  # seconds for one trial
+
+# Ends and removes all that a learner may have made on a node, with its uplink as the lab makes it.
+_WIPE: Final = """
+for process in $(pgrep -x busybox); do kill $process; done
+nft flush ruleset
+ip -br link | while read name rest; do
+    case $name in lo|eth0@*) ;; *) ip link delete ${name%%@*} 2>/dev/null || : ;; esac
+done
+ip -all netns delete
+ip route flush proto boot
+ip address replace $OWN dev eth0
+ip link set eth0 up
+sysctl -qw net.ipv4.ip_forward=0
+rm -rf /etc/cni/net.d/* /var/lib/cni/* /run/plugins /run/www
+"""
+
+
+def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> Place:
+    """Start a lab of two nodes on which nothing runs.
+
+    `ConfigError` if one of the name is up, or if a program is missing.
+    """
+    if problems := [
+        Problem(code="HOST-002", where=name, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
+        for name, package in _PROGRAMS.items()
+        if shutil.which(name, path=environ.get("PATH")) is None
+    ]:
+        raise ConfigError(*problems)
+    wanted = labfile.regular(name=name, backend="vxlan", families=(4,), nft=True, nodes=len(NODES), pods=0)
+    start.up(msgspec.structs.replace(wanted, bare=True), base, environ, note=note)
+    return start.find(base, name)
+
+
+def lay_out(place: Place, steps: Sequence[Step]) -> None:
+    """Put the nodes into the state that these steps lead to, whatever was made on them."""
+    for number, node in enumerate(NODES, 1):
+        _run(place, node, _WIPE, {"OWN": str(underlay.address(4, number))})
+    commands = [typed for step in steps for typed in step.solution]
+    for node, typed in groupby(commands, key=lambda typed: typed.node):
+        _run(place, node, "\n".join(each.command for each in typed))
+
+
+def look(place: Place, step: Step | None) -> Seen:
+    """Look at both nodes, and with a step let its trials run."""
+    nodes = {node: seen.read(_run(place, node, seen.SCRIPT)) for node in NODES}
+    if step is None:
+        return Seen(nodes=nodes)
+    with ExitStack() as stack:
+        wire = stack.enter_context(_capture(place, step.wire)) if step.wire else None
+        trials = stack.enter_context(ThreadPoolExecutor())
+        answers = dict(trials.map(lambda trial: (trial.name, _answer(place, trial)), step.trials))
+        frames = () if wire is None else tuple(_frames(wire))
+    return Seen(nodes=nodes, answers=answers, frames=frames)
+
+
+def typed(place: Place, wanted: Typed) -> tuple[int, str, str]:
+    """Run a command as a learner would; return its exit status and what it wrote."""
+    return terminal.captured(terminal.command(place, wanted.node, ["sh", "-ec", wanted.command]))
+
+
+def _answer(place: Place, trial: Trial) -> str | None:
+    """Return what a trial prints, or None if it fails."""
+    words = ["timeout", str(_PATIENCE), "sh", "-c", trial.command]
+    status, stdout, _ = terminal.captured(terminal.command(place, trial.node, words))
+    return None if status else stdout.strip()
+
+
+def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = None) -> str:
+    """Return what a script prints in a node. `Unavailable` if it fails."""
+    status, stdout, stderr = terminal.captured(terminal.command(place, node, ["sh", "-ec", script], environ))
+    if status:
+        seen, hint = (
+            f"exit {status}: {' '.join(stderr.split())[:300]}",
+            "'weft lab tutorial reset' begins the step anew.",
+        )
+        raise Unavailable(Problem(code="LAB-002", where=f"the tutorial's {node}", seen=seen, hint=hint))
+    return stdout
+
+
+def _capture(place: Place, node: str) -> Readers:
+    call = Call(place.socket, protocol.Capture(where=node, link=underlay.UPLINK))
+    try:
+        call.result(Nothing)
+        [descriptor] = call.descriptors()
+    finally:
+        call.close()
+    readers = Readers()
+    readers.add(node, descriptor)
+    return readers
+
+
+def _frames(wire: Readers) -> Iterator[tuple[Layer, ...]]:
+    for packet in chain.from_iterable(wire.batches(until=time.monotonic() + _LINGER)):
+        yield tuple(decode.layers(packet.data))

@@ -1,0 +1,158 @@
+"""What the tutorial sees of its two nodes: their kernels' links, routes and tables, and what trials answered. Pure.
+
+The fields of a link, a route and the rest have the names that `ip -j` and `bridge -j` give them, so that a learner
+who looks with the same programs reads the same words.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from weft.lab.commands.packets.decode import Layer
+from weft.model.value import Value, field
+
+HERE: Final = ""  # the name of a node's own network namespace, where there are names of namespaces
+
+
+class Address(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An address of a link."""
+
+    local: str = ""
+    prefixlen: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.local}/{self.prefixlen}"
+
+
+class Info(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which kind of link it is, and what is set for that kind."""
+
+    info_kind: str = ""
+    info_data: dict[str, Any] = {}
+
+
+class Link(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A link. `link_index` is that of the other end of a veth pair, in the namespace where that is."""
+
+    ifindex: int
+    ifname: str
+    flags: list[str] = []
+    mtu: int = 0
+    address: str = ""
+    master: str = ""
+    link_index: int = 0
+    altnames: list[str] = []
+    linkinfo: Info = Info()
+    addr_info: list[Address] = []
+
+    @property
+    def up(self) -> bool:
+        """Tell whether it was set up; its other end need not be."""
+        return "UP" in self.flags
+
+    @property
+    def kind(self) -> str:
+        return self.linkinfo.info_kind
+
+    @property
+    def addresses(self) -> list[str]:
+        """Its IPv4 addresses, with prefix lengths."""
+        return [str(address) for address in self.addr_info if "." in address.local]
+
+
+class Route(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A route of the main table; `dst` is `default` for the whole Internet."""
+
+    dst: str
+    gateway: str = ""
+    dev: str = ""
+
+
+class Neighbour(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which MAC has an address."""
+
+    dst: str
+    dev: str = ""
+    lladdr: str = ""
+    state: list[str] = []
+
+
+class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An FDB entry. `dst` is the node behind which a VXLAN device finds the MAC."""
+
+    mac: str
+    ifname: str = ""
+    dst: str = ""
+
+
+class Space(Value):
+    """A network namespace."""
+
+    links: dict[str, Link] = field(default_factory=dict)
+    routes: tuple[Route, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    fdb: tuple[Forward, ...] = ()
+
+
+class Node(Value):
+    """A node: its namespaces by name, its own by HERE, and whether it forwards."""
+
+    spaces: dict[str, Space]
+    forwards: bool
+
+
+class Seen(Value):
+    """The playground at one moment.
+
+    `answers` is what each trial of the step printed, without the space around it; None for a trial that failed.
+    `frames` are the packets that were captured meanwhile, each as its layers.
+    """
+
+    nodes: dict[str, Node]
+    answers: dict[str, str | None] = field(default_factory=dict)
+    frames: tuple[tuple[Layer, ...], ...] = ()
+
+    def space(self, node: str, name: str = HERE) -> Space:
+        """Return a namespace; an empty one if there is none of the name."""
+        return self.nodes[node].spaces.get(name, Space())
+
+    def link(self, node: str, name: str, space: str = HERE) -> Link | None:
+        """Return a link of a node, or of a namespace on it."""
+        return self.space(node, space).links.get(name)
+
+
+# Run in a node. A line is the node's forwarding; five are a namespace: its name, and what four programs say.
+SCRIPT: Final = """
+cat /proc/sys/net/ipv4/ip_forward
+for name in "" $(ip netns list | cut -d " " -f 1); do
+    echo "$name"
+    for say in "ip -d -j address" "ip -j route" "ip -j neigh" "bridge -j fdb"; do
+        echo "$(${say%% *} ${name:+-n $name} ${say#* } | tr -d "\\n")"
+    done
+done
+"""
+
+
+def read(text: str) -> Node:
+    """Return what SCRIPT has printed in a node."""
+    forwards, *lines = text.split("\n")
+    return Node(forwards=forwards.strip() == "1", spaces=dict(_spaces(lines)))
+
+
+def _spaces(lines: Sequence[str]) -> Iterator[tuple[str, Space]]:
+    for name, links, routes, neighbours, fdb in zip(*(lines[offset::5] for offset in range(5)), strict=False):
+        yield (
+            name,
+            Space(
+                links={link.ifname: link for link in _list(links, Link)},
+                routes=tuple(_list(routes, Route)),
+                neighbours=tuple(_list(neighbours, Neighbour)),
+                fdb=tuple(_list(fdb, Forward)),
+            ),
+        )
+
+
+def _list(text: str, kind: Any) -> Any:
+    """Decode a list; some versions of `ip` print nothing where there is nothing."""
+    return msgspec.json.decode(text, type=list[kind]) if text else []

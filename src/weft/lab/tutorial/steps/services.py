@@ -1,0 +1,87 @@
+"""A Service: an address that no link has, translated on the client's node."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.lab.tutorial import demands
+from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.seen import Seen
+from weft.lab.tutorial.step import Step, Trial, Typed, look
+
+_RULE: Final = "nft 'add rule ip services prerouting ip daddr 10.96.0.10 tcp dport 80 dnat to %s'"
+_FETCH: Final = "ip netns exec green curl -sSm 3 http://%s"
+
+_SERVERS: Final = """\
+for pod in red blue; do
+    mkdir -p /run/www/$pod
+    echo $pod >/run/www/$pod/index.html
+    ip netns exec $pod busybox httpd -h /run/www/$pod
+done"""
+
+
+def _judge(seen: Seen) -> Iterator[Demand]:
+    for pod, address in (("red", "10.244.1.2"), ("blue", "10.244.1.3")):
+        what = f"the server of {pod} answers green"
+        yield demands.answered(seen, pod, what, f"nothing came from http://{address}")
+    yield demands.answered(seen, "rules", "node2 has a rule for 10.96.0.10", "'nft list ruleset' does not name it")
+    yield demands.answered(seen, "service", "green gets an answer from 10.96.0.10", "none of four requests had one")
+    by = set((seen.answers["service"] or "").split())
+    missing = sorted({"red", "blue"} - by)
+    what = "of four requests to 10.96.0.10 red answers some, and blue the others"
+    yield Demand(what, f"{' and '.join(sorted(by))} answered all" if missing else "")
+
+
+STEP: Final = Step(
+    name="services",
+    title="A Service",
+    question="Where is the address of a Service?",
+    why="""\
+Pods come and go, and their addresses with them.
+A Service is an address that stays, here 10.96.0.10: who connects to it gets one of the pods behind it.
+No link of any node has it.
+""",
+    typed=(
+        Typed("node1", _SERVERS, "red and blue are web servers now, each with its own name as the page."),
+        look("node2", _FETCH % "10.244.1.2", "red: a pod of node2 reaches it by its own address."),
+        look("node2", _FETCH % "10.96.0.10", "Nothing: this address is nowhere.", fails=True),
+        Typed("node2", "nft add table ip services"),
+        Typed(
+            "node2",
+            "nft 'add chain ip services prerouting { type nat hook prerouting priority dstnat; }'",
+            "A place for rules that change where packets go, before the node looks for a route.",
+        ),
+        Typed("node2", _RULE % "10.244.1.2", "Who wants 10.96.0.10 gets red."),
+        look("node2", _FETCH % "10.96.0.10", "red, by way of the Service."),
+    ),
+    task="Have red and blue answer in turns.",
+    rest=(
+        Typed("node2", "nft flush chain ip services prerouting"),
+        Typed("node2", _RULE % "numgen inc mod 2 map { 0 : 10.244.1.2, 1 : 10.244.1.3 }"),
+    ),
+    hints="""\
+A rule may compute what it translates to: `dnat to numgen inc mod 2 map { 0 : …, 1 : … }` counts 0, 1, 0, 1.
+
+The first rule that fits translates, so the old one must go: `nft flush chain ip services prerouting` empties the
+chain.
+""",
+    judge=_judge,
+    answer="""\
+Nowhere but in a rule of the client's node, which puts a pod's address in its place before the packet is routed.
+kube-proxy writes such rules on every node, for each Service.
+
+The choice is made once for each connection.
+The kernel remembers it (`conntrack -L`, where that is installed) and translates back the source of each answer, so
+that green sees 10.96.0.10.
+
+So answers must come back through this node.
+When client and server are two pods of one bridge they do not: the bridge sends the answer straight to the client,
+which knows nothing of that server.
+That is what net.bridge.bridge-nf-call-iptables is for: it has bridged packets pass the rules, too.
+""",
+    trials=(
+        Trial("red", "node2", _FETCH % "10.244.1.2"),
+        Trial("blue", "node2", _FETCH % "10.244.1.3"),
+        Trial("rules", "node2", "nft list ruleset | grep 10.96.0.10"),
+        Trial("service", "node2", f"for n in 1 2 3 4; do {_FETCH % '10.96.0.10'} || exit; done"),
+    ),
+)

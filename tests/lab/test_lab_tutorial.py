@@ -1,0 +1,89 @@
+"""Each step of the tutorial, followed in a lab: what is typed, what is judged, and what a reset undoes."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import tutorialdoc
+from tests.support.lab import new_name, weft
+from weft.lab import places
+from weft.lab.commands import start
+from weft.lab.places import Place
+from weft.lab.tutorial import playground
+from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.progress import before
+from weft.lab.tutorial.step import Step, judged, right
+from weft.lab.tutorial.steps import STEPS
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    place = playground.make(new_name(), places.home(os.environ), os.environ, note=lambda _: None)
+    try:
+        yield place
+    finally:
+        start.down(place)
+
+
+def look(place: Place, step: Step) -> list[Demand]:
+    return judged(step, playground.look(place, step))
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step(place: Place, step: Step):
+    playground.lay_out(place, before(step))  # a reset
+    assert not right(look(place, step))
+    for typed in step.typed:
+        status, stdout, stderr = playground.typed(place, typed)
+        assert bool(status) == typed.fails, f"{typed.command}\n{stdout}{stderr}"
+    assert not right(look(place, step)), "nothing is left to do"
+    for typed in step.rest:
+        status, stdout, stderr = playground.typed(place, typed)
+        assert bool(status) == typed.fails, f"{typed.command}\n{stdout}{stderr}"
+    seen = playground.look(place, step)
+    assert right(judged(step, seen)), judged(step, seen)[-1]
+    # The page's picture is what a lab looks like.
+    assert tutorialdoc.picture(seen) == tutorialdoc.picture(tutorialdoc.record_of(step))
+    if step.wire:
+        assert any("VXLAN" in {layer.name for layer in frame} for frame in seen.frames)
+
+
+def test_the_commands():
+    name, veth = new_name(), STEPS[1]
+
+    def tutorial(*words: str, check: bool = True) -> dict[str, Any]:
+        ran = weft("lab", "tutorial", "--lab", name, "-o", "json", *words, check=check)
+        said: dict[str, Any] = json.loads(ran.stdout)
+        return said
+
+    try:
+        assert tutorial("start", "veth")["step"] == "veth"
+        hints = [tutorial("hint") for _ in range(4)]
+        assert [hint["number"] for hint in hints] == [1, 2, 3, 3]
+        assert "ip link set vethred up" in hints[-1]["hint"]
+        stays = weft("lab", "tutorial", "next", "--lab", name, check=False)
+        assert stays.returncode == 1
+        assert "✗ vethred of node1" in stays.stdout
+        again = weft("lab", "tutorial", "start", "--lab", name, check=False)
+        assert "LAB-002 weft lab tutorial start: it runs, and you are at step 'veth'" in again.stderr
+        typed = " && ".join(each.command for each in veth.solution)
+        weft("lab", "exec", "--lab", name, "node1", "--", "sh", "-c", typed)
+        assert tutorial("check")["right"] is True
+        assert tutorial("next")["step"] == "bridge"
+        assert tutorial("reset")["reset"] == "bridge"
+        assert tutorial("check", check=False)["right"] is False
+        assert [step["done"] for step in tutorial()["steps"]][:3] == [False, True, False]
+        ps = weft("lab", "ps", "--lab", name)
+        assert "node2  172.31.0.12  -           -    none" in ps.stdout
+        assert "-- bash\n" in ps.stderr
+        refused = weft("lab", "break", "node1", "uplink-down", "--lab", name, check=False)
+        assert "a bare node, on which nothing runs" in refused.stderr
+    finally:
+        weft("lab", "down", name, check=False)
+    # It was kept with the lab, and has ended with it.
+    ended = weft("lab", "tutorial", "check", "--lab", name, check=False)
+    assert ended.returncode == 2
+    assert f"'weft lab tutorial start --lab {name}' starts it" in ended.stderr
