@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.netns import Netns, wire
 from weft.diag.look import Places, look
-from weft.diag.matching import Packet
+from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
-from weft.diag.trace import Entry, follow
+from weft.diag.tracing.trace import Entry, follow
 
 PORT = 7000
 WORLDS = 16

@@ -10,9 +10,9 @@ from itertools import product
 import pytest
 
 from tests.support.netns import Netns, wire
-from weft.diag.matching import Packet
-from weft.diag.ruleset import parse
-from weft.diag.verdict import judge
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.ruleset import parse
+from weft.diag.rules.verdict import judge
 
 HERE, NEAR, FAR = "10.0.0.1", "10.0.0.2", "10.0.1.2"
 PORTS = (7000, 7001)

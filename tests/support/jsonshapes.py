@@ -10,7 +10,7 @@ import msgspec
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
 from weft.diag.codes import Section
-from weft.diag.hops import Way
+from weft.diag.tracing.hops import Way
 from weft.lab.checking.summary import CheckReport
 from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.commands.tracing import TraceReport

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from weft.diag import ruleset
 from weft.diag.look import ENVIRON, Places, networks, part, settings, ways
-from weft.diag.ruleset import Ruleset
+from weft.diag.rules import ruleset
+from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight import Peer, Sight, peers
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.nodestate import NodeState

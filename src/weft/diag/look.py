@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
-from weft.diag import host, probing, ruleset
+from weft.diag import host, probing
 from weft.diag.interfaces import InterfaceState, Tables, described
+from weft.diag.rules import ruleset
 from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, sysctl
 from weft.kernel.rtnetlink import linkdata

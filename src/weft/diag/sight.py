@@ -6,7 +6,7 @@ Of each part that could not be seen `unseen` says why, by the part's name; it is
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
 
-from weft.diag.ruleset import Ruleset
+from weft.diag.rules.ruleset import Ruleset
 from weft.model.net import Ip, Net
 from weft.model.nodestate import NodeState
 from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo

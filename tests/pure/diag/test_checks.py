@@ -10,7 +10,7 @@ from weft.diag import sight as seen
 from weft.diag.checks import CHECKS
 from weft.diag.checks.mending import setting
 from weft.diag.finding import Finding, ask
-from weft.diag.ruleset import Chain, Ruleset
+from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight import Clock, Configured, Peer, Probed, Reserved, Sight, Vxlan, Way
 from weft.model.errors import Problem
 from weft.model.net import Mac

@@ -9,11 +9,11 @@ import pytest
 from tests.pure.diag.test_checks import ADDRESSES, ETH0, ROUTES, VXLAN
 from tests.pure.diag.test_trace import ON, PEER, code, packet, steps, way
 from tests.pure.diag.test_verdict import asks, field, meta
-from weft.diag.hops import Addressed
-from weft.diag.matching import Packet, calculated
-from weft.diag.nat import Outcome, outcomes
-from weft.diag.ruleset import Ruleset, parse
-from weft.diag.trace import Entry
+from weft.diag.rules.matching import Packet, calculated
+from weft.diag.rules.nat import Outcome, outcomes
+from weft.diag.rules.ruleset import Ruleset, parse
+from weft.diag.tracing.hops import Addressed
+from weft.diag.tracing.trace import Entry
 from weft.model.reported import AddressInfo, RouteInfo
 from weft.model.value import replace
 

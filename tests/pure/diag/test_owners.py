@@ -13,7 +13,7 @@ import pytest
 from tests.pure.diag.test_checks import WELL, find
 from weft.diag.checks import CHECKS
 from weft.diag.finding import Finding, ask
-from weft.diag.ruleset import Ruleset, parse
+from weft.diag.rules.ruleset import Ruleset, parse
 from weft.diag.sight import Sight
 from weft.model.marks import BRIDGE_NETFILTER
 from weft.model.value import replace

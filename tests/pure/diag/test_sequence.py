@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from weft.diag import hopwords
-from weft.diag.hops import Hop, Way
-from weft.diag.hopwords import sentence
-from weft.diag.sequence import Stage, diagram
+from weft.diag.tracing import hopwords
+from weft.diag.tracing.hops import Hop, Way
+from weft.diag.tracing.hopwords import sentence
+from weft.diag.tracing.sequence import Stage, diagram
 from weft.model.errors import Problem
 
-SOURCE = Path(hopwords.__file__).parents[1]
+SOURCE = Path(hopwords.__file__).parents[2]
 STEPS = re.compile(r'(?:what=|_pass\(|_drop\(|_up\(\s*\w+,\s*)"([^"{]+)"')
 
 
 def test_each_step_that_the_source_names_has_a_sentence():
     named = set()
-    for file in ("diag/trace.py", "diag/translating.py", "lab/tracing/legs.py"):
+    for file in ("diag/tracing/trace.py", "diag/rules/translating.py", "lab/tracing/legs.py"):
         named |= set(STEPS.findall((SOURCE / file).read_text()))
     assert named | {"DNAT", "SNAT"} == set(hopwords._SENTENCES)
     assert all(sentence(what).endswith(".") for what in named)

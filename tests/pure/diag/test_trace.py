@@ -18,10 +18,10 @@ from tests.pure.diag.test_checks import (
     links,
 )
 from tests.pure.diag.test_verdict import DROP, field, meta, rules
-from weft.diag.hops import Way
-from weft.diag.matching import Packet
+from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
-from weft.diag.trace import Entry, follow
+from weft.diag.tracing.hops import Way
+from weft.diag.tracing.trace import Entry, follow
 from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.value import replace
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from weft.diag.matching import Packet
-from weft.diag.ruleset import Ruleset, parse
-from weft.diag.verdict import Verdict, judge
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.ruleset import Ruleset, parse
+from weft.diag.rules.verdict import Verdict, judge
 
 PACKET = Packet(
     source=ip_address("10.244.1.2"),

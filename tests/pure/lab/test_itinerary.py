@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.pure.lab.test_commands import report
-from weft.diag.hops import Way
+from weft.diag.tracing.hops import Way
 from weft.lab.report import EndpointReport, LabReport, ServiceReport
 from weft.lab.tracing.itinerary import Goal, end_at, end_of, goal, next_node
 from weft.lab.tracing.legs import End

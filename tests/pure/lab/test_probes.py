@@ -9,7 +9,7 @@ from scapy.layers.l2 import Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
-from weft.lab.inside import echoes
+from weft.lab.inside.reaching import echoes
 from weft.lab.tracing import probes
 
 PAIRS = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]

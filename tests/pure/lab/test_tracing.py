@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.diag.hops import Hop, Way
+from weft.diag.tracing.hops import Hop, Way
 from weft.lab.tracing.legs import End, Leg, counted, legs
 from weft.lab.tracing.outcome import Outcome, outcome, parted
 from weft.model.errors import Problem

@@ -7,8 +7,8 @@ from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Check, Finding
-from weft.diag.routing import UNICAST
 from weft.diag.sight import Sight, overlap, within, within_any
+from weft.diag.tracing.routing import UNICAST
 from weft.model.errors import Problem
 from weft.model.marks import PROTOCOL
 from weft.model.reported import RouteInfo

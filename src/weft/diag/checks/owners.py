@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.diag.finding import Command
-from weft.diag.ruleset import Name, Ruleset
+from weft.diag.rules.ruleset import Name, Ruleset
 from weft.model.net import Net
 from weft.model.value import Value
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.finding import Check, Command, Finding, UndecidedError
-from weft.diag.matching import Packet
-from weft.diag.routing import address_on, route_to
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight import Peer, Sight, peers
-from weft.diag.verdict import Verdict, judge
+from weft.diag.tracing.routing import address_on, route_to
 from weft.model.errors import Problem
 from weft.model.net import Ip, Net
 

@@ -6,10 +6,10 @@ from typing import Final
 from weft.diag.checks.mending import setting
 from weft.diag.checks.packetfilter import outer
 from weft.diag.finding import Check, Finding
-from weft.diag.matching import Packet
-from weft.diag.routing import address_on
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.verdict import judge
 from weft.diag.sight import Peer, Probed, Sight, Way, peers
-from weft.diag.verdict import judge
+from weft.diag.tracing.routing import address_on
 from weft.model.errors import Problem
 from weft.model.text import counted
 

@@ -9,14 +9,14 @@ import click
 
 from weft.cni.commands.install import need_root
 from weft.diag.commands.offline import FROM, bundle_at
-from weft.diag.hops import Way
-from weft.diag.hopwords import sentence
 from weft.diag.look import Places, look
-from weft.diag.matching import Packet
-from weft.diag.routing import is_own, route_to
-from weft.diag.sequence import MARKS, Stage, diagram
+from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight, peers
-from weft.diag.trace import Entry, addressed, follow
+from weft.diag.tracing.hops import Way
+from weft.diag.tracing.hopwords import sentence
+from weft.diag.tracing.routing import is_own, route_to
+from weft.diag.tracing.sequence import MARKS, Stage, diagram
+from weft.diag.tracing.trace import Entry, addressed, follow
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace

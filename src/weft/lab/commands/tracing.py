@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from weft.diag.commands.trace import EXPLAIN, lines
-from weft.diag.hops import Addressed, Way
-from weft.diag.sequence import Stage, diagram
+from weft.diag.tracing.hops import Addressed, Way
+from weft.diag.tracing.sequence import Stage, diagram
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within

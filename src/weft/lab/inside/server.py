@@ -14,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from weft.lab import changes, protocol, spec
-from weft.lab.inside import capture, ping, trying
+from weft.lab.inside import capture
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
+from weft.lab.inside.reaching import ping, trying
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, NamesReport, Nothing, OpenReport
 from weft.lab.tracing import sending

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.hops import Way
+from weft.diag.tracing.hops import Way
 from weft.lab.report import LabReport, ServiceReport
 from weft.lab.tracing.legs import End
 from weft.model.errors import ConfigError, Problem

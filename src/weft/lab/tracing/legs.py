@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from weft.diag.hops import Hop, Way
+from weft.diag.tracing.hops import Hop, Way
 from weft.model.value import Value, field, replace
 
 Direction = Literal["there", "back"]

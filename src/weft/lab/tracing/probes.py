@@ -9,7 +9,7 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
-from weft.lab.inside.echoes import MARK, REPLY
+from weft.lab.inside.reaching.echoes import MARK, REPLY
 from weft.model.net import Ip
 from weft.model.value import Value
 

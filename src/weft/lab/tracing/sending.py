@@ -8,7 +8,7 @@ from typing import Final
 
 from weft.kernel import icmp
 from weft.lab.inside.cluster import World
-from weft.lab.inside.echoes import request
+from weft.lab.inside.reaching.echoes import request
 from weft.lab.protocol import Probe
 from weft.lab.spec import Family
 from weft.lab.tracing.probes import datagram, source_port, syn

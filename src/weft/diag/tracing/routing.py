@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.diag.matching import Packet
+from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
 from weft.model.net import Ip
 from weft.model.reported import LinkInfo, RouteInfo, RuleInfo

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from weft.diag.hops import Hop, Way
+from weft.diag.tracing.hops import Hop, Way
 from weft.model.text import one_line
 from weft.model.value import Value, field
 

@@ -16,10 +16,11 @@ from ipaddress import ip_address
 from typing import Final, Literal
 
 from weft.kernel import icmp
-from weft.lab.inside import echoes, underlay
+from weft.lab.inside import underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
+from weft.lab.inside.reaching import echoes
 from weft.lab.report import Cell, PingReport
 from weft.lab.spec import Family
 from weft.lab.stamps import ANCILLARY, SO_TIMESTAMPNS, arrival

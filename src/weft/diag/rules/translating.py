@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from weft.diag.hops import Hop
-from weft.diag.matching import Packet
-from weft.diag.nat import Translation, outcomes
-from weft.diag.routing import address_on, is_own
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.nat import Translation, outcomes
 from weft.diag.sight import Sight
+from weft.diag.tracing.hops import Hop
+from weft.diag.tracing.routing import address_on, is_own
 from weft.model.net import Ip
 from weft.model.value import replace
 

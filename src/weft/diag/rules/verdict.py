@@ -8,9 +8,9 @@ verdict is then undecided, unless both come to the same.
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from weft.diag.matching import Packet, is_one_of, matches, value_of
-from weft.diag.ruleset import Chain, Name, Rule, Ruleset
-from weft.diag.xtables import Statement
+from weft.diag.rules.matching import Packet, is_one_of, matches, value_of
+from weft.diag.rules.ruleset import Chain, Name, Rule, Ruleset
+from weft.diag.rules.xtables import Statement
 from weft.model.value import Value, replace
 
 _DROPS: Final = frozenset(("drop", "reject"))

@@ -9,8 +9,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from operator import and_, or_, xor
 from typing import Any, Final
 
-from weft.diag.ruleset import UNKNOWN, Name, Ruleset
-from weft.diag.xtables import CHANCE, Statement
+from weft.diag.rules.ruleset import UNKNOWN, Name, Ruleset
+from weft.diag.rules.xtables import CHANCE, Statement
 from weft.model.net import Ip
 from weft.model.value import Value
 

@@ -10,9 +10,9 @@ from ipaddress import ip_address
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from weft.diag.matching import Packet, calculated, looked_up, matches
-from weft.diag.ruleset import Chain, Rule, Ruleset
-from weft.diag.xtables import CHANCE, Statement
+from weft.diag.rules.matching import Packet, calculated, looked_up, matches
+from weft.diag.rules.ruleset import Chain, Rule, Ruleset
+from weft.diag.rules.xtables import CHANCE, Statement
 from weft.model.net import Ip
 from weft.model.value import Value, replace
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from weft.kernel import icmp, pathmtu
 from weft.lab.checking.trial import Protocol, Trial
-from weft.lab.inside import echoes
 from weft.lab.inside.cluster import World
+from weft.lab.inside.reaching import echoes
 from weft.lab.spec import Family
 from weft.model.value import Value
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from weft.diag.xtables import Statement, known
+from weft.diag.rules.xtables import Statement, known
 from weft.model.value import Value, field
 
 Name = tuple[str, str, str]  # family, table, chain or set

@@ -8,12 +8,12 @@ from typing import Final, Literal, NoReturn
 
 from weft.diag.checks.mending import setting
 from weft.diag.checks.owners import FIREWALLD, owner_of
-from weft.diag.hops import Addressed, End, Hop, Way
-from weft.diag.matching import Packet
-from weft.diag.routing import UNICAST, Choice, address_on, is_own, link_towards, route_to, routed, words
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.translating import behind
+from weft.diag.rules.verdict import judge
 from weft.diag.sight import Sight, peers
-from weft.diag.translating import behind
-from weft.diag.verdict import judge
+from weft.diag.tracing.hops import Addressed, End, Hop, Way
+from weft.diag.tracing.routing import UNICAST, Choice, address_on, is_own, link_towards, route_to, routed, words
 from weft.model.errors import Problem
 from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE, PROTOCOL
 from weft.model.net import Ip

@@ -16,9 +16,9 @@ from typing import Final
 
 from weft.kernel import icmp, pathmtu
 from weft.lab.checking.trial import OUTSIDE, Outcome, Trial, TriedReport
-from weft.lab.inside import echoes
-from weft.lab.inside.answering import Answering, number_in, numbered
 from weft.lab.inside.cluster import World
+from weft.lab.inside.reaching import echoes
+from weft.lab.inside.reaching.answering import Answering, number_in, numbered
 from weft.lab.spec import Family
 from weft.model.value import Value
 

@@ -1,0 +1,1 @@
+"""Rules of the packet filter: read from listings, and what they do with a packet. Pure."""
