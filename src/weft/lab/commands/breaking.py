@@ -9,13 +9,14 @@ import msgspec
 from weft.lab import changes, protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes, within
-from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.commands.speak import next_commands
 from weft.lab.faults import FAULTS, Fault
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
+from weft.screen.documents import output_option, show_report
 
 _SEEN_ELSEWHERE = "peer-away"
 

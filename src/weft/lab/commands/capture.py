@@ -18,14 +18,14 @@ from weft.lab.commands.packets import recording, tunnels
 from weft.lab.commands.packets.decode import USUAL
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
-from weft.lab.commands.speak import next_commands, output_option, show_report
+from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, PEOPLE, complain
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
 from weft.screen.say import say
 
 

@@ -24,14 +24,14 @@ from weft.lab.checking.trial import FAULTS, Outcome, Trial, TriedReport
 from weft.lab.checking.trials import trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
-from weft.lab.commands.speak import Progress, next_commands, show_report
+from weft.lab.commands.speak import Progress, next_commands
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import counted
 from weft.model.value import replace
-from weft.screen.documents import output_with
+from weft.screen.documents import output_with, show_report
 
 FAILED: Final = 3
 _PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose

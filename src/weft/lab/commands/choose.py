@@ -10,13 +10,13 @@ from click.shell_completion import CompletionItem
 
 from weft.lab import places, protocol
 from weft.lab.commands import start
-from weft.lab.commands.speak import Command
 from weft.lab.links import DAEMON, STORE
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing
 from weft.lab.spec import ALL
 from weft.model.errors import WeftError
+from weft.screen.documents import Command
 
 T = TypeVar("T")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -11,10 +11,10 @@ import click
 from weft.lab import places, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
-from weft.lab.commands.speak import Progress, next_commands, output_option, show_report
+from weft.lab.commands.speak import Progress, next_commands
 from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
-from weft.screen.documents import DOCUMENTS, document
+from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.say import say
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)

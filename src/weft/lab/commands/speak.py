@@ -1,6 +1,6 @@
-"""How the commands speak: reports to standard output, what goes on and what to try next to standard error.
+"""What the lab's commands say beside their reports: what goes on and what to try next, on standard error.
 
-For programs standard output is one document, and standard error holds nothing but problems.
+For programs that holds nothing but problems.
 """
 
 import sys
@@ -8,10 +8,8 @@ import time
 
 import click
 
-from weft.screen.documents import PEOPLE, Command, output_option, show_report
+from weft.screen.documents import PEOPLE
 from weft.screen.say import is_screen, say
-
-__all__ = ["Command", "Progress", "next_commands", "output_option", "show_report"]
 
 
 def next_commands(output: str, *commands: str) -> None:

@@ -14,7 +14,7 @@ from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
-from weft.lab.commands.speak import next_commands, show_report
+from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node
@@ -24,7 +24,7 @@ from weft.lab.tracing.outcome import outcome
 from weft.lab.tracing.probes import Kind
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value
-from weft.screen.documents import output_with
+from weft.screen.documents import output_with, show_report
 
 _PROBES: Final = 3
 _OF_EACH: Final = 6  # to a Service, for each of its pods: chance may choose another

@@ -5,9 +5,10 @@ import click
 from weft.lab import changes, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import base, lab_option, within
-from weft.lab.commands.speak import Progress, next_commands, output_option, show_report
+from weft.lab.commands.speak import Progress, next_commands
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
+from weft.screen.documents import output_option, show_report
 
 
 @click.command()

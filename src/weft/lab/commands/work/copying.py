@@ -19,13 +19,13 @@ import click
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
-from weft.lab.commands.speak import output_option, show_report
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import OpenReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value
+from weft.screen.documents import output_option, show_report
 
 _IN_LAB: Final = re.compile(r"([a-z][a-z0-9-]*):(.*)", re.DOTALL)
 _MODE: Final = 0o777  # what is kept of a mode: no set-user-ID

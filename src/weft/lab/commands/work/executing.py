@@ -11,13 +11,12 @@ import msgspec
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, everywhere, lab_option
-from weft.lab.commands.speak import output_option, show_report
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.lab.spec import ALL
 from weft.model.errors import CannotRun, ConfigError, Problem
 from weft.model.value import Value
-from weft.screen.documents import DOCUMENTS, PEOPLE
+from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, show_report
 from weft.screen.say import say
 
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")

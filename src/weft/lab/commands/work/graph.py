@@ -9,11 +9,10 @@ import msgspec
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option
-from weft.lab.commands.speak import show_report
 from weft.lab.graph import drawing, words
 from weft.lab.graph.picture import Picture, picture
 from weft.lab.report import LabReport
-from weft.screen.documents import DOCUMENTS
+from weft.screen.documents import DOCUMENTS, show_report
 
 _FORMS: Final[dict[str, Callable[[Picture], str]]] = {
     "text": words.tree,

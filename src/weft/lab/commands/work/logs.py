@@ -17,13 +17,12 @@ import msgspec
 from weft.lab import loglines
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option, logs_and_all
-from weft.lab.commands.speak import output_option, show_report
 from weft.lab.loglines import Line
 from weft.lab.places import Place
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
-from weft.screen.documents import DOCUMENTS, PEOPLE, piece
+from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, piece, show_report
 from weft.screen.say import say
 
 _LOOK_AGAIN: Final = 0.2  # seconds
