@@ -284,7 +284,8 @@ FAULTS: Final = (
         name="uplink-down",
         code="IFACE-002",
         about="the link between the nodes is down",
-        breaks="ip link set $UPLINK down",
+        # Else the kernel forgets the link's IPv6 addresses, and nothing would put them back.
+        breaks="sysctl -qw net.ipv6.conf.$UPLINK.keep_addr_on_down=1; ip link set $UPLINK down",
         mends="ip link set $UPLINK up",
     ),
     Fault(
