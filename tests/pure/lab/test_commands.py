@@ -272,7 +272,7 @@ REACHED, BROKEN = pinged(*WAYS), pinged(*WAYS, cell("node2", "pod2-1", "lost"))
             "pingall",
             BROKEN,
             protocol.PingAll(),
-            (1, show.pingall(BROKEN), next_("exec node2 -- ip route get 10.244.2.2", "logs NODE")),
+            (1, show.pingall(BROKEN), next_("trace node2 pod2-1", "check")),
         ),
     ],
 )

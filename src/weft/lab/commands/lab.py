@@ -175,8 +175,7 @@ def pingall(lab: str, output: str) -> int:
     if report.reached == report.tried:
         return 0
     broken = next(cell for cell in report.cells if cell.fault)
-    look = f"weft lab exec{option} {broken.source} -- ip route get {broken.address}"
-    next_commands(output, look, f"weft lab logs{option} NODE")
+    next_commands(output, f"weft lab trace{option} {broken.source} {broken.target}", f"weft lab check{option}")
     return 1
 
 
