@@ -85,7 +85,7 @@ def _variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     far = next((each for each in report.nodes if each.name != name), None)
     if far is None:
         raise ConfigError(_problem(fault.name, "a lab of one node", "two nodes at least"))
-    if not own.subnets:
+    if own.daemon == "none":
         raise ConfigError(_problem(name, "a bare node, on which nothing runs", "a lab of 'weft lab up'"))
     if 4 not in report.families:
         raise ConfigError(_problem(fault.name, "a lab without IPv4", "a lab with IPv4"))
