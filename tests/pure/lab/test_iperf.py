@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.lab.commands.work.iperf import measured, text
+from weft.lab.commands.using.iperf import measured, text
 
 WAY = {"source": "pod1-1", "target": "pod2-1", "address": "10.244.2.2"}
 TCP = {

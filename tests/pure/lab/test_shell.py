@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.lab.commands.work.shell import command_line
+from weft.lab.commands.using.shell import command_line
 from weft.model.errors import ConfigError
 
 VERBS = frozenset(("ps", "ping", "pingall", "exec", "run"))

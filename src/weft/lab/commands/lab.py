@@ -26,7 +26,7 @@ from weft.lab.commands import (
 from weft.lab.commands.changes import links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.speak import next_commands
-from weft.lab.commands.work import copying, executing, graph, iperf, logs, shell
+from weft.lab.commands.using import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort
 from weft.model.errors import ConfigError, Problem
