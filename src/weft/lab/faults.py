@@ -322,7 +322,7 @@ FAULTS: Final = (
         code="KERN-001",
         about="kube-proxy's rules are there, and packets of a bridge do not pass them",
         breaks="sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -t nat -N KUBE-SERVICES",
-        mends="iptables -t nat -X KUBE-SERVICES",
+        mends="iptables -t nat -X KUBE-SERVICES; sysctl -qw net.bridge.bridge-nf-call-iptables=1",
     ),
     Fault(
         name="masquerade-lost",
