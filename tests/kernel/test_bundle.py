@@ -1,6 +1,7 @@
 """`weft bundle` of a node that is full of secrets: it has none of them, and all that a report needs."""
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.netns import Netns
-from weft.diag.bundle.collect import LISTINGS
+from weft.diag.bundle.collect import LISTINGS, _log
 
 WEFT = str(Path(sys.executable).with_name("weft"))
 SECRET = b"hunter2"
@@ -100,3 +101,30 @@ def weft(
     process = node.popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text, cwd=folder)
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.parametrize(
+    "user, flags, reads",
+    [
+        (0, os.O_WRONLY | os.O_APPEND, True),
+        (0, os.O_RDONLY, False),
+        (0, os.O_PATH, False),
+        (65534, os.O_WRONLY | os.O_APPEND, False),
+    ],
+    ids=["a log", "read only", "a path alone", "another user's process"],
+)
+def test_only_what_root_writes_is_a_log(tmp_path: Path, user: int, flags: int, *, reads: bool):
+    """Any user may give a process a daemon's name, and a file of root's as its standard error."""
+    file = tmp_path / "log"
+    file.write_text("a secret of root's\n")
+    descriptor = os.open(file, flags)
+    with subprocess.Popen(["sleep", "60"], stderr=descriptor, user=user) as process:
+        os.close(descriptor)
+        try:
+            if reads:
+                assert _log(Path("/proc", str(process.pid))) == "a secret of root's\n"
+            else:
+                with pytest.raises(PermissionError):
+                    _log(Path("/proc", str(process.pid)))
+        finally:
+            process.kill()

@@ -211,3 +211,10 @@ add rule TABLE filter-forward ip daddr @addresses reject
 add chain TABLE filter-output { type filter hook output priority 0; }
 add rule TABLE filter-output ip daddr @addresses reject
 """
+
+
+def test_an_address_with_a_scope_is_refused():
+    """A scope may be any text, and addresses stand in rules."""
+    told = service(addresses=("fd31:96::50%} ; add table ip other #",))
+    [problem] = choice._address_problems(told, "here", (4, 6), ())
+    assert problem.expected == "an address without a scope"

@@ -3,8 +3,10 @@
 A text that cannot be had is told with the reason. Programs are run by their names, with no word of anybody else's.
 """
 
+import errno
 import os
 import platform
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -87,12 +89,34 @@ def _command(process: Path) -> str:
 
 
 def _log(process: Path) -> str:
-    """The end of what a process has written to its standard error: a file, or else the journal."""
+    """The end of what a process of root's has written to its standard error: a file, or else the journal.
+
+    Raises `OSError` for what another user may have made look like a log: such a process, or a file that it only reads.
+    """
+    if not _is_roots(process):
+        raise PermissionError(errno.EPERM, "it does not run as root")
     log = process / "fd/2"
     if not log.readlink().is_absolute() or not log.is_file():
         return said(("journalctl", "--no-pager", "-o", "short-iso", "-n", str(_LINES), f"_PID={process.name}"))
-    with log.open("rb") as file:
+    if not _is_written(process / "fdinfo/2"):
+        raise PermissionError(errno.EPERM, "it does not write to its standard error")
+    with os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file any more")
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _LOG))
         text = file.read(_LOG).decode(errors="replace")
     return text.partition("\n")[2] if size > _LOG else text
+
+
+def _is_roots(process: Path) -> bool:
+    """Tell whether all user ids of a process are root's (proc(5)): a name alone, anybody can have."""
+    [uids] = (line for line in (process / "status").read_text().splitlines() if line.startswith("Uid:"))
+    return set(uids.split()[1:]) == {"0"}
+
+
+def _is_written(fdinfo: Path) -> bool:
+    """Tell whether a descriptor is open for writing (proc(5)): one of O_PATH opens nothing."""
+    [flags] = (line for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
+    mode = int(flags.split()[1], 8)
+    return bool(mode & (os.O_WRONLY | os.O_RDWR)) and not mode & os.O_PATH

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import count
 from typing import Final
 
@@ -100,6 +100,9 @@ def _address_problems(
             address = ip_address(text)
         except ValueError as error:
             yield _problem(where, str(error), "an address")
+            continue
+        if isinstance(address, IPv6Address) and address.scope_id is not None:  # which may be any text
+            yield _problem(where, f"address {text!r}", "an address without a scope")
             continue
         if address.version not in families:
             yield _problem(where, f"address {text}", f"one of IPv{' or IPv'.join(map(str, families))}")
