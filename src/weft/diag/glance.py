@@ -68,15 +68,22 @@ def _routes(rtnl: Rtnl, known: Iterable[Peer]) -> Iterator[RouteInfo]:
 def _rules() -> Ruleset:
     """The rules of all tables that may hold up what is forwarded. Raises `OSError`, also if they are too long."""
     left = _LONGEST
-    found = Ruleset()
-    for family, name in _tables(json.loads(_short(_TABLES, left))["nftables"]):
+    tables = json.loads(_short(_TABLES, left))["nftables"]
+    # A table that is passed over may set marks, by which rules elsewhere decide.
+    found = Ruleset(marks=any(item.get("table", {}).get("name") in _PASSED_OVER for item in tables))
+    for family, name in _tables(tables):
         listed = _short(("nft", "-j", "list", "table", family, name), left)
-        saved = _short((_SAVES[family], "-t", name), left) if family in _SAVES and name == "filter" else ""
+        saved = _saved(_SAVES[family], name, left) if family in _SAVES and name == "filter" else ""
         left -= len(listed) + len(saved)
         more = ruleset.parse(listed, {family: saved})
         chains, sets = found.chains | more.chains, found.sets | more.sets
         found = Ruleset(chains=chains, sets=sets, marks=found.marks or more.marks)
     return found
+
+
+def _saved(program: str, table: str, most: int) -> str:
+    """What iptables says of a table that it keeps in nf_tables; the legacy one would make the table that it lists."""
+    return _short((program, "-t", table), most) if "nf_tables" in _short((program, "--version"), most) else ""
 
 
 def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:

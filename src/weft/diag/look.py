@@ -26,6 +26,7 @@ from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
 from weft.model.nodestate import NodeState
 from weft.model.reported import LinkInfo
 from weft.model.value import Value, replace
+from weft.wire.cni import CniError
 from weft.wire.cnilist import NetworkList
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
@@ -104,7 +105,7 @@ def part(unseen: dict[str, str], *names: str) -> Iterator[None]:
     """See some parts of a sight; why they cannot be seen goes to `unseen`."""
     try:
         yield
-    except (OSError, ValueError, ConfigError, Unavailable, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, CniError, ConfigError, Unavailable, subprocess.SubprocessError) as error:
         unseen.update(dict.fromkeys(names, _words(error)))
 
 

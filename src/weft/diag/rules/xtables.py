@@ -12,12 +12,17 @@ Statement = tuple[str, Any]
 CHANCE: Final = "chance"  # a match that comes true now and then
 
 _STATE: Final = re.compile(r"(! )?--ctstate ([A-Z,]+)")
+_STATES: Final = frozenset(("new", "established", "related", "invalid", "untracked"))  # not DNAT and SNAT
 _MARK: Final = re.compile(r"(! )?--mark (\w+)(?:/(\w+))?")
 # The kind of a target's address, where nothing else of addrtype is asked.
-_KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?! --limit-iface)")
+_KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?= -[jmg] |$)")
 _NO_PORT: Final = re.compile(r"-m (tcp|udp) -[jm]")
 _SET_MARK: Final = re.compile(r"--set-xmark (\w+)/(\w+)")
-_TO: Final = re.compile(r"--to-(?:destination|source) \[?([0-9a-fA-F.:]+?)\]?(?::(\d+))?(?: |$)")
+# Behind an IPv6 address a port stands only where that is in brackets.
+_TO: Final = re.compile(
+    r"--to-(?:destination|source) (?:(?P<v4>\d+(?:\.\d+){3})(?::(?P<port>\d+))?"
+    r"|\[(?P<v6>[0-9a-fA-F.:]+)\]:(?P<port6>\d+)|(?P<alone>[0-9a-fA-F.:]*:[0-9a-fA-F.:]*))(?: |$)"
+)
 _TO_PORT: Final = re.compile(r"--to-ports (\d+)")
 _ALL: Final = 0xFFFFFFFF
 _MARK_OF: Final = {"meta": {"key": "mark"}}
@@ -33,9 +38,10 @@ def known(kind: str, name: str, line: str) -> Statement | None:
 
 def _state(line: str) -> Statement | None:
     found = _STATE.search(line)
-    if found is None or line.count("--ct") > 1:
+    states = [] if found is None else found[2].lower().split(",")
+    if found is None or line.count("--ct") > 1 or not _STATES.issuperset(states):
         return None
-    return _match({"ct": {"key": "state"}}, found[2].lower().split(","), "!=" if found[1] else "in")
+    return _match({"ct": {"key": "state"}}, states, "!=" if found[1] else "in")
 
 
 def _mark(line: str) -> Statement | None:
@@ -77,8 +83,9 @@ def _target(name: str, line: str) -> Statement | None:
             kept = {"&": [_MARK_OF, ~mask & _ALL]}
             return "mangle", {"key": _MARK_OF, "value": {"^": [kept, value]}}
         case "DNAT" | "SNAT" if found := _TO.search(line):
-            port = {} if found[2] is None else {"port": int(found[2])}
-            return name.lower(), {"addr": found[1], **port}
+            port = found["port"] or found["port6"]
+            address = found["v4"] or found["v6"] or found["alone"]
+            return name.lower(), {"addr": address, **({} if port is None else {"port": int(port)})}
         case "REDIRECT" if found := _TO_PORT.search(line):
             return "redirect", {"port": int(found[1])}
         case "MASQUERADE":
