@@ -21,8 +21,8 @@ from weft.model.value import replace
 DATA = Path(__file__).with_name("data")
 MENDS = {
     "firewalld": [
+        "firewall-cmd --zone=trusted --add-source=10.244.0.0/16",
         "firewall-cmd --permanent --zone=trusted --add-source=10.244.0.0/16",
-        "firewall-cmd --reload",
     ],
     "docker": [
         "iptables -I DOCKER-USER -s 10.244.0.0/16 -j ACCEPT",

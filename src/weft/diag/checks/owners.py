@@ -45,14 +45,15 @@ def _is_shared(place: Name) -> bool:
 
 
 def _by_firewalld(networks: Iterable[Net]) -> tuple[Command, ...]:
-    trusted = tuple(
+    """Now and for good, one by one: a reload would take away what other programs have added since the boot."""
+    return tuple(
         Command(
-            ("firewall-cmd", "--permanent", "--zone=trusted", f"--add-source={network}"),
-            f"has firewalld trust {network}",
+            ("firewall-cmd", *when, "--zone=trusted", f"--add-source={network}"),
+            f"has firewalld trust {network}, which may then reach all ports of this node, too",
         )
         for network in networks
+        for when in ((), ("--permanent",))
     )
-    return (*trusted, Command(("firewall-cmd", "--reload"), "has firewalld read that"))
 
 
 def _by_docker(networks: Iterable[Net]) -> tuple[Command, ...]:
