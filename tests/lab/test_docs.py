@@ -19,6 +19,7 @@ PAGES = (
     *("docs/howto/find-what-is-wrong.md", "docs/howto/services-in-a-lab.md"),
     "docs/howto/change-a-lab.md",
     "docs/howto/look-at-a-lab.md",
+    "docs/howto/quiz.md",
     "docs/howto/work-in-a-lab.md",
 )
 OURS = ("make ",)  # `make demo` is CI's own job, and `make test` is what runs this

@@ -16,6 +16,7 @@ from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.commands.tracing import TraceReport
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
+from weft.lab.quiz.game import Score
 from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, ThroughputReport, TurnReport
 from weft.model.errors import Problem
 from weft.model.history import Event
@@ -33,6 +34,16 @@ _STEP: Final = {
     "task": str,
 }
 _JUDGED: Final = {"step": str, "right": bool, "demands": [{"what": str, "problem": str}]}
+_SYMPTOMS: Final = {"level": str, "seed": int, "symptoms": [str], "worth": int, "score": Score}
+_REVEALED: Final = {
+    "right": bool,
+    "code": str,
+    "node": str,
+    "fault": str,
+    "about": str,
+    "mended": bool,
+    "score": Score,
+}
 _FAULT: Final = {"name": str, "code": str, "about": str, "ends": str}
 
 SHAPES: Final[dict[str, Any]] = {
@@ -103,6 +114,10 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab services": list[ServiceReport],
     "weft lab unexpose": {"unexposed": str},
     **{f"weft lab {verb}": TurnReport for verb in ("start", "stop", "restart", "kill")},
+    "weft lab quiz start": _SYMPTOMS,
+    "weft lab quiz check": (_REVEALED, {"right": bool, "judgement": str}),
+    "weft lab quiz hint": {"hint": str, "number": int, "of": int},
+    "weft lab quiz give-up": _REVEALED,
     "weft lab tutorial start": _STEP,
     "weft lab tutorial show": _STEP,
     "weft lab tutorial check": _JUDGED,

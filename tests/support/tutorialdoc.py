@@ -60,6 +60,7 @@ $ weft lab down tutorial
 ## Next
 
 - [Your first lab](first-lab.md): daemons make all these entries, and keep them so.
+- [Practise finding faults](../howto/quiz.md): something is broken, and you find it.
 - [A packet's way](../explanation/a-packets-way.md): one packet through all of them.
 """
 

@@ -22,17 +22,27 @@ def explain(output: str, code: str | None) -> int:
       weft explain
       weft explain -o json | jq -r '.[].code'
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    known = sections(PAGE.read_text(encoding="utf-8"))
     if code is None:
-        _list(list(known.values()), output)
+        _list(list(_known().values()), output)
         return 0
+    section = named(code, "weft explain")
+    show_report(output, section, f"{section.code}\n\n{section.text}\n")
+    return 0
+
+
+def named(code: str, where: str) -> Section:
+    """Return what the page says of a code, in any case. `ConfigError` names the command `where` it was given."""
+    known = _known()
     section = known.get(code.upper())
     if section is None:
         near = nearest(code, known)
         hint = f"Did you mean {' or '.join(near)}?" if near else "`weft explain` lists all codes"
-        raise ConfigError(Problem(code="FLAG-001", where="weft explain", seen=f"there is no code {code!r}", hint=hint))
-    show_report(output, section, f"{section.code}\n\n{section.text}\n")
-    return 0
+        raise ConfigError(Problem(code="FLAG-001", where=where, seen=f"there is no code {code!r}", hint=hint))
+    return section
+
+
+def _known() -> dict[str, Section]:
+    return sections(PAGE.read_text(encoding="utf-8"))
 
 
 def _list(known: list[Section], output: str) -> None:

@@ -48,16 +48,11 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         raise ConfigError(_problem(wanted.name, "weftd undoes it by itself, at once", "a fault that stays"))
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
-    variables = _variables(report, node, wanted)
-    if mend and wanted.kills:
-        ask(place, changes.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
-    else:
-        _run(place, node, wanted.mends if mend else wanted.breaks, variables)
+    change(place, report, node, wanted, mend=mend)
     done = "mended" if mend else "broken"
     show_report(output, {"node": node, "fault": fault, done: True}, f"{node}: {wanted.about}{' no more' * mend}\n")
     option = within(place)
-    other = next((each.name for each in report.nodes if each.name != node), node)
-    looks = other if wanted.name == _SEEN_ELSEWHERE else node
+    looks = witness(report, node, wanted)
     next_commands(output, f"weft lab exec{option} {looks} weft doctor", f"weft lab break{option} {node} {fault} --mend")
 
 
@@ -74,7 +69,22 @@ def _named(name: str) -> Fault:
     raise ConfigError(Problem(code="FLAG-001", where="weft lab break", seen=f"no fault {name!r}", hint=hint))
 
 
-def _variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
+def witness(report: LabReport, node: str, fault: Fault) -> str:
+    """Return the node whose doctor names a fault of `node`."""
+    other = next((each.name for each in report.nodes if each.name != node), node)
+    return other if fault.name == _SEEN_ELSEWHERE else node
+
+
+def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bool) -> None:
+    """Break a node by a fault, or mend it. `ConfigError` as `variables`; `Unavailable` if its script fails."""
+    known = variables(report, node, fault)
+    if mend and fault.kills:
+        ask(place, changes.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
+    else:
+        _run(place, node, fault.mends if mend else fault.breaks, known)
+
+
+def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     """What a fault's script may want to know. `ConfigError` where the lab has not what it breaks."""
     own = next((each for each in report.nodes if each.name == name), None)
     if own is None:
@@ -108,8 +118,9 @@ def _v4(node: NodeReport) -> str:
     return next((subnet for subnet in node.subnets if ip_network(subnet).version == 4), "0.0.0.0/0")
 
 
-def _run(place: Place, node: str, script: str, variables: dict[str, str]) -> None:
-    status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-ec", script], variables))
+def _run(place: Place, node: str, script: str, environ: dict[str, str]) -> None:
+    # As its input, so that no list of processes shows it, to whom is to find out.
+    status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-e"], environ), given=script)
     if status:
         hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is"
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"

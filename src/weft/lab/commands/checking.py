@@ -20,7 +20,7 @@ from weft.lab.checking.judging import judged, untried
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.sizes import LEAST, Bounds
 from weft.lab.checking.summary import CheckReport, summed_up
-from weft.lab.checking.trial import FAULTS, Outcome, Trial, TriedReport
+from weft.lab.checking.trial import FAULTS, Outcome, Trial, Tried, TriedReport
 from weft.lab.checking.trials import trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
@@ -81,6 +81,12 @@ def check(lab: str, output: str, *, quick: bool) -> int:
     return FAILED
 
 
+def tried(place: Place, report: LabReport) -> list[Tried]:
+    """Try quickly whether everything reaches everything, and judge; look for no reason."""
+    wanted = trials(report, quick=True)
+    return judged(wanted, _try(place, wanted, lambda _: None))
+
+
 def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
     report = ask(place, protocol.Ps(), LabReport)
     wanted = trials(report, quick=quick)
@@ -90,16 +96,16 @@ def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckRe
         raise ConfigError(Problem(code="LAB-002", where="weft lab check", seen=seen, hint=hint))
     note(counted(len(wanted), "trial"))
     outcomes = _try(place, wanted, note)
-    tried, rest = judged(wanted, outcomes), untried(wanted, outcomes)
-    found = [cause for fault in FAULTS for cause in causes(tried, fault)]
+    found_out, rest = judged(wanted, outcomes), untried(wanted, outcomes)
+    found = [cause for fault in FAULTS for cause in causes(found_out, fault)]
     if not found:
-        return summed_up(tried, (), (), untried=rest)
-    note(f"{sum(bool(each.fault) for each in tried)} failed: looking for the reason")
+        return summed_up(found_out, (), (), untried=rest)
+    note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         gathered = pool.map(lambda gather: gather(), _evidence(place, [each for each in found if each.fault == "lost"]))
         measured = [_measured(place, cause) for cause in found]
         evidence = [piece for pieces in gathered for piece in pieces]
-    return summed_up(tried, measured, evidence, untried=rest)
+    return summed_up(found_out, measured, evidence, untried=rest)
 
 
 def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:

@@ -49,18 +49,18 @@ def run(start: Start) -> int:
 
 
 class Captured:
-    """A command that runs there without input. To close it ends the command."""
+    """A command that runs there with `given` as its input. To close it ends the command."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, *, given: str = "") -> None:
         self._files = [os.memfd_create(name) for name in ("stdout", "stderr")]
-        nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            self._call = start([nothing, *self._files], False)  # noqa: FBT003 - the meaning is Start's
+            with os.fdopen(os.memfd_create("stdin"), "w+") as stdin:
+                stdin.write(given)
+                stdin.seek(0)
+                self._call = start([stdin.fileno(), *self._files], False)  # noqa: FBT003 - the meaning is Start's
         except BaseException:
             self._close_files()
             raise
-        finally:
-            os.close(nothing)
 
     def result(self) -> tuple[int, str, str]:
         """Wait for its end; return its exit status and what it wrote."""
@@ -77,9 +77,9 @@ class Captured:
             os.close(file)
 
 
-def captured(start: Start) -> tuple[int, str, str]:
-    """Run a command there without input; return its exit status and what it wrote."""
-    with closing(Captured(start)) as running:
+def captured(start: Start, *, given: str = "") -> tuple[int, str, str]:
+    """Run a command there with `given` as its input; return its exit status and what it wrote."""
+    with closing(Captured(start, given=given)) as running:
         return running.result()
 
 

@@ -122,7 +122,7 @@ def go_on(lab: str, output: str) -> int:
     here = progress.position(at.step)
     if here + 1 == len(STEPS):
         show_report(output, {"done": True}, "That was the last step.\n")
-        next_commands(output, f"weft lab down {place.name}", "weft lab up")
+        next_commands(output, f"weft lab down {place.name}", "weft lab up", "weft lab quiz start")
         return 0
     following = STEPS[here + 1]
     done = [*at.done, *([] if at.step in at.done else [at.step])]

@@ -1,0 +1,265 @@
+"""`weft lab quiz`: a fault drawn by lot, to be found. The rules are elsewhere; here stands what people see."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, get_args
+
+import click
+import msgspec
+
+from weft.diag import explain
+from weft.lab import protocol
+from weft.lab.commands import breaking, checking, start
+from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
+from weft.lab.commands.speak import Progress, next_commands
+from weft.lab.faults import Fault
+from weft.lab.places import Place
+from weft.lab.quiz import areas, game, symptoms
+from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Round, Score
+from weft.lab.report import LabReport, Nothing, PodReport
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.value import Value
+from weft.screen.documents import output_option, show_report
+from weft.screen.groups import Group
+
+_NOTE: Final = "quiz"
+_POD: Final = "visitor"  # is started on each node and removed, to see whether a new pod starts
+_SEEDS: Final = 1_000_000  # a number that is quickly told to somebody
+_NOTHING: Final = "nothing that a user would notice now; something failed a moment ago"
+_WORDS: Final[dict[Judgement, str]] = {
+    "no node": "The code is right. On which node? Say it behind the code",
+    "wrong node": "The code is right, the node is not",
+    "near": "That is near: the fault is of this family, and has another code",
+    "wrong": "That is not it",
+}
+
+
+class _Play(Value):
+    """A round that is open, with the lab that it is in and the score before it."""
+
+    place: Place
+    report: LabReport
+    score: Score
+    now: Round
+
+    @property
+    def fault(self) -> Fault:
+        return DRAWABLE[self.now.fault][0]
+
+    @property
+    def area(self) -> areas.Area:
+        return DRAWABLE[self.now.fault][1]
+
+    def mend(self) -> bool:
+        """Mend the fault, and tell whether that worked: not where a user has mended it already."""
+        try:
+            breaking.change(self.place, self.report, self.now.node, self.fault, mend=True)
+        except Unavailable:
+            return False
+        return True
+
+    def go_on(self, **changes: int | list[str]) -> Round:
+        """Change the round, and keep it."""
+        now = msgspec.structs.replace(self.now, **changes)
+        self.place.keep(_NOTE, Game(score=self.score, now=now))
+        return now
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@lab_option
+@output_option
+@click.pass_context
+def quiz(ctx: click.Context, lab: str, output: str) -> None:
+    """Find the fault: one of `weft lab break` is drawn by lot, on a node drawn by lot.
+
+    You are told what a user would notice, and answer with the code of the problem and the node. Alone, it shows the
+    symptoms again, and the score.
+
+    \b
+      weft lab quiz start --level hard
+      weft lab quiz hint
+      weft lab quiz check ROUTE-001 node2
+      weft lab quiz give-up
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    hand_down(ctx)
+    if ctx.invoked_subcommand is None:
+        place = start.find(base(), lab)
+        _show(place, place.note(_NOTE, Game) or Game(), output)
+
+
+@quiz.command("start")
+@click.option("--level", type=click.Choice(list(get_args(Level))), default="easy", show_default=True, help="How hard.")
+@click.option("--seed", type=click.IntRange(0), help="Draw what this number means: for a class.")
+@lab_option
+@output_option
+def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
+    """Break something, and show what a user would notice.
+
+    By a fault of level easy something fails now; one of level hard may wait for its day.
+    """
+    place = start.find(base(), lab)
+    before = place.note(_NOTE, Game) or Game()
+    if before.now is not None:
+        hint = f"'weft lab quiz{within(place)}' shows it; 'weft lab quiz give-up{within(place)}' ends it."
+        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="a round is open", hint=hint))
+    report, seed = ask(place, protocol.Ps(), LabReport), secrets.randbelow(_SEEDS) if seed is None else seed
+    fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
+    play = _Play(
+        place=place,
+        report=report,
+        score=before.score,
+        now=Round(level=level, seed=seed, fault=fault.name, node=node),
+    )
+    progress = Progress(output)
+    try:
+        progress("something breaks")
+        play.go_on()  # before it is broken, so that give-up mends it if this is interrupted
+        try:
+            breaking.change(place, report, node, fault, mend=False)
+        except WeftError:
+            play.mend()
+            place.keep(_NOTE, before)
+            raise
+        progress("what would a user notice?")
+        seen = _noticed(place, report) or [play.area.complaint or _NOTHING]
+        now = play.go_on(symptoms=seen)
+    finally:
+        progress.done()
+    _show(place, Game(score=before.score, now=now), output)
+
+
+@quiz.command()
+@lab_option
+@output_option
+def hint(lab: str, output: str) -> None:
+    """Give one more hint, of three, for two points each."""
+    play = _open(lab)
+    known = areas.hints(play.fault, play.area, play.now.node)
+    given = min(play.now.hints + 1, len(known))
+    play.go_on(hints=given)
+    report = {"hint": known[given - 1], "number": given, "of": len(known)}
+    show_report(output, report, f"Hint {given} of {len(known)}: {known[given - 1]}\n")
+    next_commands(output, f"weft lab quiz check{within(play.place)} CODE NODE")
+
+
+@quiz.command()
+@click.argument("code")
+@click.argument("node", default="", metavar="[NODE]", shell_complete=nodes)
+@lab_option
+@output_option
+def check(code: str, node: str, lab: str, output: str) -> int:
+    """Answer with the CODE of the problem and the NODE. If that is right, the fault is mended.
+
+    Exits 0 if it is right, 1 if it is not. A wrong answer costs a point.
+    """
+    play = _open(lab)
+    # What is no answer at all is a slip, and costs nothing.
+    answer = explain.named(code, "weft lab quiz check").code
+    names = [each.name for each in play.report.nodes]
+    if node and node not in names:
+        where, expected = "weft lab quiz check", f"one of {', '.join(names)}"
+        raise ConfigError(Problem(code="LAB-002", where=where, seen=f"no node {node!r}", expected=expected))
+    found = game.judge(play.fault, play.now.node, answer, node)
+    if found == "right":
+        _close(play, output, found=True)
+        return 0
+    play.go_on(wrong=play.now.wrong + (found != "no node"))
+    show_report(output, {"right": False, "judgement": found}, f"{_WORDS[found]}.\n")
+    option = within(play.place)
+    next_commands(output, f"weft lab quiz{option}", f"weft lab quiz hint{option}")
+    return 1
+
+
+@quiz.command("give-up")
+@lab_option
+@output_option
+def give_up(lab: str, output: str) -> None:
+    """Tell what it is, and mend it."""
+    _close(_open(lab), output, found=False)
+
+
+def _close(play: _Play, output: str, *, found: bool) -> None:
+    """Mend the fault, tell what it was and what shows it, and count."""
+    place, fault, now, option = play.place, play.fault, play.now, within(play.place)
+    mended = play.mend()
+    score = game.ended(play.score, now, found=found)
+    place.keep(_NOTE, Game(score=score))
+    told = {"right": found, "code": fault.code, "node": now.node, "fault": fault.name, "about": fault.about}
+    won = f"Right, for {now.worth} points" if found else "It was"
+    state = "It is mended." if mended else "Something has mended it before, or changed it."
+    seen_from = breaking.witness(play.report, now.node, fault)
+    text = (
+        f"{won}: {fault.code} on {now.node}: {fault.about}. {state}\n{_words(score)}\n\n"
+        f"What shows it: 'weft lab exec{option} {seen_from} weft doctor', by its code; and {play.area.look}\n"
+    )
+    show_report(output, told | {"mended": mended, "score": score}, text)
+    next_commands(
+        output,
+        f"weft explain {fault.code}",
+        f"weft lab break{option} {now.node} {fault.name}",
+        f"weft lab quiz start{option} --level {now.level}",
+    )
+
+
+def _show(place: Place, so_far: Game, output: str) -> None:
+    now, option = so_far.now, within(place)
+    if now is None:
+        show_report(output, {"score": so_far.score, "symptoms": []}, f"No round is open.\n{_words(so_far.score)}\n")
+        next_commands(output, f"weft lab quiz start{option}")
+        return
+    told = {"level": now.level, "seed": now.seed, "symptoms": now.symptoms, "worth": now.worth, "score": so_far.score}
+    text = (
+        f"One node is broken (level {now.level}, seed {now.seed}). What was noticed:\n\n"
+        f"{''.join(f'  {line}{chr(10)}' for line in now.symptoms)}\n"
+        f"What is it, and on which node? The right answer is worth {now.worth} points now.\n{_words(so_far.score)}\n"
+    )
+    show_report(output, told, text)
+    next_commands(output, f"weft lab quiz check{option} CODE NODE", f"weft lab quiz hint{option}")
+
+
+def _words(score: Score) -> str:
+    return f"Score: {score.points} points, {score.found} found, {score.given_up} given up."
+
+
+def _open(lab: str) -> _Play:
+    """Return the round that is open in a lab. `ConfigError` if none is."""
+    place = start.find(base(), lab)
+    so_far = place.note(_NOTE, Game)
+    if so_far is None or so_far.now is None:
+        hint = f"'weft lab quiz start{within(place)}' begins one."
+        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="no round is open", hint=hint))
+    return _Play(place=place, report=ask(place, protocol.Ps(), LabReport), score=so_far.score, now=so_far.now)
+
+
+def _fitting(report: LabReport, level: Level) -> list[Fault]:
+    """Return the faults that this lab can have. `ConfigError` says why it can have none."""
+    fitting, refused = [], []
+    for fault in game.of_level(level):
+        try:
+            breaking.variables(report, report.nodes[0].name, fault)
+            fitting.append(fault)
+        except ConfigError as error:
+            refused.append(error)
+    if not fitting:
+        raise refused[0]
+    return fitting
+
+
+def _noticed(place: Place, report: LabReport) -> list[str]:
+    """Return what fails when everything is tried, and what becomes of a new pod on each node."""
+    return [*symptoms.noticed(checking.tried(place, report)), *_started(place, report)]
+
+
+def _started(place: Place, report: LabReport) -> Iterator[str]:
+    """Try to start a pod on each node. What the plugins say is left to whoever tries it: they may name the fault."""
+    for node in report.nodes:
+        try:
+            pod = ask(place, protocol.Run(pod=_POD, node=node.name), PodReport)
+        except WeftError:
+            yield f"a new pod does not start on {node.name}"
+            continue
+        if not pod.addresses:
+            yield f"a new pod on {node.name} gets no address"
+        with suppress(WeftError):  # it is the lab's then, and ends with it
+            ask(place, protocol.Remove(_POD), Nothing)

@@ -1,0 +1,88 @@
+"""The rules of the quiz: what may be drawn, what an answer is worth, and how a game stands. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from weft.lab.faults import FAULTS, Fault
+from weft.lab.quiz.areas import Area, area, family
+
+Level = Literal["easy", "hard"]
+Judgement = Literal["right", "no node", "wrong node", "near", "wrong"]
+
+_WORTH: Final = 10
+_HINT: Final = 2  # points that a hint costs, and
+_WRONG: Final = 1  # a wrong answer
+_LEAST: Final = 1
+
+
+def _drawable() -> dict[str, tuple[Fault, Area]]:
+    """Return the faults that stay until a command mends them, and do not show at the first look, by name.
+
+    Where the daemon is ended, `weft lab ps` says so.
+    """
+    lasting = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]
+    return {fault.name: (fault, known) for fault in lasting if (known := area(fault)) is not None}
+
+
+DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = _drawable()
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that is to be found, what was noticed of it, and how it went so far."""
+
+    level: Level
+    seed: int
+    fault: str
+    node: str
+    symptoms: list[str] = []
+    hints: int = 0
+    wrong: int = 0
+
+    @property
+    def worth(self) -> int:
+        """Return the points for the right answer now."""
+        return max(_WORTH - self.hints * _HINT - self.wrong * _WRONG, _LEAST)
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """What was won in a lab."""
+
+    points: int = 0
+    found: int = 0
+    given_up: int = 0
+
+
+class Game(msgspec.Struct, frozen=True, kw_only=True):
+    """How it stands in a lab: `now` is the round that is open, if one is."""
+
+    score: Score = Score()
+    now: Round | None = None
+
+
+def ended(score: Score, now: Round, *, found: bool) -> Score:
+    """Return the score after a round."""
+    if found:
+        return msgspec.structs.replace(score, points=score.points + now.worth, found=score.found + 1)
+    return msgspec.structs.replace(score, given_up=score.given_up + 1)
+
+
+def of_level(level: Level) -> list[Fault]:
+    """Return the faults of a level: of an easy one those by which something fails now."""
+    return [fault for fault, known in DRAWABLE.values() if level == "hard" or not known.complaint]
+
+
+def draw(faults: Sequence[Fault], nodes: Sequence[str], seed: int) -> tuple[Fault, str]:
+    """Return the fault and the node that a number means; of all numbers, each pair as often as any other."""
+    number, place = divmod(seed, len(faults))
+    return faults[place], nodes[number % len(nodes)]
+
+
+def judge(fault: Fault, node: str, code: str, at: str) -> Judgement:
+    """Say what an answer is worth: a code, and with "" no node."""
+    if code != fault.code:
+        return "near" if family(code) == family(fault.code) else "wrong"
+    if not at:
+        return "no node"
+    return "right" if at == node else "wrong node"
