@@ -45,7 +45,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         return
     wanted = _named(fault)
     if mend and not (wanted.mends or wanted.kills):
-        raise ConfigError(_problem(wanted.name, "weftd undoes it by itself, at once", "a fault that stays"))
+        raise ConfigError(_problem(wanted.name, f"--mend, and what ends it is {_ends(wanted)}", "no --mend"))
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
     change(place, report, node, wanted, mend=mend)
@@ -57,7 +57,9 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
 
 
 def _ends(fault: Fault) -> str:
-    return "weftd, at once" if fault.repaired else "--mend"
+    if fault.repaired:
+        return "weftd, at once"
+    return "--mend" if fault.mends or fault.kills else "a new lab"
 
 
 def _named(name: str) -> Fault:
