@@ -255,7 +255,7 @@ def test_a_step_that_was_followed_is_right(step: Step):
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 def test_nothing_is_right_where_nothing_is(step: Step):
-    nobody = replace(BARE, answers={trial.name: None for trial in step.trials})
+    nobody = replace(BARE, answers={attempt.name: None for attempt in step.attempts})
     found = judged(step, nobody)
     assert not right(found)
     assert found[-1].problem

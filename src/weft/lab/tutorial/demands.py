@@ -103,7 +103,7 @@ def forwards(seen: Seen, node: str) -> Demand:
 
 
 def answered(seen: Seen, name: str, what: str, problem: str) -> Demand:
-    """A trial that worked."""
+    """An attempt that worked."""
     return Demand(what, problem if seen.answers.get(name) is None else "")
 
 

@@ -23,12 +23,12 @@ from weft.lab.report import Nothing
 from weft.lab.tutorial import seen
 from weft.lab.tutorial.demands import NODES
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Trial, Typed
+from weft.lab.tutorial.step import Attempt, Step, Typed
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 _PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is told to use, beside a lab's own
-_LINGER: Final = 0.1  # seconds in which what a trial has sent is in the capture
-_PATIENCE: Final = 10  # seconds for one trial
+_LINGER: Final = 0.1  # seconds in which what an attempt has sent is in the capture
+_PATIENCE: Final = 10  # seconds for one attempt
 
 # Ends and removes all that a learner may have made on a node, with its uplink as the lab makes it.
 _WIPE: Final = """
@@ -72,14 +72,14 @@ def lay_out(place: Place, steps: Sequence[Step]) -> None:
 
 
 def look(place: Place, step: Step | None) -> Seen:
-    """Look at both nodes, and with a step let its trials run."""
+    """Look at both nodes, and with a step let its attempts run."""
     nodes = {node: seen.read(_run(place, node, seen.SCRIPT)) for node in NODES}
     if step is None:
         return Seen(nodes=nodes)
     with ExitStack() as stack:
         wire = stack.enter_context(_capture(place, step.wire)) if step.wire else None
-        trials = stack.enter_context(ThreadPoolExecutor())
-        answers = dict(trials.map(lambda trial: (trial.name, _answer(place, trial)), step.trials))
+        pool = stack.enter_context(ThreadPoolExecutor())
+        answers = dict(pool.map(lambda attempt: (attempt.name, _answer(place, attempt)), step.attempts))
         frames = () if wire is None else tuple(_frames(wire))
     return Seen(nodes=nodes, answers=answers, frames=frames)
 
@@ -89,10 +89,10 @@ def typed(place: Place, wanted: Typed) -> tuple[int, str, str]:
     return terminal.captured(terminal.command(place, wanted.node, ["sh", "-ec", wanted.command]))
 
 
-def _answer(place: Place, trial: Trial) -> str | None:
-    """Return what a trial prints, or None if it fails."""
-    words = ["timeout", str(_PATIENCE), "sh", "-c", trial.command]
-    status, stdout, _ = terminal.captured(terminal.command(place, trial.node, words))
+def _answer(place: Place, attempt: Attempt) -> str | None:
+    """Return what an attempt prints, or None if it fails."""
+    words = ["timeout", str(_PATIENCE), "sh", "-c", attempt.command]
+    status, stdout, _ = terminal.captured(terminal.command(place, attempt.node, words))
     return None if status else stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What the tutorial sees of its two nodes: their kernels' links, routes and tables, and what trials answered. Pure.
+"""What the tutorial sees of its two nodes: their kernels' links, routes and tables, and what attempts answered. Pure.
 
 The fields of a link, a route and the rest have the names that `ip -j` and `bridge -j` give them, so that a learner
 who looks with the same programs reads the same words.
@@ -105,7 +105,7 @@ class Node(Value):
 class Seen(Value):
     """The playground at one moment.
 
-    `answers` is what each trial of the step printed, without the space around it; None for a trial that failed.
+    `answers` is what each attempt of the step printed, without the space around it; None for an attempt that failed.
     `frames` are the packets that were captured meanwhile, each as its layers.
     """
 

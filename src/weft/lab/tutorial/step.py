@@ -27,7 +27,7 @@ def look(node: str, command: str, seen: str, *, fails: bool = False) -> Typed:
     return Typed(node, command, seen, changes=False, fails=fails)
 
 
-class Trial(Value, kw_only=False):
+class Attempt(Value, kw_only=False):
     """A command that a check runs in a node, and by whose name its answer is known."""
 
     name: str
@@ -35,13 +35,13 @@ class Trial(Value, kw_only=False):
     command: str
 
 
-def ping(name: str, node: str, inside: str, address: str) -> Trial:
-    """Return a trial that pings until there is an answer, from a namespace or with "" from the node.
+def ping(name: str, node: str, inside: str, address: str) -> Attempt:
+    """Return an attempt that pings until there is an answer, from a namespace or with "" from the node.
 
     A bridge's port forwards a moment after its link was set up: the kernel looks at new carriers once a second.
     """
     enter = f"ip netns exec {inside} " if inside else ""
-    return Trial(name, node, f"{enter}ping -c 1 -w 2 -i 0.2 {address}")
+    return Attempt(name, node, f"{enter}ping -c 1 -w 2 -i 0.2 {address}")
 
 
 class Step(Value):
@@ -49,7 +49,7 @@ class Step(Value):
 
     `why`, `hints` and `answer` are paragraphs with blank lines between them. `typed` is shown whole; `rest` is the
     learner's own task, which `task` describes and `hints` lead to; the last hint is `rest` itself. After `typed` and
-    `rest`, `judge` has no complaint about what `trials` and, where `wire` names a node, a capture on its eth0 have
+    `rest`, `judge` has no complaint about what `attempts` and, where `wire` names a node, a capture on its eth0 have
     seen. `answer` is the answer to `question`.
     """
 
@@ -63,7 +63,7 @@ class Step(Value):
     hints: str
     judge: Judge
     answer: str
-    trials: tuple[Trial, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     wire: str = ""
 
     @property

@@ -71,7 +71,7 @@ Through the bridge: the cables of all pods end in one switch.
 A packet from red to blue never meets node1's routing table.
 What is for anybody else goes to 10.244.1.1, the bridge's own address, and from there node1 routes it.
 """,
-    trials=(
+    attempts=(
         ping("blue", "node1", "red", "10.244.1.3"),
         ping("gateway", "node1", "blue", "10.244.1.1"),
     ),

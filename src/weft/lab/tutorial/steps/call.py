@@ -6,7 +6,7 @@ from typing import Final
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Trial, Typed, look, ping
+from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _CONF: Final = "/etc/cni/net.d/10-hand.conf"
 
@@ -58,8 +58,8 @@ def _attached(seen: Seen, node: str, pod: str, subnet: str) -> Demand:
     return Demand(what, f"it has {' and '.join(link.addresses) or 'none'}")
 
 
-def _reserved(node: str, pod: str) -> Trial:
-    return Trial(pod, node, f"grep -l ^{pod} /var/lib/cni/networks/hand/10.244.*")
+def _reserved(node: str, pod: str) -> Attempt:
+    return Attempt(pod, node, f"grep -l ^{pod} /var/lib/cni/networks/hand/10.244.*")
 
 
 STEP: Final = Step(
@@ -107,7 +107,7 @@ up.
 flannel's own plugin is thinner still: it reads the node's subnet from /run/flannel/subnet.env, writes such a
 configuration, and calls bridge with it.
 """,
-    trials=(
+    attempts=(
         _reserved("node1", "yellow"),
         _reserved("node2", "pink"),
         ping("red", "node2", "pink", "10.244.1.2"),

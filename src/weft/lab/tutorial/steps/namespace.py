@@ -50,5 +50,5 @@ firewall rule.
 Its 127.0.0.1 is not the node's: each namespace has a lo of its own.
 That is why a server that listens on localhost in one pod is not seen by another.
 """,
-    trials=(ping("itself", "node1", "red", "127.0.0.1"),),
+    attempts=(ping("itself", "node1", "red", "127.0.0.1"),),
 )

@@ -88,7 +88,7 @@ that was lost: always look at both directions.
 It works because the nodes share a segment.
 A router between them would see packets for 10.244.2.2, and have no route for them.
 """,
-    trials=(
+    attempts=(
         ping("green", "node1", "red", "10.244.2.2"),
         ping("blue", "node2", "green", "10.244.1.3"),
     ),

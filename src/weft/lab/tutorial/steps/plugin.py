@@ -6,7 +6,7 @@ from typing import Final
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.seen import Link, Seen
-from weft.lab.tutorial.step import Step, Trial, Typed, look, ping
+from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _PLUGIN: Final = "/run/plugins/label"
 _VERSION: Final = f"echo {{}} | CNI_COMMAND=VERSION {_PLUGIN}"
@@ -120,8 +120,8 @@ DEL has nothing to do here, because the second name goes with the link.
 A plugin that keeps something elsewhere, as host-local does, must give it up in DEL, and must not fail when it is
 called twice.
 """,
-    trials=(
-        Trial("version", "node1", f"{_VERSION} | grep supportedVersions"),
+    attempts=(
+        Attempt("version", "node1", f"{_VERSION} | grep supportedVersions"),
         ping("green", "node1", "purple", "10.244.2.2"),
     ),
 )

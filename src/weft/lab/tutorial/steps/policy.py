@@ -6,7 +6,7 @@ from typing import Final
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Trial, Typed, look, ping
+from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _FETCH: Final = "ip netns exec %s curl -sSm 3 http://%s"
 _NOT: Final = "ip netns exec %s curl -sSm 1 http://%s"
@@ -73,11 +73,11 @@ Were pods masqueraded behind their node, red could not tell them apart.
 That is the whole ladder: namespace, cable, switch, routes, overlay, plugin, Service, policy.
 The nodes of `weft lab up` have daemons and plugins that build what you have built, and keep it so.
 """,
-    trials=(
-        Trial("green", "node2", _FETCH % ("green", "10.244.1.2")),
-        Trial("blue", "node1", _NOT % ("blue", "10.244.1.2")),
-        Trial("yellow", "node1", _NOT % ("yellow", "10.244.1.2")),
+    attempts=(
+        Attempt("green", "node2", _FETCH % ("green", "10.244.1.2")),
+        Attempt("blue", "node1", _NOT % ("blue", "10.244.1.2")),
+        Attempt("yellow", "node1", _NOT % ("yellow", "10.244.1.2")),
         ping("ping", "node1", "blue", "10.244.1.2"),
-        Trial("other", "node1", _FETCH % ("red", "10.244.1.3")),
+        Attempt("other", "node1", _FETCH % ("red", "10.244.1.3")),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Final
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Trial, Typed, look
+from weft.lab.tutorial.step import Attempt, Step, Typed, look
 
 _RULE: Final = "nft 'add rule ip services prerouting ip daddr 10.96.0.10 tcp dport 80 dnat to %s'"
 _FETCH: Final = "ip netns exec green curl -sSm 3 http://%s"
@@ -78,10 +78,10 @@ When client and server are two pods of one bridge they do not: the bridge sends 
 which knows nothing of that server.
 That is what net.bridge.bridge-nf-call-iptables is for: it has bridged packets pass the rules, too.
 """,
-    trials=(
-        Trial("red", "node2", _FETCH % "10.244.1.2"),
-        Trial("blue", "node2", _FETCH % "10.244.1.3"),
-        Trial("rules", "node2", "nft list ruleset | grep 10.96.0.10"),
-        Trial("service", "node2", f"for n in 1 2 3 4; do {_FETCH % '10.96.0.10'} || exit; done"),
+    attempts=(
+        Attempt("red", "node2", _FETCH % "10.244.1.2"),
+        Attempt("blue", "node2", _FETCH % "10.244.1.3"),
+        Attempt("rules", "node2", "nft list ruleset | grep 10.96.0.10"),
+        Attempt("service", "node2", f"for n in 1 2 3 4; do {_FETCH % '10.96.0.10'} || exit; done"),
     ),
 )

@@ -70,5 +70,5 @@ Every pod's eth0 is one end of such a pair, and the other end stays on the node.
 
 The route came with the address on both sides: `ip route get 10.244.1.2` on node1 says dev vethred.
 """,
-    trials=(ping("red", "node1", "", "10.244.1.2"),),
+    attempts=(ping("red", "node1", "", "10.244.1.2"),),
 )

@@ -150,7 +150,7 @@ its MAC.
 
 8472 is Linux's own port for VXLAN, older than the 4789 that IANA has given it since; flannel has kept it.
 """,
-    trials=(
+    attempts=(
         ping("green", "node1", "red", "10.244.2.2"),
         ping("large", "node1", "red", "-s 1422 -M do 10.244.2.2"),
     ),
