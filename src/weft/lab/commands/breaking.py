@@ -121,7 +121,7 @@ def _v4(node: NodeReport) -> str:
 
 
 def _run(place: Place, node: str, script: str, environ: dict[str, str]) -> None:
-    # As its input, so that no list of processes shows it, to whom is to find out.
+    # As its input: a list of processes would show it to a player of the quiz.
     status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-e"], environ), given=script)
     if status:
         hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is"
