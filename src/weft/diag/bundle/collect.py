@@ -9,6 +9,7 @@ import platform
 import stat
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +56,7 @@ def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
             unseen[name] = str(error)
 
     for name, command in LISTINGS.items():
-        take(f"listings/{name}", lambda command=command: said(command), secrets.text_without)  # type: ignore[misc] # mypy does not know a default's type
+        take(f"listings/{name}", partial(said, command), secrets.text_without)
     take("subnet.env", lambda: places.subnet_file.read_text(errors="replace"), secrets.text_without)
     take("versions/kernel.txt", lambda: f"{platform.release()} {platform.version()} {platform.machine()}", str)
     take("versions/os-release.txt", lambda: Path("/etc/os-release").read_text(errors="replace"), str)
@@ -64,12 +65,12 @@ def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
     except CniError as error:
         configured, unseen["cni"] = [], str(error)
     for file in configured:
-        take(f"cni/{file.name}", lambda file=file: _read(file), secrets.file_without)  # type: ignore[misc] # as above
+        take(f"cni/{file.name}", partial(_read, file), secrets.file_without)
     for pid, name in processes(places.proc).items():
         if name in _DAEMONS:
             process = places.proc / str(pid)
-            take(f"{name}-{pid}/command.txt", lambda process=process: _command(process), str)  # type: ignore[misc] # as above
-            take(f"{name}-{pid}/log.txt", lambda process=process: _log(process), secrets.text_without)  # type: ignore[misc] # as above
+            take(f"{name}-{pid}/command.txt", partial(_command, process), str)
+            take(f"{name}-{pid}/log.txt", partial(_log, process), secrets.text_without)
     return found, unseen
 
 
