@@ -270,7 +270,7 @@ def test_gc_goes_on_after_a_failure_and_says_so(site, pod, monkeypatch):
     assert answer.msg == 'failed to find plugin "nope" in path [/usr/lib/cni]'
     assert (veths(site.host), spoof_rules(site)) == ([], {"PREROUTING": []})
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.which", lambda *_, **__: None)
+        patch.setattr("weft.cni.host.programs.find", lambda *_: None)
         answer = collect(site, conf | {"ipam": {"type": "nope"}})
     assert answer.msg.startswith("iptables-save: program not found; ")
     assert answer.msg.endswith('; failed to find plugin "nope" in path [/usr/lib/cni]')
@@ -347,7 +347,7 @@ def test_status_of_a_bridge_of_another_subnet(site):
     ],
 )
 def test_status_without_the_tools(site, monkeypatch, keys, msg):
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("weft.cni.host.programs.find", lambda *_: None)
     answer = status(site, config(site, version="1.1.0", **keys))
     assert (answer.code, answer.msg) == (50, msg)
 

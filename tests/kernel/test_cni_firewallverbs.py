@@ -153,7 +153,7 @@ def test_gc_takes_back_the_policy_of_bridges_that_are_gone(site, backend):
 def test_status(site, monkeypatch, backend):
     conf = {"cniVersion": "1.1.0", "name": "net", "type": "firewall", "backend": backend}
     assert call(site, "STATUS", conf).exit == 0
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("weft.cni.host.programs.find", lambda *_: None)
     answer = call(site, "STATUS", conf)
     kind = "nftables" if backend == "nft" else "iptables"
     assert (answer.code, answer.msg) == (50, f"firewall needs {kind}, which does not work here")

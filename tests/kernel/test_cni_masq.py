@@ -1,6 +1,5 @@
 """ipMasq with the real tools: rules there after ADD, gone after DEL, shared with the reference."""
 
-import shutil
 from ipaddress import ip_interface
 
 import pytest
@@ -192,10 +191,8 @@ def test_the_reference_takes_over_and_back(site, pod):
 
 
 def test_nothing_stays_when_the_tool_refuses(site, pod, monkeypatch):
-    real = shutil.which
-    monkeypatch.setattr(
-        shutil, "which", lambda name, path: None if name == "ip6tables-restore" else real(name, path=path)
-    )
+    real = programs.find
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name == "ip6tables-restore" else real(name, path))
     answer = site.call("bridge", "ADD", config(site, "iptables"), container=pod)
     assert answer.msg == "ip6tables-restore: program not found"
     assert rules(site, "iptables") == []

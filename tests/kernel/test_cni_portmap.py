@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
+from weft.cni.host import programs
 from weft.cni.install.executables import install
 from weft.cni.plugins.portmap import forms, iptables, maps
 from weft.cni.plugins.portmap.forms import FORMS, MAPS
@@ -456,8 +457,8 @@ def test_gc_forgets_what_is_of_another_boot(netns, ports, pods):
 @pytest.mark.spec("cni.md M13")
 def test_without_nft_the_rules_are_iptables(netns, ports, pods, monkeypatch):
     """Vector M13 means upstream, which has no maps of its own; here it is what is left when they cannot be made."""
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "nft" else real(name, path=path))
+    real = programs.find
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name == "nft" else real(name, path))
     answer = ports.portmap("ADD", HTTP)
     assert answer.exit == 0
     assert "cannot be made: nft: program not found" in answer.stderr
@@ -469,17 +470,17 @@ def test_without_nft_the_rules_are_iptables(netns, ports, pods, monkeypatch):
 
 def test_nft_is_not_looked_for_where_the_maps_are_there(netns, ports, pods, monkeypatch):
     assert ports.portmap("ADD", HTTP).exit == 0
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "nft" else real(name, path=path))
+    real = programs.find
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name == "nft" else real(name, path))
     answer = ports.portmap("ADD", HTTP)  # its elements are there, so that it looks at everything
     assert (answer.exit, answer.stderr) == (0, "")
     assert "CNI-DN" not in netns.run("iptables-save -t nat")
 
 
 def test_nothing_stays_when_neither_works(netns, ports, pods, monkeypatch):
-    real = shutil.which
-    programs = ("nft", "ip6tables-restore")
-    monkeypatch.setattr(shutil, "which", lambda name, path: None if name in programs else real(name, path=path))
+    real = programs.find
+    missing = ("nft", "ip6tables-restore")
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name in missing else real(name, path))
     answer = ports.portmap("ADD", HTTP)
     assert answer.msg == "ip6tables-restore: program not found"
     assert "CNI-DN" not in netns.run("iptables-save -t nat; ip6tables-save -t nat")
@@ -563,7 +564,7 @@ def test_a_setting_that_is_refused_undoes_it_all(netns, ports, pods):
 def test_del_that_fails_can_be_repeated(netns, ports, pods, monkeypatch):
     assert ports.portmap("ADD", HTTP, backend="iptables").exit == 0
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "which", lambda *_, **__: None)
+        patch.setattr(programs, "find", lambda *_: None)
         assert ports.portmap("DEL", HTTP, backend="iptables").msg == "iptables-save: program not found"
         assert len(records(ports)) == 1
     assert ports.portmap("DEL", backend="iptables").exit == 0
@@ -572,14 +573,12 @@ def test_del_that_fails_can_be_repeated(netns, ports, pods, monkeypatch):
 
 
 def test_an_add_that_cannot_be_undone_is_left_to_del(netns, ports, pods, monkeypatch):
-    real = shutil.which
+    real = programs.find
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(5, "an undo that fails")
 
-    monkeypatch.setattr(
-        shutil, "which", lambda name, path: None if name == "ip6tables-restore" else real(name, path=path)
-    )
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name == "ip6tables-restore" else real(name, path))
     monkeypatch.setattr(forms, "undo", fails)
     answer = ports.portmap("ADD", HTTP, backend="iptables")
     assert answer.msg == "ip6tables-restore: program not found"

@@ -1,7 +1,6 @@
 """portmap with an explicit backend: upstream's rules with the real tools, and exchanged with the reference."""
 
 import re
-import shutil
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -397,8 +396,8 @@ def test_gc(netns, ports, conf):
 def test_a_family_whose_tool_is_missing_has_no_rules(netns, ipv4, monkeypatch):
     assert ipv4.portmap("ADD", HTTP, debian=True).exit == 0
     netns.run("ip6tables -t nat -F; ip6tables -t nat -X")
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, path: None if name.startswith("ip6") else real(name, path=path))
+    real = programs.find
+    monkeypatch.setattr(programs, "find", lambda name, path: None if name.startswith("ip6") else real(name, path))
     assert ipv4.portmap("DEL", HTTP).exit == 0
     assert of_the_container(netns) == []
 

@@ -3,11 +3,11 @@
 Text that comes from a request reaches them by standard input or as one argument, never through a shell.
 """
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from weft.kernel.tools import SEARCH_PATH, find
 from weft.model.nftset import Table
 from weft.wire import iptables, nft
 from weft.wire.cni import INTERNAL, CniError, failure
@@ -20,7 +20,6 @@ NFTABLES: Final = "nftables"
 
 _PROBES: Final = {IPTABLES: ("iptables", "-t", "filter", "-S", "INPUT"), NFTABLES: ("nft", "list", "tables")}
 _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
-_SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that this
 # is what its caller is told.
 _TIMEOUT_SECONDS: Final = 25
@@ -100,9 +99,9 @@ def works(kind: str) -> bool:
 
 def run(program: str, *arguments: str, stdin: str = "") -> str:
     """Return what a program prints. Raises `CniError` if it is missing, fails or does not end."""
-    path = shutil.which(program, path=_SEARCH_PATH)
+    path = find(program, SEARCH_PATH)
     if path is None:
-        raise failure(f"{program}: program not found", f"HOST-002: not in {_SEARCH_PATH}")
+        raise failure(f"{program}: program not found", f"HOST-002: not in {SEARCH_PATH}")
     try:
         done = subprocess.run(
             [path, *arguments],

@@ -15,18 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from weft.kernel.tools import SEARCH_PATH
+from weft.kernel.tools import SEARCH_PATH, find
 
 # Where distributions put it (flannel.md §6.7).
-PLACES: Final = tuple(
-    Path(folder) / "charon"
-    for folder in (
-        *SEARCH_PATH.split(":"),
-        "/usr/lib/strongswan",
-        "/usr/lib/ipsec",
-        "/usr/libexec/strongswan",
-        "/usr/libexec/ipsec",
-    )
+PLACES: Final = (
+    *SEARCH_PATH.split(":"),
+    "/usr/lib/strongswan",
+    "/usr/lib/ipsec",
+    "/usr/libexec/strongswan",
+    "/usr/libexec/ipsec",
 )
 SOCKET: Final = "charon.vici"  # in the instance's directory
 NUMBER_FILE: Final = Path("/var/run/charon.pid")
@@ -77,7 +74,8 @@ def configuration(socket_path: Path, *, in_process: bool) -> str:
 
 def installed() -> Path | None:
     """Where the program is; None if it is not there."""
-    return next((path for path in PLACES if path.is_file() and os.access(path, os.X_OK)), None)
+    found = find("charon", ":".join(PLACES))
+    return None if found is None else Path(found)
 
 
 def start(configured: Path, log: Path) -> int:
