@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Style, types and import contracts. Says all that is wrong, not the first of it.
+# Style, types, import contracts, and what the tests claim of the specification. Says all that is wrong, not the first of it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -11,4 +11,5 @@ check 'ruff format' $bin/ruff format --check
 check 'mypy --strict' $bin/mypy
 check 'import contracts' $bin/lint-imports --no-logo
 check 'generated stubs' scripts/stubs.sh --check
+check "the specification's ids" $bin/python -m tests.support.speccoverage
 exit $result

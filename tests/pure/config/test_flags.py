@@ -169,7 +169,6 @@ def test_a_pattern_that_is_not_re2_is_refused(pattern, word):
             "--public-ipv6=fe80::1%eth0",
             "--iface-can-reach=example.com",
             "--healthz-ip=localhost",
-            "--log-format=xml",
             "--healthz-port=65536",
             "--healthz-port=-1",
             "--subnet-lease-renew-margin=0",
