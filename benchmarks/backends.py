@@ -36,9 +36,9 @@ from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.wireguard import inprocess
 from weft.model.command import Command
-from weft.model.ipsec import Connection, SharedKey
+from weft.model.kernel.ipsec import Connection, SharedKey
+from weft.model.kernel.objects import KernelState
 from weft.model.lease import Lease
-from weft.model.objects import KernelState
 from weft.model.secret import Secret
 from weft.model.value import replace
 from weft.plan.diff import Put

@@ -13,7 +13,7 @@ from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import Message
 from weft.kernel.rtnetlink.route import add_route
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.marks import MAIN_TABLE
+from weft.model.kernel.marks import MAIN_TABLE
 
 # For documentation (RFC 5737): no chain gives these.
 _IP, _GATEWAY, _LENGTH = IPv4Address("192.0.2.2"), IPv4Address("192.0.2.1"), 24

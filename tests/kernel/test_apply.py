@@ -17,11 +17,11 @@ from weft.kernel.rtnetlink.route import list_routes
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import at_once, in_turns
 from weft.model.errors import Failure
-from weft.model.links import NodeLink
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+from weft.model.kernel.rulesets import RuleSet
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
-from weft.model.rulesets import RuleSet
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 

@@ -17,7 +17,7 @@ from weft.daemon.planes.place import Place
 from weft.kernel.charon import process, session
 from weft.kernel.charon.session import Session
 from weft.model.errors import Failure
-from weft.model.ipsec import SharedKey
+from weft.model.kernel.ipsec import SharedKey
 from weft.model.secret import Secret
 from weft.plan.diff import Put
 from weft.wire import vici

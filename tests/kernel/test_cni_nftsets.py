@@ -9,7 +9,7 @@ import pytest
 from tests.support.netns import Netns
 from weft.cni.host import nftsets
 from weft.kernel.netfilter.nfnetlink import NfSocket
-from weft.model.nftset import Add, Delete, Element, Table, replacing
+from weft.model.kernel.nftset import Add, Delete, Element, Table, replacing
 from weft.wire.cni import CniError
 
 TABLE = Table("inet", "try")

@@ -24,11 +24,11 @@ from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.links import NodeLink
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
-from weft.model.reported import LinkInfo
 from weft.plan.diff import Put
 
 MAC = Mac.parse("02:00:00:00:01:07")

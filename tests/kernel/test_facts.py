@@ -12,8 +12,8 @@ from weft.desired.inputs import Facts
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.kernel.reported import RouteInfo
 from weft.model.net import Ip
-from weft.model.reported import RouteInfo
 
 ADDRESSES = ("1.10.100.1", "192.168.200.128", "172.16.30.18", "172.16.31.200", "172.16.32.100")
 

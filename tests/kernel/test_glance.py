@@ -11,7 +11,7 @@ from weft.diag.finding import ask
 from weft.diag.glance import glance
 from weft.diag.look import Places
 from weft.diag.sight import Sight
-from weft.model.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
+from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
 
 NETWORK = {"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel"}]}
 STATE = NodeState(

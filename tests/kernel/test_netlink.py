@@ -13,7 +13,7 @@ from weft.kernel.rtnetlink.link import create_bridge, delete_link
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.rtnetlink.route import RTM_GETROUTE, add_route
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.marks import PROTOCOL
 
 
 def test_a_refusal_carries_the_kernels_own_words(netns: Netns) -> None:

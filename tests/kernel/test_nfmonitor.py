@@ -15,7 +15,7 @@ from tests.support.netthread import inside, run
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.monitor import Monitor, Resync, Touched
 from weft.kernel.tools import Tools
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.plan.diff import Put
 
 LIMIT_SECONDS = 5.0  # upstream needs that long for iptables; how fast we are is measured by `make bench`

@@ -8,7 +8,7 @@ from tests.support.netns import Netns
 from weft.kernel.netfilter import nfnetlink
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.nftset import Add, Delete, Element, Table, field
+from weft.model.kernel.nftset import Add, Delete, Element, Table, field
 
 TABLE = Table("inet", "try")
 FRAME = """

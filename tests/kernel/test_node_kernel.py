@@ -5,8 +5,8 @@ from ipaddress import ip_address, ip_network
 
 from tests.support.netns import Netns
 from weft.daemon.planes.kernel import NodeKernel
-from weft.model.marks import PROTOCOL
-from weft.model.objects import Route
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.objects import Route
 from weft.plan.diff import Put
 
 STEPS = [

@@ -11,9 +11,9 @@ from tests.support.netns import SECONDS, Netns
 from tests.support.weftd import eventually
 from weft.kernel.rtnetlink.neigh import learn_fdb
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.reported import NextHop, RuleInfo
 from weft.model.net import Mac
-from weft.model.reported import NextHop, RuleInfo
 from weft.model.value import replace
 
 MAC = Mac.parse("02:00:00:00:01:07")

@@ -13,8 +13,8 @@ from tests.support.netns import Netns
 from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.observe import observe
+from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl
 from weft.model.net import Ip, Mac
-from weft.model.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl
 from weft.plan.diff import diff
 
 DEVICES = {"flannel.1": VxlanLink, "flannel-v6.1": VxlanLink}

@@ -11,7 +11,7 @@ from tests.support.netns import Netns
 from weft.kernel.charon import remains
 from weft.kernel.xfrm import policies
 from weft.kernel.xfrm.policies import Policies
-from weft.model.ipsec import Direction, Policy
+from weft.model.kernel.ipsec import Direction, Policy
 from weft.model.value import replace
 
 

@@ -14,9 +14,9 @@ from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
+from weft.model.kernel.objects import Objects
 from weft.model.lease import Lease
 from weft.model.net import Mac
-from weft.model.objects import Objects
 from weft.model.value import Value, replace
 
 OPTIONS = {

@@ -8,8 +8,8 @@ from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.kernel.netfilter.firewall import Firewall
+from weft.model.kernel.rulesets import RuleSet
 from weft.model.net import Mac
-from weft.model.rulesets import RuleSet
 
 CLUSTER_V4 = IPv4Network("10.42.0.0/16")
 CLUSTER_V6 = IPv6Network("fd00:10:244::/56")

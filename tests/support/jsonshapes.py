@@ -19,8 +19,8 @@ from weft.lab.loglines import Line
 from weft.lab.quiz.game import Score
 from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, ThroughputReport, TurnReport
 from weft.model.errors import Problem
-from weft.model.history import Event
-from weft.model.nodestate import NodeState
+from weft.model.node.history import Event
+from weft.model.node.nodestate import NodeState
 
 _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}

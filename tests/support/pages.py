@@ -14,8 +14,8 @@ from weft.diag.interfaces import InterfaceState
 from weft.lab.commands.tracing import TraceReport
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.history import Event, Told
-from weft.model.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
+from weft.model.node.history import Event, Told
+from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
 from weft.model.value import Value
 from weft.ui.app import make
 from weft.ui.measuring import Measured, Pair

@@ -19,10 +19,10 @@ from weft.daemon.world import real
 from weft.desired.backends import BACKENDS
 from weft.desired.inputs import Device, Inputs
 from weft.model.errors import Failure
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import Address, KernelState, Key, Object, Objects, Route
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Link
-from weft.model.objects import Address, KernelState, Key, Object, Objects, Route
-from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in, replace
 from weft.plan.diff import Put, Step
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from weft.desired.backends.vxlan import VxlanLink
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Delete, Step
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from weft.model.marks import ALIAS
+from weft.model.kernel.marks import ALIAS
 
 _HUGE: Final = 300 << 20
 

@@ -7,7 +7,7 @@ from tests.support.netns import Netns
 from weft.desired.backends.ipip import IpipLink
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.observe import observe
-from weft.model.objects import Address, Object, Route
+from weft.model.kernel.objects import Address, Object, Route
 from weft.plan.diff import Put
 
 DEVICES = {"flannel.ipip": IpipLink}

@@ -14,7 +14,7 @@ from typing import Final
 from weft.daemon.disk.beside import beside
 from weft.daemon.state import Reporter
 from weft.model.errors import Problem
-from weft.model.nodestate import NodeState
+from weft.model.node.nodestate import NodeState
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from weft.cluster.store import Store
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.plan.announce import Announcer
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from weft.daemon.process.modules import Modules
 from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
 from weft.model.errors import Problem
-from weft.model.marks import BRIDGE_NETFILTER
+from weft.model.kernel.marks import BRIDGE_NETFILTER
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Mac
-from weft.model.snapshot import Snapshot
 from weft.wire import subnetenv
 
 log = logging.getLogger(__name__)

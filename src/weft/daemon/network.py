@@ -29,12 +29,12 @@ from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
-from weft.model.links import Link, NodeLink
-from weft.model.marks import FORWARDING
+from weft.model.kernel.links import Link, NodeLink
+from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.objects import Key, Sysctl
+from weft.model.kernel.rulesets import RuleSet
 from weft.model.net import Ip
-from weft.model.objects import Key, Sysctl
-from weft.model.rulesets import RuleSet
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 from weft.wire.subnetenv import SubnetEnv, render
 

@@ -39,10 +39,10 @@ from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.history import History
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Subnets
-from weft.model.snapshot import Snapshot
-from weft.model.status import Status
+from weft.model.node.history import History
+from weft.model.node.status import Status
 from weft.model.text import counted
 from weft.model.value import Value, replace
 

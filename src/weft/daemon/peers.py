@@ -20,7 +20,7 @@ from weft.desired.roster import Roster
 from weft.model.cluster import Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.errors import Problem
 from weft.model.lease import LEASE_TTL, Lease
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from weft.daemon.planes import repairs
 from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.model.value import Value, field
 
 log = logging.getLogger(__name__)

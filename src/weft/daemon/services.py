@@ -14,7 +14,7 @@ from weft.daemon.disk.beside import beside
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.model.errors import Problem, Unavailable
-from weft.model.status import Status
+from weft.model.node.status import Status
 
 if TYPE_CHECKING:
     from weft.cni.host.descriptors import Node

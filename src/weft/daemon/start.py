@@ -31,12 +31,12 @@ from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.tools import Tools
 from weft.model.errors import Unavailable
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import NodeLink
 from weft.model.net import Addresses, Mac
-from weft.model.ownership import Ownership
-from weft.model.snapshot import Snapshot
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,9 @@ from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
 from weft.model.errors import Problem
+from weft.model.kernel.objects import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.nodestate import (
+from weft.model.node.nodestate import (
     CallState,
     HealthState,
     LeaseState,
@@ -36,8 +37,7 @@ from weft.model.nodestate import (
     RefusedState,
     UplinkState,
 )
-from weft.model.objects import Key
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms

@@ -15,9 +15,9 @@ from weft.daemon.process.supervise import Supervisor
 from weft.desired import changes
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.lease import LeaseAttrs
-from weft.model.snapshot import Snapshot
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)

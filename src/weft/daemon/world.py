@@ -20,7 +20,7 @@ from weft.desired.backends import BACKENDS, udp
 from weft.desired.inputs import Backend
 from weft.forward import hooks
 from weft.kernel.charon import remains as ipsecremains
-from weft.model import ipsec
+from weft.model.kernel import ipsec
 from weft.model.net import Net
 from weft.model.value import Value
 

@@ -11,9 +11,9 @@ from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
 from weft.desired.node import SHARED, Wanted, ownership, shared
 from weft.model.errors import PeerError, Problem
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease
-from weft.model.objects import Key, Object, Objects
-from weft.model.ownership import Ownership
 
 _PEERS_A_SLICE: Final = 128  # about 3 ms
 

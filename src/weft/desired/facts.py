@@ -14,9 +14,9 @@ from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
 from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, lost_address, usable
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
-from weft.model.reported import NO_CARRIER, LinkInfo, RouteInfo
-from weft.model.snapshot import Snapshot
 
 _CODE: Final = "IFACE-001"
 # A node may have a thousand pods' links: the line names so many others and counts the rest.

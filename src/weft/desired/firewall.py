@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from weft.desired.inputs import Inputs
+from weft.model.kernel.objects import KernelState
+from weft.model.kernel.rulesets import Chain, RuleSet
 from weft.model.net import Net
-from weft.model.objects import KernelState
-from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import Value
 
 POSTRTG: Final = "FLANNEL-POSTRTG"

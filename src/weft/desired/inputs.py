@@ -8,11 +8,11 @@ from weft.config import netconf
 from weft.config.jsonfields import Fields
 from weft.config.netconf import NetConf
 from weft.model.errors import ConfigError, PeerError, Problem
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import KernelState
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Link
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import KernelState
 from weft.model.value import Value
 
 LEAST_MTU: Final = {4: 68, 6: 1280}  # RFC 791; RFC 8200 §5: below it the kernel turns IPv6 off on a device

@@ -9,10 +9,10 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from weft.model.errors import Problem
+from weft.model.kernel.wireguard import key_bytes
 from weft.model.lease import Lease
 from weft.model.net import Ip, Mac, Net
 from weft.model.value import Value
-from weft.model.wireguard import key_bytes
 
 
 class Ours(Value):

@@ -8,10 +8,10 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import TypeVar
 
 from weft.desired.uplink import UNICAST
-from weft.model.marks import MAIN_TABLE
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import RouteInfo
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
-from weft.model.reported import RouteInfo
-from weft.model.snapshot import Snapshot
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
 

@@ -22,10 +22,10 @@ from typing import Final
 
 from weft.desired.leasecheck import Judge, Ours, macs_in, wireguard_keys_in
 from weft.model.errors import Problem
+from weft.model.kernel.wireguard import KEY_BYTES
 from weft.model.lease import Lease
 from weft.model.net import Mac
 from weft.model.value import Value
-from weft.model.wireguard import KEY_BYTES
 
 _Claim = bytes  # an address as on the wire, a MAC or a WireGuard key: each has another length
 _Base = tuple[int, int, int]  # family, prefix length, first address as a number

@@ -12,10 +12,10 @@ from typing import Final
 from weft.config.options import Options
 from weft.config.re2 import Pattern
 from weft.desired.inputs import Uplink
-from weft.model.marks import ALIAS, MAIN_TABLE
+from weft.model.kernel.marks import ALIAS, MAIN_TABLE
+from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
-from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
-from weft.model.snapshot import Snapshot
 from weft.model.value import Value
 
 # rtm_type of linux/rtnetlink.h.

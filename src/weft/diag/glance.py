@@ -17,8 +17,8 @@ from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight import Peer, Sight, peers
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.nodestate import NodeState
-from weft.model.reported import NeighbourInfo, RouteInfo
+from weft.model.kernel.reported import NeighbourInfo, RouteInfo
+from weft.model.node.nodestate import NodeState
 
 _LONGEST: Final = 56 << 10  # bytes of all listings of rules together
 _SECONDS: Final = 5.0  # for a program

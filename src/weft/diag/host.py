@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.diag.sight import Clock
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 
 _NETWORKD: Final = "systemd/netif/links"
 _NETWORKMANAGER: Final = "NetworkManager/devices"

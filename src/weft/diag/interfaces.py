@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from weft.model.marks import PROTOCOL
-from weft.model.reported import NO_CARRIER, AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.reported import NO_CARRIER, AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
 from weft.model.value import Value, field
 
 MOST: Final = 200  # rows of each kind that are told of a link: a node of a large cluster has thousands

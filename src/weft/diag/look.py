@@ -22,9 +22,9 @@ from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
-from weft.model.nodestate import NodeState
-from weft.model.reported import LinkInfo
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
+from weft.model.kernel.reported import LinkInfo
+from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, replace
 from weft.wire.cni import CniError
 from weft.wire.cnilist import NetworkList

@@ -7,9 +7,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
 
 from weft.diag.rules.ruleset import Ruleset
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip, Net
-from weft.model.nodestate import NodeState
-from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
+from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, field
 from weft.wire.subnetenv import PluginEnv
 

@@ -8,8 +8,8 @@ import msgspec
 from weft.kernel import daemons
 from weft.kernel.unixsockets import is_root
 from weft.model.errors import Problem, Unavailable
-from weft.model.history import Told
-from weft.model.nodestate import HealthState, NodeState
+from weft.model.node.history import Told
+from weft.model.node.nodestate import HealthState, NodeState
 
 _SECONDS: Final = 5.0
 

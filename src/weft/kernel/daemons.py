@@ -11,11 +11,11 @@ PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 ASK_STATE: Final = b'{"ask":"state"}\n'
-ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.nodestate.HealthState`
+ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
 
 
 def ask_events(after: int) -> bytes:
-    """The question for the events after that number, of which the answer is `model.history.Told`."""
+    """The question for the events after that number, of which the answer is `model.node.history.Told`."""
     return b'{"ask":"events","after":%d}\n' % after
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.model.errors import Failure
-from weft.model.objects import Sysctl
+from weft.model.kernel.objects import Sysctl
 
 _NODE: Final = Path("/host/proc/sys")
 ROOT: Final = _NODE if (_NODE / "net/ipv4").is_dir() else Path("/proc/sys")

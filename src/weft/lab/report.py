@@ -7,8 +7,8 @@ import msgspec
 from weft.diag.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
 from weft.lab.spec import Family, HostPort, Protocol
-from weft.model.history import Told
-from weft.model.nodestate import HealthState, NodeState
+from weft.model.node.history import Told
+from weft.model.node.nodestate import HealthState, NodeState
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):

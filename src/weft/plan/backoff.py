@@ -7,7 +7,7 @@ argument, in seconds of any clock that only goes forward.
 from collections import OrderedDict
 from typing import Final
 
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.model.value import Value
 
 BURST: Final = 20

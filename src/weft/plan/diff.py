@@ -11,8 +11,8 @@ The rules of the order, all of them needed:
 
 from collections.abc import Iterable
 
-from weft.model.links import Link
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.value import Value
 
 

@@ -5,8 +5,8 @@ from ipaddress import IPv4Address, IPv6Address
 from types import NoneType
 from typing import Final
 
+from weft.model.kernel.objects import Key, Object, Route
 from weft.model.lease import Lease
-from weft.model.objects import Key, Object, Route
 from weft.model.value import fields_of
 from weft.plan.diff import Put, Step
 

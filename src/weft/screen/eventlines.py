@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar, get_args
 import click
 
 from weft.model.duration import seconds_in
-from weft.model.following import HEALTH, Wanted
-from weft.model.history import Event, Kind
+from weft.model.node.following import HEALTH, Wanted
+from weft.model.node.history import Event, Kind
 from weft.model.text import one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, piece

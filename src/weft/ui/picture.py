@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from weft.daemon.commands.peers import Row, rows
 from weft.lab.report import LabReport, NodeReport
-from weft.model.history import Event
-from weft.model.nodestate import NodeState
+from weft.model.node.history import Event
+from weft.model.node.nodestate import NodeState
+from weft.model.node.wrong import wrong
 from weft.model.value import Value, field, fields_of
-from weft.model.wrong import wrong
 from weft.ui.measuring import Measured, Pair
 
 Piece = dict[str, Any]

@@ -23,7 +23,7 @@ from weft.lab.commands.tracing import TraceReport
 from weft.lab.places import Place
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.history import Told
+from weft.model.node.history import Told
 from weft.ui import measuring
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import View, of_lab, of_node

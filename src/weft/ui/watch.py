@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from weft.model.errors import WeftError
-from weft.model.history import Told
+from weft.model.node.history import Told
 from weft.ui import picture
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import Piece, View

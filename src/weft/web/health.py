@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import h11
 
 from weft.model.errors import ConfigError, Problem
-from weft.model.nodestate import NodeState
-from weft.model.status import Status
+from weft.model.node.nodestate import NodeState
+from weft.model.node.status import Status
 from weft.model.text import one_line
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from weft.model.nodestate import NodeState
+from weft.model.node.nodestate import NodeState
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from weft.model.nftset import Table
+from weft.model.kernel.nftset import Table
 from weft.model.value import Value
 
 _HANDLE: Final = re.compile(r" # handle (\d+)$")

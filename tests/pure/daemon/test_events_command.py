@@ -6,7 +6,7 @@ import pytest
 
 from weft import cli
 from weft.daemon.commands.events import recent
-from weft.model.history import Event, Told
+from weft.model.node.history import Event, Told
 from weft.screen.eventlines import line
 
 EVENT = Event(number=1, time=1e9, kind="repaired", subject="link flannel.1")

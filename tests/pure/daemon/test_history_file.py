@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemon.disk import history as disk
-from weft.model.history import MOST, Event, History
+from weft.model.node.history import MOST, Event, History
 
 GOOD = b'{"number":1,"time":1.0,"kind":"left","subject":"a"}\n{"number":4,"time":1.0,"kind":"new","subject":"b"}\n'
 

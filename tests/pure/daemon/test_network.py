@@ -20,10 +20,10 @@ from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.errors import Failure, Problem
-from weft.model.links import NodeLink
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.objects import Objects, Sysctl
 from weft.model.net import Net
-from weft.model.objects import Objects, Sysctl
-from weft.model.status import Status
+from weft.model.node.status import Status
 from weft.model.value import replace
 from weft.plan.diff import Step
 

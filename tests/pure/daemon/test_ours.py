@@ -9,9 +9,9 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
-from weft.model.ipsec import Policy
-from weft.model.objects import Route
-from weft.model.reported import LinkInfo
+from weft.model.kernel.ipsec import Policy
+from weft.model.kernel.objects import Route
+from weft.model.kernel.reported import LinkInfo
 
 KEY = "0123456789abcdef" * 2
 

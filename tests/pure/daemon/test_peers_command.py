@@ -7,7 +7,7 @@ import pytest
 from tests.pure.daemon.test_status_command import WAITS
 from weft.daemon.commands.peers import Row, change, changed, rows, text
 from weft.model.errors import Problem, Unavailable
-from weft.model.nodestate import PeerState, RefusedState
+from weft.model.node.nodestate import PeerState, RefusedState
 from weft.model.value import replace
 from weft.screen.watching import watched
 

@@ -12,7 +12,7 @@ from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.decide import Decider
-from weft.model.objects import Objects, Route
+from weft.model.kernel.objects import Objects, Route
 from weft.model.value import replace
 from weft.plan.diff import Put, Step, diff
 

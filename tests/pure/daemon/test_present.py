@@ -3,7 +3,7 @@
 from tests.support import builders
 from weft.daemon.planes.present import Present, differences
 from weft.desired.backends import vxlan
-from weft.model.objects import Key, Object, Route
+from weft.model.kernel.objects import Key, Object, Route
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put
 

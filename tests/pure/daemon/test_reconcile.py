@@ -17,8 +17,8 @@ from weft.desired.decide import Decider
 from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
 from weft.model.errors import Failure
-from weft.model.history import History
-from weft.model.objects import Key, Object, Objects, Route
+from weft.model.kernel.objects import Key, Object, Objects, Route
+from weft.model.node.history import History
 from weft.model.value import replace
 from weft.plan.diff import Step
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import builders
 from weft.daemon.planes.retries import Retries
-from weft.model.objects import Key, Route
+from weft.model.kernel.objects import Key, Route
 from weft.plan.backoff import BURST
 
 ROUTE = Route(dst=builders.subnet_v4(2), via=builders.public_v4(2), dev="eth0")

@@ -5,7 +5,7 @@ import pytest
 
 from weft.daemon.commands.status import lines
 from weft.model.errors import Problem
-from weft.model.nodestate import (
+from weft.model.node.nodestate import (
     CallState,
     LeaseState,
     LoopState,

@@ -8,7 +8,7 @@ import pytest
 from weft.daemon.process import supervise
 from weft.daemon.process.supervise import Supervisor, outcome
 from weft.model.errors import ConfigError, Problem
-from weft.model.status import Status
+from weft.model.node.status import Status
 
 
 @pytest.fixture

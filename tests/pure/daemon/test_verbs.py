@@ -12,7 +12,7 @@ from weft.daemon.commands.cleanup import Done, Found, Site
 from weft.daemon.commands.preview import Planned, Preview
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 
 WRONG = Problem(code="PEER-001", where="lease 10.5.9.0-24", seen="no\nMAC", expected="one", hint="Look.")
 WRONG_TEXT = "PEER-001 lease 10.5.9.0-24: no"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import ConfigError, Problem
-from weft.model.nodestate import CallState, LoopState, NodeState, PeerState, RefusedState
-from weft.model.status import Status
+from weft.model.node.nodestate import CallState, LoopState, NodeState, PeerState, RefusedState
+from weft.model.node.status import Status
 from weft.web import health
 
 REFUSED = Problem(code="STORE-002", where="etcd", seen="no")

@@ -9,8 +9,8 @@ from tests.support import builders
 from weft.desired.backends import BACKENDS, hostgw, vxlan
 from weft.desired.backends.vxlan import VxlanLink
 from weft.model.errors import ConfigError, PeerError
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Route, Sysctl
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl
 from weft.model.value import replace
 
 

@@ -14,8 +14,8 @@ from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.model.command import Command
 from weft.model.errors import ConfigError, PeerError
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import LeaseAttrs
-from weft.model.ownership import Ownership
 from weft.model.value import replace
 
 ADD, REMOVE = Command(words=("add", "$SUBNET")), Command(words=("remove", "$SUBNET"))

@@ -11,8 +11,8 @@ from weft.desired.backends import BACKENDS, hostgw, ipip
 from weft.desired.backends.ipip import IpipLink, IpipOptions
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
+from weft.model.kernel.objects import Address, Route
 from weft.model.lease import LeaseAttrs
-from weft.model.objects import Address, Route
 from weft.model.value import Value, replace
 
 

@@ -13,10 +13,10 @@ from weft.desired.backends import BACKENDS, ipsec
 from weft.desired.backends.ipsec import Esp, IpsecOptions
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
-from weft.model.ipsec import Charon, CharonLink, Connection, End, Policy, SharedKey, connection_of
+from weft.model.kernel.ipsec import Charon, CharonLink, Connection, End, Policy, SharedKey, connection_of
+from weft.model.kernel.objects import Object, Route
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.objects import Object, Route
-from weft.model.ownership import Ownership
 from weft.model.secret import Secret
 from weft.model.value import replace
 

@@ -7,8 +7,8 @@ import pytest
 from tests.support import builders
 from weft.desired.backends import vxlan
 from weft.desired.node import ownership as ownership_of
-from weft.model.links import NodeLink
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
 from weft.model.value import replace
 
 MAC = builders.mac(2)

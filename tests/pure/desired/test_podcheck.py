@@ -7,8 +7,8 @@ import pytest
 from weft.cni.attachment import compare
 from weft.cni.attachment.compare import Wrong
 from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
+from weft.model.kernel.reported import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
 from weft.model.net import Mac
-from weft.model.reported import AddressInfo, LinkInfo, NextHop, PortInfo, PortVlans, RouteInfo
 from weft.model.value import replace
 
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"

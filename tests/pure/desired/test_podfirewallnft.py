@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 
 from weft.cni.plugins.firewall import sets
-from weft.model.nftset import Element
+from weft.model.kernel.nftset import Element
 
 
 def test_each_address_is_an_element_once():

@@ -9,7 +9,7 @@ from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.ports import Mapping
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.nftset import Add, Delete, Element
+from weft.model.kernel.nftset import Add, Delete, Element
 
 COMMENT = "0123456789abcdef-0123456789abcdef, net: n, if: eth0, id: c1"
 OWNER = "0123456789abcdef-0123456789abcdef"

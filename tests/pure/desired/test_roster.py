@@ -16,8 +16,8 @@ from weft.desired.backends import hostgw, vxlan
 from weft.desired.leasecheck import Judge, Ours
 from weft.desired.roster import Roster
 from weft.model.errors import PeerError
+from weft.model.kernel.objects import Route
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.objects import Route
 from weft.model.value import replace
 
 OURS = Ours(

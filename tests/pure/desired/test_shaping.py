@@ -4,7 +4,7 @@ import pytest
 
 from weft.cni.plugins.bandwidth import buckets
 from weft.model.attachment import Attachment
-from weft.model.shaping import Bucket, Limit
+from weft.model.kernel.shaping import Bucket, Limit
 
 
 @pytest.mark.parametrize(

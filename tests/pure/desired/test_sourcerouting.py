@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 from weft.cni.plugins.sbr import routing
 from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.reported import NextHop, RouteInfo, RuleInfo
+from weft.model.kernel.reported import NextHop, RouteInfo, RuleInfo
 
 V4 = IpConfig(address=ip_interface("10.0.0.2/24"), gateway=ip_address("10.0.0.1"))
 V6 = IpConfig(address=ip_interface("fd00::2/64"))

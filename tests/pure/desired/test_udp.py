@@ -11,9 +11,9 @@ from weft.desired.backends import BACKENDS, udp, vxlan
 from weft.desired.backends.udp import Forward, KernelForward, KernelPath, Relay, TunLink, UdpOptions, Ways
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
+from weft.model.kernel.objects import Address, Route, Sysctl
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import LeaseAttrs
-from weft.model.objects import Address, Route, Sysctl
-from weft.model.ownership import Ownership
 from weft.model.value import Value, replace
 
 LINK = TunLink(name="flannel0", mtu=1472)

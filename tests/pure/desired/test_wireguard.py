@@ -14,12 +14,12 @@ from weft.desired.backends import BACKENDS, wireguard
 from weft.desired.backends.wireguard import Keys, WireguardLink, WireguardOptions, WireguardTun
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
+from weft.model.kernel.objects import Address, Route
+from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.objects import Address, Route
-from weft.model.ownership import Ownership
 from weft.model.secret import Secret
 from weft.model.value import replace
-from weft.model.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 
 OWN = Keys(private=Secret(key(1)), public=key(101))
 PSK = Secret(key(9))

@@ -18,10 +18,10 @@ from weft.diag.bundle.plain import plain, read
 from weft.diag.bundle.secrets import GONE, file_without, text_without, words_without
 from weft.diag.sight import Clock, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
-from weft.model.history import Event, Told
+from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
-from weft.model.nodestate import LoopState
-from weft.model.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
+from weft.model.node.history import Event, Told
+from weft.model.node.nodestate import LoopState
 from weft.model.value import Value, replace
 from weft.wire.subnetenv import PluginEnv
 

@@ -13,9 +13,9 @@ from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight import Clock, Configured, Peer, Probed, Reserved, Sight, Vxlan, Way
 from weft.model.errors import Problem
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
 from weft.model.net import Mac
-from weft.model.nodestate import LeaseState, NetworkState, NodeState, PeerState, RefusedState, UplinkState
-from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
+from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, RefusedState, UplinkState
 from weft.model.value import replace
 from weft.wire.subnetenv import PluginEnv
 

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 from tests.pure.diag.test_checks import ADDRESSES, CNI0, ETH0, LINKS, MAC, ROUTES, VXLAN
 from weft.diag.interfaces import MOST, Tables, described
-from weft.model.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo
 from weft.model.value import replace
 
 TABLES = Tables(

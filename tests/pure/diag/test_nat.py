@@ -14,7 +14,7 @@ from weft.diag.rules.nat import Outcome, outcomes
 from weft.diag.rules.ruleset import Ruleset, parse
 from weft.diag.tracing.hops import Addressed
 from weft.diag.tracing.trace import Entry
-from weft.model.reported import AddressInfo, RouteInfo
+from weft.model.kernel.reported import AddressInfo, RouteInfo
 from weft.model.value import replace
 
 PACKET = packet(target="10.96.0.9")

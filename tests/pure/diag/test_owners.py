@@ -15,7 +15,7 @@ from weft.diag.checks import CHECKS
 from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Ruleset, parse
 from weft.diag.sight import Sight
-from weft.model.marks import BRIDGE_NETFILTER
+from weft.model.kernel.marks import BRIDGE_NETFILTER
 from weft.model.value import replace
 
 DATA = Path(__file__).with_name("data")

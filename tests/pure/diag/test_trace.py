@@ -22,7 +22,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.trace import Entry, follow
-from weft.model.reported import AddressInfo, LinkInfo, NextHop, RouteInfo, RuleInfo
+from weft.model.kernel.reported import AddressInfo, LinkInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.value import replace
 
 MAIN = RuleInfo(family=4, priority=32766, table=254)

@@ -28,9 +28,9 @@ from weft.kernel.rtnetlink.attributes import (
     u16,
     u32,
 )
+from weft.model.kernel.objects import Route
+from weft.model.kernel.reported import RuleInfo
 from weft.model.net import Mac
-from weft.model.objects import Route
-from weft.model.reported import RuleInfo
 
 kinds = st.integers(0, 0x3FFF)
 

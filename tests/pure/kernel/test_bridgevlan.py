@@ -8,7 +8,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from weft.kernel.rtnetlink import bridgevlan
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.reported import PortVlans
+from weft.model.kernel.reported import PortVlans
 
 HEADER = struct.Struct("=IHHII")
 OWN, BEGIN, END = 0x2 | 0x4, 0x8, 0x10

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink import addr, codec, linkdata, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
-from weft.model.links import Link
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.links import Link
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Route
+from weft.model.kernel.reported import LinkInfo, NextHop
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Route
-from weft.model.reported import LinkInfo, NextHop
 from weft.model.value import replace
 
 NAMES = {5: "flannel.1", 2: "eth0"}

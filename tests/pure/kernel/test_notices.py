@@ -12,9 +12,9 @@ from weft.kernel.rtnetlink import addr, codec, link, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Reader, Seen, UplinkChanged
-from weft.model.marks import PROTOCOL
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.objects import FdbEntry, Neighbour, Route
 from weft.model.net import Mac
-from weft.model.objects import FdbEntry, Neighbour, Route
 
 MAC = Mac.parse("02:00:00:00:00:01")
 ETH0, VTEP, POD = 2, 5, 9

@@ -6,8 +6,7 @@ from struct import pack
 
 from weft.kernel.rtnetlink import addr, link, neigh, route, rule
 from weft.kernel.rtnetlink.attributes import attribute, nest, u32
-from weft.model.net import Mac
-from weft.model.reported import (
+from weft.model.kernel.reported import (
     AddressInfo,
     FdbInfo,
     LinkInfo,
@@ -17,6 +16,7 @@ from weft.model.reported import (
     RouteInfo,
     RuleInfo,
 )
+from weft.model.net import Mac
 
 IP = ip_address("10.1.2.3")
 MAC = Mac.parse("02:00:00:00:00:01")

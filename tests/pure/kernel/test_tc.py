@@ -8,7 +8,7 @@ from tests.support.bent import bent_bytes
 from tests.support.reach import reached, reaches
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text
-from weft.model.shaping import Bucket
+from weft.model.kernel.shaping import Bucket
 
 HEAD = bytes(20)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.builders import key
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
 from weft.kernel.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
+from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.secret import Secret
-from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 
 
 def told(*, private: int = 0, port: int = 0, peers: bytes = b"") -> bytes:

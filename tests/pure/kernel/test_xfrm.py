@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.xfrm import messages
-from weft.model.ipsec import Policy
+from weft.model.kernel.ipsec import Policy
 from weft.model.value import replace
 
 POLICY = Policy(

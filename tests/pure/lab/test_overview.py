@@ -4,7 +4,7 @@ from tests.pure.daemon.test_status_command import WELL
 from tests.pure.lab.test_commands import report
 from weft.lab.commands import overview
 from weft.model.errors import Problem
-from weft.model.nodestate import LeaseState, LoopState
+from weft.model.node.nodestate import LeaseState, LoopState
 from weft.model.value import replace
 
 [PEER] = WELL.peers

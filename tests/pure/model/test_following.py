@@ -1,9 +1,9 @@
 """What of a daemon's answers is news."""
 
 from weft.model.errors import Problem
-from weft.model.following import HEALTH, Follower, Wanted, merged, recent
-from weft.model.history import Event, Told
-from weft.model.nodestate import HealthState
+from weft.model.node.following import HEALTH, Follower, Wanted, merged, recent
+from weft.model.node.history import Event, Told
+from weft.model.node.nodestate import HealthState
 from weft.model.value import replace
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.model.history import MOST, NAMED, Event, History
+from weft.model.node.history import MOST, NAMED, Event, History
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 from tests.support import builders
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.node import devices_of
-from weft.model.links import Attribute, Link
+from weft.model.kernel.links import Attribute, Link
 from weft.model.net import Ip, Mac
 from weft.model.value import replace
 

@@ -5,11 +5,11 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support import builders
-from weft.model.links import Link, NodeLink
+from weft.model.kernel.links import Link, NodeLink
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Route, Sysctl
+from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.rulesets import Chain, RuleSet
 from weft.model.net import Mac
-from weft.model.objects import Address, FdbEntry, Neighbour, Route, Sysctl
-from weft.model.ownership import Ownership
-from weft.model.rulesets import Chain, RuleSet
 from weft.model.value import replace
 
 MAC = Mac.parse("0e:42:00:00:00:01")

@@ -1,7 +1,7 @@
 """What the daemon says of itself is asked of each part, each time."""
 
 from weft.model.errors import Problem
-from weft.model.status import Status
+from weft.model.node.status import Status
 
 WAITS = Problem(code="LEASE-001", where="weftd", seen="starting")
 FAILS = Problem(code="VTEP-002", where="link", seen="refused")

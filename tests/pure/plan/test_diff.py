@@ -10,8 +10,8 @@ from tests.support.reach import reached, reaches
 from tests.support.replay import replay
 from weft.desired.backends import vxlan
 from weft.desired.backends.vxlan import VxlanLink
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl
 from weft.model.value import replace
 from weft.plan.diff import Put, diff
 

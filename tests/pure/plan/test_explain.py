@@ -6,13 +6,13 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.model.links import Link, NodeLink
+from weft.model.kernel.links import Link, NodeLink
+from weft.model.kernel.objects import Address, Route, Sysctl
+from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.wireguard import WireguardDevice
 from weft.model.net import Mac
-from weft.model.objects import Address, Route, Sysctl
-from weft.model.rulesets import Chain, RuleSet
 from weft.model.secret import Secret
 from weft.model.value import replace
-from weft.model.wireguard import WireguardDevice
 from weft.plan.diff import Delete, Put
 from weft.plan.explain import explain, reason, was_and_now
 

@@ -5,8 +5,8 @@ import pytest
 
 from tests.support.pages import lab, peer, public, state, subnet
 from weft.model.errors import Problem
-from weft.model.history import Event
-from weft.model.nodestate import LoopState, RefusedState
+from weft.model.node.history import Event
+from weft.model.node.nodestate import LoopState, RefusedState
 from weft.model.value import replace
 from weft.ui import picture as ui
 from weft.ui.measuring import Measured, due, noted

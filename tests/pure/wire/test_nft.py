@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.model.nftset import Table
+from weft.model.kernel.nftset import Table
 from weft.wire import nft
 from weft.wire.nft import Listed
 

@@ -8,8 +8,8 @@ from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.neigh import learn_fdb
 from weft.model.attachment import Result
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.reported import LinkInfo
 
 
 def own_mac(call: Call, conf: BridgeConf, bridge: LinkInfo, result: Result) -> Mac | None:

@@ -9,8 +9,8 @@ from weft.cni.sdk.host import ClientGone, Container
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.reported import LinkInfo
 from weft.model.value import Value, replace
 from weft.wire.cni import CniError, failure
 

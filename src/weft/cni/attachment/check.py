@@ -11,7 +11,7 @@ from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Cidr, Result
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire import cni
 from weft.wire.cni import CniError, failure
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from weft.model.attachment import Interface, Result, RouteConfig
-from weft.model.reported import AddressInfo, LinkInfo, PortVlans, RouteInfo
+from weft.model.kernel.reported import AddressInfo, LinkInfo, PortVlans, RouteInfo
 
 _LOCAL_TABLE: Final = 255
 _LONGEST_PREFIX: Final = {4: 32, 6: 128}

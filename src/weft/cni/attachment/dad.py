@@ -13,7 +13,7 @@ from weft.cni.attachment import interface
 from weft.cni.attachment.interface import set_quietly
 from weft.cni.sdk.host import Container
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire.cni import failure
 
 _ANSWER_MS: Final = "100"

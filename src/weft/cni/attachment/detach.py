@@ -18,7 +18,7 @@ from weft.cni.sdk.host import Host
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call, Subject
 from weft.model.attachment import Attachment, Cidr
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object

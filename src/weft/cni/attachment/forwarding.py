@@ -5,7 +5,7 @@ from typing import Final
 
 from weft.cni.attachment.interface import set_quietly
 from weft.cni.sdk.startup import Call
-from weft.model.marks import FORWARDING
+from weft.model.kernel.marks import FORWARDING
 
 # Routes from router advertisements (linux/rtnetlink.h).
 _RTPROT_RA: Final = 9

@@ -16,8 +16,8 @@ from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.route import add_route
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result, RouteConfig
-from weft.model.marks import MAIN_TABLE
-from weft.model.reported import LinkInfo
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import LinkInfo
 from weft.wire.cni import failure
 
 # What `ip route` writes for a route that an administrator adds (linux/rtnetlink.h): the pod's routes are not ours

@@ -13,7 +13,7 @@ from weft.cni.host import programs
 from weft.cni.host.programs import FAMILIES, NFTABLES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
-from weft.model.nftset import Table
+from weft.model.kernel.nftset import Table
 from weft.wire import cni, iptables, nft
 from weft.wire.iptables import leading, missing_chains, removal, target
 

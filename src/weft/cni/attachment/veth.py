@@ -15,8 +15,8 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.reported import LinkInfo
 from weft.wire.cni import failure
 
 _NAME_ATTEMPTS: Final = 10

@@ -11,7 +11,7 @@ from weft.cni.host import programs
 from weft.cni.sdk.host import Host
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.nftset import Add, Change, Delete, Element, Table
+from weft.model.kernel.nftset import Add, Change, Delete, Element, Table
 from weft.wire.cni import INTERNAL, CniError, failure
 from weft.wire.nft import Rule
 

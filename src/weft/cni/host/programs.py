@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from weft.kernel.tools import SEARCH_PATH, find
-from weft.model.nftset import Table
+from weft.model.kernel.nftset import Table
 from weft.wire import iptables, nft
 from weft.wire.cni import INTERNAL, CniError, failure
 

@@ -18,7 +18,7 @@ from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 

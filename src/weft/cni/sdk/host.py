@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.marks import ALIAS
+from weft.model.kernel.marks import ALIAS
 from weft.model.net import Ip
 from weft.model.value import Value, field
 

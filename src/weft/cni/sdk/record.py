@@ -18,8 +18,8 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.statefiles import SHORTAGES, Spoilt
 from weft.model.attachment import Attachment, Cidr
 from weft.model.errors import Problem
+from weft.model.kernel.marks import POD_ALIAS
 from weft.model.keyed import Key
-from weft.model.marks import POD_ALIAS
 from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError

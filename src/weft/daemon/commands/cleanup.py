@@ -33,11 +33,11 @@ from weft.kernel.tools import ToolError, Tools
 from weft.kernel.xfrm import policies as xfrm
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
-from weft.model.marks import ALIAS
+from weft.model.kernel.marks import ALIAS
+from weft.model.kernel.objects import Object, Route
+from weft.model.kernel.reported import LinkInfo
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
-from weft.model.objects import Object, Route
-from weft.model.reported import LinkInfo
-from weft.model.snapshot import Snapshot
 from weft.model.value import Value
 from weft.plan.diff import Delete, diff
 from weft.wire import subnetenv

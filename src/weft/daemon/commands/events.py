@@ -13,8 +13,8 @@ from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, told_in
 from weft.kernel import asking
-from weft.model.following import Follower
-from weft.model.history import Event, Told
+from weft.model.node.following import Follower
+from weft.model.node.history import Event, Told
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report
 from weft.screen.eventlines import line, show_event, since_option

@@ -8,9 +8,9 @@ import click
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.kernel import asking
-from weft.model.following import Follower, recent
-from weft.model.history import Told
-from weft.model.nodestate import HealthState
+from weft.model.node.following import Follower, recent
+from weft.model.node.history import Told
+from weft.model.node.nodestate import HealthState
 from weft.screen.documents import output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.watching import watched

@@ -12,12 +12,12 @@ from weft.daemon.world import Moment
 from weft.desired.backends import BACKENDS
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.model.errors import ConfigError
-from weft.model.ipsec import DEVICE, Policy
-from weft.model.marks import ALIAS, MAIN_TABLE
+from weft.model.kernel.ipsec import DEVICE, Policy
+from weft.model.kernel.marks import ALIAS, MAIN_TABLE
+from weft.model.kernel.objects import Route
+from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Net
-from weft.model.objects import Route
-from weft.model.ownership import Ownership
-from weft.model.reported import LinkInfo
 
 UNKNOWN: Final = "no network of weft's is known any more, so nothing tells whose it is"
 # What weft makes: how the alias goes on, and the kinds of link that have it.

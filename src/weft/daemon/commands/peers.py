@@ -12,7 +12,7 @@ from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking
-from weft.model.nodestate import NodeState, PeerState, RefusedState
+from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
 from weft.model.text import one_line, shortly
 from weft.model.value import Value, field, fields_of, replace

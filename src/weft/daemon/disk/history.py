@@ -13,7 +13,7 @@ import msgspec
 from weft.daemon.disk import files
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.files import Latest
-from weft.model.history import MOST, Event, History
+from weft.model.node.history import MOST, Event, History
 
 _FILE: Final = "history.jsonl"
 _MAX_BYTES: Final = 4 << 20  # 1,000 events of the longest texts take 3.4 MB

@@ -10,7 +10,7 @@ import msgspec
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.files import write_atomically
 from weft.model.errors import Problem
-from weft.model.nodestate import NodeState
+from weft.model.node.nodestate import NodeState
 
 log = logging.getLogger(__name__)
 

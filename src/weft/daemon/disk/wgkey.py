@@ -9,8 +9,8 @@ from typing import Final
 from weft.daemon.disk import files
 from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.wireguard import key_bytes
 from weft.model.secret import Secret
-from weft.model.wireguard import key_bytes
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from weft.kernel.charon import process, talk
 from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Failure
-from weft.model.ipsec import DEVICE, Charon, Connection, SharedKey, connection_of
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.ipsec import DEVICE, Charon, Connection, SharedKey, connection_of
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.secret import Secret
 from weft.plan.diff import Put, Step
 

@@ -17,7 +17,7 @@ from weft.desired.backends.extension import Added, Begun
 from weft.kernel.commands import run
 from weft.model.command import Command
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put, Step
 

@@ -16,11 +16,11 @@ from weft.kernel.rtnetlink.observe import looking
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
-from weft.model.marks import FORWARDING
+from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.reported import RouteInfo
+from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
-from weft.model.objects import Key, Object, Objects
-from weft.model.reported import RouteInfo
-from weft.model.snapshot import Snapshot
 from weft.plan.diff import Step
 
 _MANY: Final = 4 * CHUNK

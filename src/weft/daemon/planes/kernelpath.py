@@ -20,7 +20,7 @@ from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
 from weft.forward import hooks
 from weft.forward.kernelpath import Forward, Job, Programs
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.model.value import Value, field
 
 

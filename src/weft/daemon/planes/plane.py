@@ -20,9 +20,9 @@ from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
-from weft.model.history import History
-from weft.model.links import Link
-from weft.model.objects import Key, Object
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import Key, Object
+from weft.model.node.history import History
 from weft.plan.diff import Delete, Put, Step, diff
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import failed
 from weft.kernel.xfrm.policies import Policies
 from weft.model.errors import Failure
-from weft.model.ipsec import Policy
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.ipsec import Policy
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step
 
 

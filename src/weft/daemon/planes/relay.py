@@ -26,8 +26,8 @@ from weft.forward import processes, start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
 from weft.model.errors import Failure
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.net import Ip, Net
-from weft.model.objects import Key, Object, Objects
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.model.history import History
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.node.history import History
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 from weft.plan.explain import was_and_now

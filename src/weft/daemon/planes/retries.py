@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from weft.model.objects import Key, Object
+from weft.model.kernel.objects import Key, Object
 from weft.plan.backoff import Backoff
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from weft.kernel.netfilter.firewall import Firewall
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Step
 
 

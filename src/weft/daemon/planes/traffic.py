@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.model.value import Value
 
 

@@ -21,9 +21,9 @@ from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
 from weft.kernel.wireguard.inprocess import InProcess
 from weft.model.errors import Failure
-from weft.model.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.wireguard import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
 from weft.model.value import replace
-from weft.model.wireguard import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from traceback import extract_tb
 from typing import Final
 
 from weft.model.errors import ConfigError, Problem
-from weft.model.status import Status
+from weft.model.node.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, Inputs
+from weft.model.kernel.objects import KernelState
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.objects import KernelState
 from weft.model.value import Value
 
 LINKS = ()

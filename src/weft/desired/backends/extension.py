@@ -9,10 +9,10 @@ from typing import Final
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, Inputs, check_type, options_of, unusable
 from weft.model.command import Command
+from weft.model.kernel.objects import KernelState, Object
+from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
-from weft.model.objects import KernelState, Object
-from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in
 
 LINKS = ()

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, Inputs, check_type, unusable
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.objects import KernelState, Route
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
-from weft.model.objects import KernelState, Route
 from weft.model.value import Value
 
 LINKS = ()

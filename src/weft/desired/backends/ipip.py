@@ -9,10 +9,10 @@ from typing import Final
 
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, DirectRouting, Inputs, check_room, check_type, options_of, refuse_ipv6
+from weft.model.kernel.links import Attribute, Link
+from weft.model.kernel.objects import Address, KernelState, Route
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Attribute, Link
 from weft.model.net import Ip
-from weft.model.objects import Address, KernelState, Route
 from weft.model.value import Value
 
 DEVICE: Final = "flannel.ipip"

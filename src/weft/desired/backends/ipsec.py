@@ -11,10 +11,10 @@ from typing import Annotated, Final
 from weft.config.jsonfields import Fields, shown
 from weft.desired.inputs import Device, Inputs, check_room, check_type, options_of, refuse_ipv6
 from weft.model.errors import ConfigError, Problem
-from weft.model.ipsec import DEVICE, Charon, CharonLink, Connection, End, Policy, SharedKey
+from weft.model.kernel.ipsec import DEVICE, Charon, CharonLink, Connection, End, Policy, SharedKey
+from weft.model.kernel.objects import KernelState, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.objects import KernelState, Route
 from weft.model.secret import Secret
 from weft.model.value import Value, replace
 

@@ -14,11 +14,11 @@ from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, Inputs, check_room, options_of, unusable
+from weft.model.kernel.links import Attribute, Link, Tun
+from weft.model.kernel.objects import Address, KernelState, Object, OnLink, Route, Sysctl
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Attribute, Link, Tun
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, KernelState, Object, OnLink, Route, Sysctl
 from weft.model.value import Value, put_in, replace
 
 DEVICE: Final = "flannel0"

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import LEAST_MTU, Device, DirectRouting, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.links import Attribute, Link
+from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Attribute, Link
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl
 from weft.model.value import Value
 
 # Outer IP header, UDP 8, VXLAN 8 and inner Ethernet 14 bytes.

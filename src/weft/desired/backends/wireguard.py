@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final, Literal
 from weft.config.jsonfields import Fields, shown
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.links import Link, Tun
+from weft.model.kernel.objects import Address, KernelState, Route
+from weft.model.kernel.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.links import Link, Tun
 from weft.model.net import Ip, Net
-from weft.model.objects import Address, KernelState, Route
 from weft.model.secret import Secret
 from weft.model.value import Value
-from weft.model.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 
 DEVICE: Final = "flannel-wg"
 DEVICE_V6: Final = "flannel-wg-v6"

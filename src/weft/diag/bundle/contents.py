@@ -14,7 +14,7 @@ from weft.diag.bundle import secrets
 from weft.diag.bundle.plain import plain, read
 from weft.diag.sight import Sight
 from weft.model.errors import ConfigError, Problem
-from weft.model.history import Told
+from weft.model.node.history import Told
 from weft.model.value import Value, field
 
 FORM: Final = 1

@@ -10,8 +10,8 @@ from weft.diag.finding import Check, Finding
 from weft.diag.sight import Sight, overlap, within, within_any
 from weft.diag.tracing.routing import UNICAST
 from weft.model.errors import Problem
-from weft.model.marks import PROTOCOL
-from weft.model.reported import RouteInfo
+from weft.model.kernel.marks import PROTOCOL
+from weft.model.kernel.reported import RouteInfo
 
 _NEARLY: Final = 0.9  # of a subnet's addresses
 _NEARLY_ALL: Final = 0.8  # of a network's subnets

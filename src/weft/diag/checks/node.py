@@ -7,7 +7,7 @@ from weft.diag.checks.mending import setting
 from weft.diag.finding import Check, Command, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE
 
 _FULL: Final = 0.9  # of a table
 _UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them

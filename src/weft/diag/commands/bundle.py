@@ -16,7 +16,7 @@ from weft.diag.commands.places import place_options, places_of
 from weft.diag.look import ask_peers, look
 from weft.kernel import asking
 from weft.model.errors import Unavailable
-from weft.model.history import Told
+from weft.model.node.history import Told
 from weft.model.text import counted, one_line
 from weft.screen.documents import output_option, show_report
 

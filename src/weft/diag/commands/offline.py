@@ -9,8 +9,8 @@ from click.core import ParameterSource
 from weft.diag.bundle import archive
 from weft.diag.bundle.contents import Bundle, bundle_of
 from weft.model.errors import Problem, Unavailable
-from weft.model.history import Told
-from weft.model.nodestate import NodeState
+from weft.model.node.history import Told
+from weft.model.node.nodestate import NodeState
 
 FROM: Final = click.option(
     "--from",

@@ -6,8 +6,8 @@ from typing import Final
 
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
+from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip
-from weft.model.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.value import Value
 
 UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit

@@ -15,9 +15,9 @@ from weft.diag.sight import Sight, peers
 from weft.diag.tracing.hops import Addressed, End, Hop, Way
 from weft.diag.tracing.routing import UNICAST, Choice, address_on, is_own, link_towards, route_to, routed, words
 from weft.model.errors import Problem
-from weft.model.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE, PROTOCOL
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE, PROTOCOL
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.net import Ip
-from weft.model.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.value import Value, replace
 
 _PERMANENT: Final = 0x80

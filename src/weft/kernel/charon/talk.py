@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from weft.kernel.charon.session import Session
-from weft.model.ipsec import REQID, Connection, SharedKey
+from weft.model.kernel.ipsec import REQID, Connection, SharedKey
 from weft.wire.vici import Message, Told
 
 IKE_PROPOSAL: Final = "aes256-sha256-modp4096"

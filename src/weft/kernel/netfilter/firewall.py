@@ -15,8 +15,8 @@ from weft.kernel.netfilter.nft import Nft
 from weft.kernel.netfilter.traces import IPTABLES_NFT, traces
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
-from weft.model.objects import Key
-from weft.model.rulesets import RuleSet
+from weft.model.kernel.objects import Key
+from weft.model.kernel.rulesets import RuleSet
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 

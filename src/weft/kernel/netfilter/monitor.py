@@ -22,7 +22,7 @@ from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
 from weft.kernel.rtnetlink.netlink import Reply, messages_in
 from weft.kernel.tools import OwnProcesses
 from weft.model.errors import Problem, Unavailable
-from weft.model.objects import Key
+from weft.model.kernel.objects import Key
 from weft.model.value import Value
 
 _NFNLGRP_NFTABLES: Final = 7

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
-from weft.model.nftset import Change, Delete, Element, Table
+from weft.model.kernel.nftset import Change, Delete, Element, Table
 
 NETLINK_NETFILTER: Final = 12
 NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}

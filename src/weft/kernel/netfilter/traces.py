@@ -10,8 +10,8 @@ from typing import Final
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.nfnetlink import NfSocket
-from weft.model.nftset import Table
-from weft.model.objects import Key
+from weft.model.kernel.nftset import Table
+from weft.model.kernel.objects import Key
 
 IPTABLES_NFT: Final = f"{iptables.KIND}-nft"
 

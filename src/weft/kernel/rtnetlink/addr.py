@@ -6,8 +6,8 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.kernel.reported import AddressInfo
 from weft.model.net import Ip
-from weft.model.reported import AddressInfo
 
 RTM_NEWADDR: Final = 20
 RTM_DELADDR: Final = 21

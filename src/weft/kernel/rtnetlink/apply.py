@@ -15,9 +15,9 @@ from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import Slices, at_once
 from weft.model.errors import Failure
-from weft.model.links import Link, NodeLink, Tun
-from weft.model.objects import Object, Route, Sysctl
-from weft.model.reported import LinkInfo
+from weft.model.kernel.links import Link, NodeLink, Tun
+from weft.model.kernel.objects import Object, Route, Sysctl
+from weft.model.kernel.reported import LinkInfo
 from weft.plan.diff import Delete, Put, Step
 
 # 64 messages block the event loop 3.8 ms at worst, 256 take 11; the total is the same.

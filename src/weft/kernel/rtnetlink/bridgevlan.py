@@ -11,7 +11,7 @@ from typing import Final
 from weft.kernel.rtnetlink.attributes import attribute, fixed, nest, parse, parse_list, u16, u32
 from weft.kernel.rtnetlink.link import IFLA_AF_SPEC, IFLA_EXT_MASK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.reported import PortVlans
+from weft.model.kernel.reported import PortVlans
 
 IFLA_BRIDGE_FLAGS: Final = 0
 IFLA_BRIDGE_VLAN_INFO: Final = 2

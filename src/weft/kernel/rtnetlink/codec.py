@@ -1,4 +1,4 @@
-"""Between `model.objects` and rtnetlink messages, both ways. Pure.
+"""Between `model.kernel.objects` and rtnetlink messages, both ways. Pure.
 
 Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases
 apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
@@ -14,10 +14,10 @@ from typing import Final
 from weft.kernel.rtnetlink import addr, linkdata, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, address, fixed, parse
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.links import Link, NodeLink
-from weft.model.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
-from weft.model.objects import Address, FdbEntry, Key, Neighbour, Route
-from weft.model.reported import AddressInfo, LinkInfo
+from weft.model.kernel.links import Link, NodeLink
+from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
+from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Route
+from weft.model.kernel.reported import AddressInfo, LinkInfo
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]

@@ -17,8 +17,8 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
+from weft.model.kernel.reported import BridgeInfo, LinkInfo, PortInfo
 from weft.model.net import Mac
-from weft.model.reported import BridgeInfo, LinkInfo, PortInfo
 
 RTM_NEWLINK: Final = 16
 RTM_DELLINK: Final = 17

@@ -11,8 +11,8 @@ from typing import Final, Self, Unpack
 from weft.kernel.rtnetlink import link
 from weft.kernel.rtnetlink.link import LinkChanges
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.reported import LinkInfo
 from weft.model.value import replace
 
 # The longest name of an interface in bytes (IFNAMSIZ without its NUL).

@@ -3,7 +3,7 @@
 from typing import Any
 
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, be16, parse, u8, u16, u32
-from weft.model.links import Attribute, Link
+from weft.model.kernel.links import Attribute, Link
 
 _NUMBERS = {"u8": u8, "u16": u16, "u32": u32, "be16": be16}
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.kernel.reported import FdbInfo, NeighbourInfo
 from weft.model.net import Ip, Mac
-from weft.model.reported import FdbInfo, NeighbourInfo
 
 RTM_NEWNEIGH: Final = 28
 RTM_DELNEIGH: Final = 29

@@ -5,8 +5,8 @@ from struct import Struct
 from typing import Final
 
 from weft.kernel.rtnetlink.attributes import fixed, parse
-from weft.model.marks import FORWARDING
-from weft.model.objects import Sysctl
+from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.objects import Sysctl
 
 RTM_NEWNETCONF: Final = 80
 RTM_DELNETCONF: Final = 81

@@ -16,10 +16,10 @@ from weft.kernel.rtnetlink.attributes import fixed
 from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.rtnetlink.observe import is_ours
-from weft.model.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
+from weft.model.kernel.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
-from weft.model.objects import Key, Object, Objects
-from weft.model.reported import LinkInfo
 from weft.model.value import Value
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg

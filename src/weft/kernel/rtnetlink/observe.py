@@ -15,10 +15,10 @@ from weft.kernel.rtnetlink import codec, neigh, route
 from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import Slices, at_once
-from weft.model.marks import MAIN_TABLE, PROTOCOL
-from weft.model.objects import Key, Object, Objects, Sysctl
-from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
-from weft.model.snapshot import Snapshot
+from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
+from weft.model.kernel.objects import Key, Object, Objects, Sysctl
+from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.kernel.snapshot import Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 1.5 ms.
 _SLICE: Final = 250

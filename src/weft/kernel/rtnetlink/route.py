@@ -17,8 +17,8 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.kernel.reported import NextHop, RouteInfo
 from weft.model.net import Ip, Net
-from weft.model.reported import NextHop, RouteInfo
 
 RTM_NEWROUTE: Final = 24
 RTM_DELROUTE: Final = 25

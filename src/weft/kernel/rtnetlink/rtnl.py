@@ -14,9 +14,9 @@ from typing import Final
 from weft.kernel.rtnetlink import addr, neigh, route, rule
 from weft.kernel.rtnetlink.linkcalls import LinkCalls
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
-from weft.model.marks import MAIN_TABLE, PROTOCOL
+from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
+from weft.model.kernel.reported import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip, Mac, Net
-from weft.model.reported import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
 
 _RTNLGRP_IPV6_IFADDR: Final = 9
 _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_INET, socket.AF_INET6)}

@@ -7,8 +7,8 @@ from typing import Final
 from weft.kernel.rtnetlink.attributes import attribute, fixed, parse, text, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
 from weft.kernel.rtnetlink.route import destination
+from weft.model.kernel.reported import RuleInfo
 from weft.model.net import Net
-from weft.model.reported import RuleInfo
 
 RTM_NEWRULE: Final = 32
 RTM_DELRULE: Final = 33

@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, nest, parse, parse_list, text, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
-from weft.model.shaping import Bucket
+from weft.model.kernel.shaping import Bucket
 
 RTM_NEWQDISC: Final = 36
 RTM_DELQDISC: Final = 37

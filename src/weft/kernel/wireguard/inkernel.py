@@ -6,8 +6,8 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.wireguard import messages
+from weft.model.kernel.wireguard import Device, Peer
 from weft.model.secret import Secret
-from weft.model.wireguard import Device, Peer
 
 _NETLINK_GENERIC: Final = 16
 _MOST: Final = 64  # peers in a message, whose attributes have 64 KiB in all

@@ -12,8 +12,8 @@ from typing import Final
 
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
+from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.secret import Secret
-from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 
 PROGRAM: Final = "wireguard-go"
 _FOLDER: Final = Path("/var/run/wireguard")

@@ -19,9 +19,9 @@ from weft.kernel.rtnetlink.attributes import (
     u16,
     u32,
 )
+from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.net import Net
 from weft.model.secret import Secret
-from weft.model.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 
 FAMILY: Final = "wireguard"
 GENL_ID_CTRL: Final = 16

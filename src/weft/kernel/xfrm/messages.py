@@ -8,7 +8,7 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, find
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.ipsec import REQID, Direction, Policy
+from weft.model.kernel.ipsec import REQID, Direction, Policy
 
 NETLINK_XFRM: Final = 6
 GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY

@@ -7,9 +7,9 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink.netlink import NetlinkError, NetlinkSocket
 from weft.kernel.xfrm import messages
-from weft.model.ipsec import DEVICE, Policy
+from weft.model.kernel.ipsec import DEVICE, Policy
+from weft.model.kernel.ownership import Ownership
 from weft.model.net import Net
-from weft.model.ownership import Ownership
 
 _MOST: Final = 64  # policies in one send, for which a socket has room
 

@@ -14,8 +14,8 @@ from weft.lab.places import Place
 from weft.lab.protocol import Deserted
 from weft.lab.report import NewsReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.following import Follower, merged, recent
-from weft.model.history import Event
+from weft.model.node.following import Follower, merged, recent
+from weft.model.node.history import Event
 from weft.screen.documents import PEOPLE, output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.say import say

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from weft.lab.report import LabReport, NodeReport
-from weft.model.nodestate import NodeState
+from weft.model.node.nodestate import NodeState
+from weft.model.node.wrong import wrong
 from weft.model.table import table
 from weft.model.text import counted, one_line, shortly
-from weft.model.wrong import wrong
 
 _HEADING = ("NODE", "DAEMON", "UP", "POD SUBNET", "LEASE", "PEERS", "REPAIRS", "CALLS", "FAILED", "VERSION")
 

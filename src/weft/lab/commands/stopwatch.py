@@ -14,7 +14,7 @@ from typing import Final
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import Seen
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.objects import Route
+from weft.model.kernel.objects import Route
 
 _PATIENCE: Final = 10.0  # seconds
 

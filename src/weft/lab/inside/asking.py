@@ -10,8 +10,8 @@ import msgspec
 from weft.kernel import daemons
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.report import News
-from weft.model.history import Told
-from weft.model.nodestate import HealthState, NodeState
+from weft.model.node.history import Told
+from weft.model.node.nodestate import HealthState, NodeState
 
 _PATIENCE: Final = 2.0  # seconds
 _CHUNK: Final = 1 << 16  # bytes

@@ -16,9 +16,9 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.spec import SERVICES, Family, Node
 from weft.model.errors import Problem, Unavailable
-from weft.model.marks import FORWARDING
+from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.objects import Sysctl
 from weft.model.net import Ip, Mac, Net
-from weft.model.objects import Sysctl
 
 UPLINK: Final = "eth0"
 _SWITCH: Final = "underlay"

@@ -12,9 +12,9 @@ from typing import Final
 
 from weft.lab.services.choice import Endpoint, Served
 from weft.lab.spec import Family
-from weft.model.marks import SERVICES_TABLE
+from weft.model.kernel.marks import SERVICES_TABLE
+from weft.model.kernel.nftset import Table
 from weft.model.net import Net
-from weft.model.nftset import Table
 from weft.wire import nft
 
 _MARK: Final = "0x4000"  # kube-proxy's; flannel's rules leave what bears it alone (flannel.md §8.1)

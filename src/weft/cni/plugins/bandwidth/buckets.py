@@ -4,7 +4,7 @@ import hashlib
 from typing import Final
 
 from weft.model.attachment import Attachment
-from weft.model.shaping import Bucket, Limit
+from weft.model.kernel.shaping import Bucket, Limit
 
 # include/net/pkt_sched.h: a tick is 64 ns, on every kernel since 2.6.31 (/proc/net/psched says it as 3e8 40 f4240).
 _TICK_NANOSECONDS: Final = 64

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Final
 
+from weft.model.kernel.shaping import Limit, Limits
 from weft.model.keyed import Key
-from weft.model.shaping import Limit, Limits
 from weft.model.value import Value, field
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object

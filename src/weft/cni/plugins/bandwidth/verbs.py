@@ -20,9 +20,9 @@ from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
-from weft.model.marks import ALIAS
-from weft.model.reported import LinkInfo
-from weft.model.shaping import Bucket, Limit
+from weft.model.kernel.marks import ALIAS
+from weft.model.kernel.reported import LinkInfo
+from weft.model.kernel.shaping import Bucket, Limit
 from weft.model.value import replace
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from

@@ -18,7 +18,7 @@ from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import delegate
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire import cni
 from weft.wire.cni import CniError
 

@@ -12,9 +12,9 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Cidr
-from weft.model.marks import ALIAS, BRIDGE_ALIAS
+from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
-from weft.model.reported import LinkInfo
 from weft.wire.cni import CniError, failure
 
 

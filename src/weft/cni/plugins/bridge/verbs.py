@@ -20,8 +20,8 @@ from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
 from weft.model.attachment import Dns, Interface, Result
-from weft.model.marks import ALIAS
-from weft.model.reported import LinkInfo
+from weft.model.kernel.marks import ALIAS
+from weft.model.kernel.reported import LinkInfo
 from weft.model.value import replace
 from weft.wire import cniresult
 

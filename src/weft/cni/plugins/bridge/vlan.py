@@ -10,8 +10,8 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink import bridgevlan
 from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.marks import GATEWAY_ALIAS
-from weft.model.reported import LinkInfo, PortVlans
+from weft.model.kernel.marks import GATEWAY_ALIAS
+from weft.model.kernel.reported import LinkInfo, PortVlans
 from weft.wire.cni import failure
 
 NO_FILTERING: Final = "BRIDGE-004: this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"

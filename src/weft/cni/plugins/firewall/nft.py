@@ -9,8 +9,8 @@ from weft.cni.plugins.firewall import sets
 from weft.cni.plugins.firewall.sets import TABLE
 from weft.cni.sdk.host import Host
 from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.model.kernel.nftset import Add, Change, Delete, Element, replacing
 from weft.model.net import Ip
-from weft.model.nftset import Add, Change, Delete, Element, replacing
 
 _PODS: Final = ("pods4", "pods6")
 

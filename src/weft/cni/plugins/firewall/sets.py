@@ -10,8 +10,8 @@ touches nothing: `cni.firewallnft` carries it out.
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from weft.model.kernel.nftset import Element, Table
 from weft.model.net import Ip
-from weft.model.nftset import Element, Table
 from weft.wire.nft import Rule, add_rules
 
 TABLE: Final = Table("inet", "weft-firewall")

@@ -6,7 +6,7 @@ from weft.cni.attachment import interface
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.wire import cniresult
 from weft.wire.cni import failure
 

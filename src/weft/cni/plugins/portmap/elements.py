@@ -18,8 +18,8 @@ from typing import Final
 
 from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap
 from weft.model.attachment import Cidr, Result
+from weft.model.kernel.nftset import Change, Element, Table, field, replacing
 from weft.model.net import Ip
-from weft.model.nftset import Change, Element, Table, field, replacing
 from weft.wire.nft import Rule, add_rules
 
 FAMILIES: Final = (4, 6)

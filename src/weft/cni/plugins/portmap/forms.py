@@ -18,7 +18,7 @@ from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.model.attachment import Attachment
-from weft.model.nftset import Element
+from weft.model.kernel.nftset import Element
 from weft.model.value import Value
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object

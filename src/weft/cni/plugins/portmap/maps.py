@@ -16,7 +16,7 @@ from weft.cni.plugins.portmap.ports import PortMap
 from weft.cni.sdk.host import Host
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.attachment import Attachment
-from weft.model.nftset import Change, Element
+from weft.model.kernel.nftset import Change, Element
 
 
 def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from typing import Final
 
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf, target
+from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
-from weft.model.nftset import Table
 from weft.wire import nft as text
 from weft.wire.nft import Listing
 

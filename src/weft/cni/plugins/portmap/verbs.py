@@ -25,8 +25,8 @@ from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment, Result
+from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
-from weft.model.nftset import Table
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object

@@ -21,9 +21,9 @@ from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link
 from weft.kernel.rtnetlink.route import add_route, delete_route
 from weft.model.attachment import Cidr, Dns, Interface, Result
-from weft.model.marks import MAIN_TABLE
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip, Net
-from weft.model.reported import LinkInfo
 from weft.model.value import replace
 from weft.wire import cniresult
 from weft.wire.cni import failure

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.model.attachment import Cidr, IpConfig, Result
+from weft.model.kernel.reported import RouteInfo, RuleInfo
 from weft.model.net import Ip
-from weft.model.reported import RouteInfo, RuleInfo
 
 _FIRST_TABLE: Final = 100
 _MAIN_PRIORITY: Final = 32766

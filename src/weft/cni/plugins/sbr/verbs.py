@@ -17,9 +17,9 @@ from weft.kernel.rtnetlink import route, rule
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Cidr, Result
-from weft.model.marks import MAIN_TABLE
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip
-from weft.model.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.wire import cniresult
 from weft.wire.cni import CniError, failure
 

@@ -20,7 +20,7 @@ from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import Message
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Result
-from weft.model.reported import LinkInfo
+from weft.model.kernel.reported import LinkInfo
 from weft.model.value import replace
 from weft.wire import cnijson, cniresult
 from weft.wire.cni import CniError, failure

@@ -6,8 +6,8 @@ They are a table of the family bridge in the lab's own namespace: no node sees a
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
-from weft.model.nftset import Table
 from weft.model.value import Value
 from weft.wire import nft
 

@@ -12,9 +12,9 @@ share it.
 
 from collections.abc import Mapping
 
-from weft.model.marks import FORWARDING, MAIN_TABLE
+from weft.model.kernel.marks import FORWARDING, MAIN_TABLE
+from weft.model.kernel.ownership import Ownership
 from weft.model.net import Ip, Mac, Net
-from weft.model.ownership import Ownership
 from weft.model.value import Value, put_in
 
 # A key starts with the kind of object; the rest is what the kernel compares.

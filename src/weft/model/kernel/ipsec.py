@@ -3,9 +3,9 @@
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Literal
 
-from weft.model.links import Link
-from weft.model.objects import Neighbour, Object
-from weft.model.ownership import Ownership
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import Neighbour, Object
+from weft.model.kernel.ownership import Ownership
 from weft.model.secret import Secret
 from weft.model.value import Value, put_in
 

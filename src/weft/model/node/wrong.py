@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.model.nodestate import NodeState, PeerState, RefusedState
+from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.text import shortly
 
 _NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one

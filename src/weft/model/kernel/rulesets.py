@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from weft.model.objects import Object
-from weft.model.ownership import Ownership
+from weft.model.kernel.objects import Object
+from weft.model.kernel.ownership import Ownership
 from weft.model.value import Value, put_in
 
 _MASQ: Final = "--ip-masq"

@@ -1,6 +1,6 @@
 """What the kernel reports of links, addresses, routes, neighbours and rules, in its own terms.
 
-`weft.model.objects` says what we manage. Plugins need these without those.
+`weft.model.kernel.objects` says what we manage. Plugins need these without those.
 """
 
 from typing import Final

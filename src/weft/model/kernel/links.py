@@ -6,9 +6,9 @@ fields, and a table that says how the kernel writes each. `kernel.rtnetlink` mak
 
 from typing import Any, Final, Literal
 
+from weft.model.kernel.objects import Object
+from weft.model.kernel.ownership import Ownership
 from weft.model.net import Mac
-from weft.model.objects import Object
-from weft.model.ownership import Ownership
 from weft.model.value import Value, fields_of, put_in
 
 _LEAST_MTU_V6: Final = 1280  # RFC 8200 §5

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weft.model.errors import Problem
-from weft.model.history import History
+from weft.model.node.history import History
 from weft.model.value import Value, field
 
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from weft.model.history import MOST, Event, Told
-from weft.model.nodestate import HealthState
+from weft.model.node.history import MOST, Event, Told
+from weft.model.node.nodestate import HealthState
 from weft.model.value import Value, replace
 
 HEALTH: Final = "health"

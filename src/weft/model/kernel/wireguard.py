@@ -4,9 +4,9 @@ import binascii
 from base64 import b64decode
 from typing import Final
 
-from weft.model.links import Link
+from weft.model.kernel.links import Link
+from weft.model.kernel.objects import OnLink
 from weft.model.net import Ip, Net
-from weft.model.objects import OnLink
 from weft.model.secret import Secret
 from weft.model.value import Value, put_in
 

@@ -1,8 +1,8 @@
 """What this machine's network looked like at one moment: links, addresses, routes, and what is ours."""
 
+from weft.model.kernel.objects import Key, Object
+from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.net import Ip
-from weft.model.objects import Key, Object
-from weft.model.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.value import Value, field
 
 
