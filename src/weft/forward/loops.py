@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections import Counter
+from itertools import chain
 from struct import pack, unpack_from
 from typing import Final
 
@@ -167,9 +168,9 @@ class Sender(Direction):
         for start in range(0, len(train), most):
             some = train[start : start + most]
             cut = [(socket.SOL_UDP, UDP_SEGMENT, pack("=H", each))] if len(some) > 1 else []
-            if self._try([part for packet in some for part in packet], cut, peer) == 0:
+            if self._try(list(chain.from_iterable(some)), cut, peer) == 0:
                 self.packets[peer] += len(some)
-                self.bytes[peer] += sum(len(part) for packet in some for part in packet)
+                self.bytes[peer] += each * (len(some) - 1) + sum(map(len, some[-1]))
             else:
                 for packet in some:
                     self._send_one(list(packet), peer)
