@@ -120,11 +120,15 @@ def _answer(client: socket.socket, answers: Answers) -> bool:
     return True
 
 
-def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers) -> None:
-    """Serve peers, and answer the daemon."""
+def receive(
+    receiver: Receiver, udp: socket.socket, listener: socket.socket, child: socket.socket, answers: Answers
+) -> None:
+    """Serve peers, and answer the daemon, until the other process has ended."""
     clients: set[socket.socket] = set()
     while True:
-        readable, _, _ = select.select([udp, listener, *clients], [], [])
+        readable, _, _ = select.select([udp, listener, child, *clients], [], [])
+        if child in readable:  # it answers when it is asked, so this is its end
+            return
         if udp in readable:
             for _ in range(_BATCH):
                 if not receiver.once():
@@ -156,7 +160,7 @@ def main() -> None:
         else:
             parent.close()
             receiver = Receiver(Routes(), _TUN, udp, errors, joins_udp=tun.takes_udp(_TUN))
-            receive(receiver, udp, listener, Answers(receiver, child, about))
+            receive(receiver, udp, listener, child, Answers(receiver, child, about))
     except DeviceGoneError:
         pass
     except ConnectionError as error:  # the other process has ended
