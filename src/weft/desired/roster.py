@@ -17,17 +17,15 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from ipaddress import ip_address
 from typing import Final
 
 from weft.desired.leasecheck import Judge, Ours, macs_in, wireguard_keys_in
 from weft.model.errors import Problem
-from weft.model.kernel.wireguard import KEY_BYTES
 from weft.model.lease import Lease
-from weft.model.net import Mac
+from weft.model.net import Mac, address_of, number_of
 from weft.model.value import Value
 
-_Claim = bytes  # an address as on the wire, a MAC or a WireGuard key: each has another length
+_Claim = bytes | int  # a MAC or a WireGuard key, which has another length; an address as its number
 _Base = tuple[int, int, int]  # family, prefix length, first address as a number
 _Key = _Claim | _Base
 _Age = tuple[int, str]  # the store's revision at which the lease came, and its id
@@ -39,10 +37,14 @@ class _Entry(Value, kw_only=False, frozen=False, gc=False):
     """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
 
     lease: Lease
-    age: _Age
+    revision: int
     keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, WireGuard keys, public addresses, bases
     waits: _Key | None = None  # the key for which it stands in line
     since: float = 0.0  # the moment of the verdict by which it is served, or is not
+
+    @property
+    def age(self) -> _Age:
+        return self.revision, self.lease.id
 
     @property
     def bases(self) -> list[_Base]:
@@ -100,7 +102,7 @@ class Roster:
     @property
     def made(self) -> Mapping[str, int]:
         """The store's revision at which each lease came that the store knows."""
-        return {name: entry.age[0] for name, entry in self._entries.items() if name not in self._until}
+        return {name: entry.revision for name, entry in self._entries.items() if name not in self._until}
 
     def known(self, lease_id: str) -> tuple[Lease, float]:
         """A lease of another, and the moment since which it is served as it is, or is refused for this reason."""
@@ -259,7 +261,7 @@ class Roster:
             return why
         holder = self._entries.get(self._holders.get(why, ""))
         theirs = () if holder is None else holder.keys  # the one before it may have gone, and the next is not known yet
-        shared = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and isinstance(key, bytes)]
+        shared = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and not isinstance(key, tuple)]
         older = "an older lease" if holder is None else f"the older lease {holder.lease.id}"
         seen = f"claims {', '.join(shared) or 'addresses'} like {older}"
         hint = "One of the two is a copy"
@@ -316,7 +318,7 @@ class Roster:
         if before is not None:
             self._forget(lease.id)
         since = 0.0 if before is None else before.since
-        entry = self._entries[lease.id] = _Entry(lease, (revision, lease.id), since=since)
+        entry = self._entries[lease.id] = _Entry(lease, revision, since=since)
         heappush(self._doubtful, entry.age)
 
     def _examine(self, entry: _Entry) -> None:
@@ -325,7 +327,7 @@ class Roster:
         bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
         bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
-        entry.keys = (*macs_in(lease), *wireguard_keys_in(lease), *(ip.packed for ip in public), *bases)
+        entry.keys = (*macs_in(lease), *wireguard_keys_in(lease), *(number_of(ip) for ip in public), *bases)
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""
@@ -377,6 +379,6 @@ def _meet(one: _Base, other: _Base) -> bool:
 
 
 def _shown(claim: _Claim) -> str:
-    if len(claim) == KEY_BYTES:
-        return f"key {b64encode(claim).decode()}"
-    return str(claim if isinstance(claim, Mac) else ip_address(claim))
+    if isinstance(claim, int):
+        return str(address_of(claim))
+    return str(claim) if isinstance(claim, Mac) else f"key {b64encode(claim).decode()}"

@@ -10,9 +10,20 @@ Net = IPv4Network | IPv6Network
 Addresses = tuple[IPv4Address | None, IPv6Address | None]
 Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
+_IPV6 = 1 << 128
 _HEX_DIGITS = 12
 _USUAL_LENGTH = 17
 _HEX = frozenset("0123456789abcdefABCDEF")
+
+
+def number_of(ip: Ip) -> int:
+    """An address as a number that no address of the other family has. One of IPv4 holds its number: no more is kept."""
+    return int(ip) if ip.version == 4 else int(ip) | _IPV6
+
+
+def address_of(number: int) -> Ip:
+    """The address that has this number."""
+    return IPv6Address(number ^ _IPV6) if number & _IPV6 else IPv4Address(number)
 
 
 class Mac(bytes):

@@ -23,7 +23,7 @@ from weft.model.value import replace
 from weft.plan.diff import Step
 
 ROUTE = builders.wanted(builders.inputs(), [builders.lease(2, vxlan)])[
-    ("route", 254, builders.subnet_v4(2).network_address.packed, 24, 0)
+    ("route", 254, int(builders.subnet_v4(2).network_address), 24, 0)
 ]
 LINK: Key = ("link", "flannel.1")
 

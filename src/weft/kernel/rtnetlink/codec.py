@@ -18,6 +18,7 @@ from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Route
 from weft.model.kernel.reported import AddressInfo, LinkInfo
+from weft.model.net import number_of
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
 Names = Mapping[int, str]
@@ -107,18 +108,17 @@ def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
             priority=priority,
             scope=scope if via is not None else 0,  # without a gateway there is one that fits
         )
-    return ("route", table, dst.network_address.packed, prefixlen, priority), thing
+    return ("route", table, number_of(dst.network_address), prefixlen, priority), thing
 
 
 def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
     """The key of a neighbour on `dev`, and the neighbour if it is permanent. Raises `Malformed`."""
     _, _, state, _, _ = fixed(neigh.NDMSG, body)
     attrs = parse(body, neigh.NDMSG.size)
-    packed = attrs.get(neigh.NDA_DST, b"")
     mac = attrs.mac(neigh.NDA_LLADDR)
-    ip = address(packed)
+    ip = address(attrs.get(neigh.NDA_DST, b""))
     thing = Neighbour(dev=dev, ip=ip, mac=mac) if mac is not None and state == neigh.NUD_PERMANENT else None
-    return ("neighbour", dev, packed), thing
+    return ("neighbour", dev, number_of(ip)), thing
 
 
 def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
@@ -145,7 +145,7 @@ def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
     """The key of an address on `dev`, and the address if it is of the sort that we make: global and lasting."""
     ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
     thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
-    return ("address", dev, info.ip.packed, info.prefixlen), thing
+    return ("address", dev, number_of(info.ip), info.prefixlen), thing
 
 
 def decode_node_link(info: LinkInfo) -> NodeLink | None:

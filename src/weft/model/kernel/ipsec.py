@@ -6,6 +6,7 @@ from typing import Final, Literal
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import Neighbour, Object
 from weft.model.kernel.ownership import Ownership
+from weft.model.net import number_of
 from weft.model.secret import Secret
 from weft.model.value import Value, put_in
 
@@ -80,7 +81,7 @@ class SharedKey(_Kept):
     rank = 2
 
     def __post_init__(self) -> None:
-        put_in(self, "key", ("ipseckey", self.owner.packed))
+        put_in(self, "key", ("ipseckey", number_of(self.owner)))
 
     def __str__(self) -> str:
         return f"shared key for {self.owner}"
@@ -127,7 +128,7 @@ class Policy(Object):
     unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
-        ends = (each for net in (self.src, self.dst) for each in (net.network_address.packed, net.prefixlen))
+        ends = (each for net in (self.src, self.dst) for each in (number_of(net.network_address), net.prefixlen))
         put_in(self, "key", ("policy", self.direction, *ends))
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from weft.model.kernel.marks import FORWARDING, MAIN_TABLE
 from weft.model.kernel.ownership import Ownership
-from weft.model.net import Ip, Mac, Net
+from weft.model.net import Ip, Mac, Net, number_of
 from weft.model.value import Value, put_in
 
 # A key starts with the kind of object; the rest is what the kernel compares.
@@ -128,7 +128,7 @@ class Address(OnLink):
     unwanted = "the configuration's Backend and our lease do not ask for it"
 
     def __post_init__(self) -> None:
-        put_in(self, "key", ("address", self.dev, self.ip.packed, self.prefixlen))
+        put_in(self, "key", ("address", self.dev, number_of(self.ip), self.prefixlen))
 
     def __str__(self) -> str:
         return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
@@ -156,7 +156,7 @@ class Neighbour(OnLink):
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
-        put_in(self, "key", ("neighbour", self.dev, self.ip.packed))
+        put_in(self, "key", ("neighbour", self.dev, number_of(self.ip)))
 
     def __str__(self) -> str:
         return f"neighbour {self.ip} lladdr {self.mac!s} dev {self.dev}"
@@ -207,7 +207,7 @@ class Route(Object):
 
     def __post_init__(self) -> None:
         dst = self.dst
-        key = ("route", self.table, dst.network_address.packed, dst.prefixlen, self.priority)
+        key = ("route", self.table, number_of(dst.network_address), dst.prefixlen, self.priority)
         put_in(self, "key", key)
 
     def __str__(self) -> str:

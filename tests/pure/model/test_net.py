@@ -1,0 +1,18 @@
+"""Addresses as numbers, which tell the families apart."""
+
+from ipaddress import IPv4Address, IPv6Address
+
+from hypothesis import given, strategies
+
+from weft.model.net import address_of, number_of
+
+
+@given(strategies.ip_addresses())
+def test_a_number_is_of_one_address(ip):
+    assert address_of(number_of(ip)) == ip
+
+
+def test_addresses_of_both_families_have_different_numbers():
+    assert number_of(IPv4Address("10.5.2.1")) == int(IPv4Address("10.5.2.1"))
+    assert number_of(IPv6Address("::a05:201")) != number_of(IPv4Address("10.5.2.1"))
+    assert number_of(IPv6Address("::")) != number_of(IPv4Address(0))
