@@ -4,52 +4,25 @@ A lease that would do harm is refused, by id and with a reason. Of peers that cl
 WireGuard key the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.
 
 Anybody who may write to the store may write thousands of leases that clash, so no judgement looks at all of them.
-What a believed lease claims is held by it under keys, one lease a key. A lease that comes too late waits for one key,
-and is judged again when that is free: the first in the line, not the whole line. Judging goes in slices, between which
-others may work; until its verdict a lease is served, or not, as before.
+What a believed lease claims it holds (`desired.claims`). Judging goes in slices, between which others may work; until
+its verdict a lease is served, or not, as before.
 
 After the store has lost its data a lease that it does not know any more may still be a living node's. Such a lease is
 kept for some time as unproven: younger than all others, and gone for good when any of those claims what it claims.
 """
 
 from base64 import b64encode
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
-from weft.desired.leasecheck import Judge, Ours, macs_in, wireguard_keys_in
+from weft.desired.claims import Age, Claim, Claimant, Claims, Key, keys_of, shared
+from weft.desired.leasecheck import Judge, Ours
 from weft.model.errors import Problem
 from weft.model.lease import Lease
-from weft.model.net import Mac, address_of, number_of
-from weft.model.value import Value
-
-_Claim = bytes | int  # a MAC or a WireGuard key, which has another length; an address as its number
-_Base = tuple[int, int, int]  # family, prefix length, first address as a number
-_Key = _Claim | _Base
-_Age = tuple[int, str]  # the store's revision at which the lease came, and its id
+from weft.model.net import Mac, address_of
 
 _UNPROVEN: Final = 1 << 63  # is added to the revisions of leases that the store does not know: later than its own
-
-
-class _Entry(Value, kw_only=False, frozen=False, gc=False):
-    """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
-
-    lease: Lease
-    revision: int
-    keys: tuple[_Key, ...] = ()  # what only one node can have: VTEPs' MACs, WireGuard keys, public addresses, bases
-    waits: _Key | None = None  # the key for which it stands in line
-    since: float = 0.0  # the moment of the verdict by which it is served, or is not
-
-    @property
-    def age(self) -> _Age:
-        return self.revision, self.lease.id
-
-    @property
-    def bases(self) -> list[_Base]:
-        """Those of its subnets, and of addresses that no other's subnet may cover."""
-        return [key for key in self.keys if isinstance(key, tuple)]
 
 
 class Roster:
@@ -58,17 +31,12 @@ class Roster:
     def __init__(self, ours: Ours, own_ids: Iterable[str] = ()) -> None:
         self._judge = Judge(ours)
         self._own_ids = frozenset(own_ids)
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Claimant] = {}
         self._believed: dict[str, Lease] = {}
-        self._refused: dict[str, Problem | _Key] = {}
+        self._refused: dict[str, Problem | Key] = {}
         self._until: dict[str, float] = {}
-        self._holders: dict[_Key, str] = {}
-        # The first addresses of the bases that are held, in order, by family and prefix length: as a rule one length.
-        self._lengths: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        self._lines: defaultdict[_Key, list[_Age]] = defaultdict(list)
-        self._covered: dict[_Base, _Key] = {}  # where a lease that overlaps a base was found last
-        self._doubtful: list[_Age] = []  # a heap: to be judged
-        self._freed: list[_Key] = []  # whose lines are to be looked at
+        self._claims = Claims()
+        self._doubtful: list[Age] = []  # a heap: to be judged
         self._touched: set[str] = set()
         self._news: dict[str, None] = {}
         self._superseded: list[tuple[str, str]] = []
@@ -112,7 +80,7 @@ class Roster:
     @property
     def settled(self) -> bool:
         """Tell whether every lease has its verdict."""
-        return not (self._doubtful or self._freed)
+        return self._claims.settled and not self._doubtful
 
     def news(self) -> list[Problem]:
         """What was refused, or for another reason than before, since the last call."""
@@ -182,7 +150,7 @@ class Roster:
         """Judge all anew by what is ours now."""
         self._judge = Judge(ours)
         for entry in self._entries.values():
-            self._leave_line(entry)
+            self._claims.leave_line(entry)
             heappush(self._doubtful, entry.age)
 
     def judge(self, most: int = 0, *, now: float = 0.0) -> set[str]:
@@ -195,21 +163,15 @@ class Roster:
         touched, self._touched = self._touched, set()
         return touched
 
-    def _next(self) -> _Entry | None:
+    def _next(self) -> Claimant | None:
         """The lease to judge next: the first in the line for a key that is free or held by a younger one; then others.
 
         A verdict depends on older leases alone, and is overturned when an older one comes: so the order does not
         matter for the outcome. Oldest first, fewest are overturned.
         """
-        while self._freed:
-            key = self._freed[-1]
-            line = self._lines.get(key)
-            holder = self._holders.get(key)
-            if line and (holder is None or line[0] < self._entries[holder].age):
-                entry = self._entries[line[0][1]]
-                self._leave_line(entry)
-                return entry
-            self._freed.pop()
+        waiting = self._claims.next_in_line()
+        if waiting is not None:
+            return waiting
         while self._doubtful:
             age = heappop(self._doubtful)
             entry_or_none = self._entries.get(age[1])
@@ -217,39 +179,36 @@ class Roster:
                 return entry_or_none
         return None
 
-    def _verdict(self, entry: _Entry) -> None:
+    def _verdict(self, entry: Claimant) -> None:
         if not entry.keys:
             self._examine(entry)
         lease = entry.lease
         problem = self._judge.harm(lease, [key for key in entry.keys if isinstance(key, Mac)])
-        why = problem or self._older_claim(entry)
+        why = problem or self._claims.older(entry)
         if why is not None:
             self._refuse(entry, why)
             return
-        for younger in self._rivals(entry):
-            self._refuse(younger, self._shared(younger, entry))
-        for each in entry.keys:
-            if self._holders.get(each) != lease.id:
-                self._hold(each, lease.id)
+        for younger in self._claims.rivals(entry):
+            self._refuse(younger, shared(younger, entry))
+        self._claims.hold(entry)
         self._refused.pop(lease.id, None)
         if self._believed.get(lease.id) != lease:
             self._believed[lease.id] = lease
             entry.since = self._now
             self._touched.add(lease.id)
 
-    def _refuse(self, entry: _Entry, why: Problem | _Key) -> None:
+    def _refuse(self, entry: Claimant, why: Problem | Key) -> None:
         """Serve a lease no more, for a problem, or until a key is free; one that is unproven goes for good."""
         lease_id = entry.lease.id
         if lease_id in self._until:
             self._drop(lease_id)
             self._superseded.append((lease_id, why.seen if isinstance(why, Problem) else "another claims the same"))
             return
-        self._release(entry)
+        self._claims.release(entry)
         if self._believed.pop(lease_id, None) is not None:
             self._touched.add(lease_id)
         if not isinstance(why, Problem):
-            entry.waits = why
-            insort(self._lines[why], entry.age)
+            self._claims.wait(entry, why)
         if self._refused.get(lease_id) != why:
             self._news[lease_id] = None
             entry.since = self._now
@@ -259,58 +218,13 @@ class Roster:
         why = self._refused[lease_id]
         if isinstance(why, Problem):
             return why
-        holder = self._entries.get(self._holders.get(why, ""))
+        holder = self._claims.holder(why)
         theirs = () if holder is None else holder.keys  # the one before it may have gone, and the next is not known yet
-        shared = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and not isinstance(key, tuple)]
+        both = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and not isinstance(key, tuple)]
         older = "an older lease" if holder is None else f"the older lease {holder.lease.id}"
-        seen = f"claims {', '.join(shared) or 'addresses'} like {older}"
+        seen = f"claims {', '.join(both) or 'addresses'} like {older}"
         hint = "One of the two is a copy"
         return Problem(code="ADDR-002", where=f"lease {lease_id}", seen=seen, hint=hint)
-
-    def _older_claim(self, entry: _Entry) -> _Key | None:
-        """A key by which an older believed lease keeps this one out."""
-        for key in entry.keys:
-            holder = self._holders.get(key)
-            if holder is not None and self._entries[holder].age < entry.age:
-                return key
-        for base in entry.bases:
-            known = self._holders.get(self._covered.get(base, b""))
-            if known is not None and self._entries[known].age < entry.age:
-                return self._covered[base]
-            for over in self._overlapping(base):
-                if self._entries[self._holders[over]].age < entry.age:
-                    self._covered[base] = over
-                    return over
-        return None
-
-    def _rivals(self, entry: _Entry) -> list[_Entry]:
-        """The believed leases, all of them younger, that claim what `entry` claims."""
-        rivals = {holder for key in entry.keys if (holder := self._holders.get(key)) is not None}
-        rivals.update(self._holders[over] for base in entry.bases for over in self._overlapping(base))
-        return [self._entries[rival] for rival in rivals - {entry.lease.id}]
-
-    def _shared(self, younger: _Entry, older: _Entry) -> _Key:
-        """The key of `older` that `younger` will wait for."""
-        same = next((key for key in younger.keys if key in older.keys), None)
-        if same is not None:
-            return same
-        return next(one for one in older.bases for other in younger.bases if _meet(one, other))
-
-    def _overlapping(self, base: _Base) -> Iterator[_Base]:
-        """The bases of other prefix lengths, held by some lease, that share addresses with `base`."""
-        family, length, first = base
-        bits = 32 if family == 4 else 128
-        for (other_family, other_length), firsts in self._lengths.items():
-            if other_family != family or other_length == length:
-                continue
-            if other_length < length:
-                shift = bits - other_length
-                over = (family, other_length, first >> shift << shift)
-                if over in self._holders:
-                    yield over
-            else:
-                inside = firsts[bisect_left(firsts, first) : bisect_left(firsts, first + (1 << bits - length))]
-                yield from ((family, other_length, other) for other in inside)
 
     def _learn(self, lease: Lease, revision: int) -> None:
         """Have a lease judged; what it was before stands until then."""
@@ -318,16 +232,14 @@ class Roster:
         if before is not None:
             self._forget(lease.id)
         since = 0.0 if before is None else before.since
-        entry = self._entries[lease.id] = _Entry(lease, revision, since=since)
+        entry = self._entries[lease.id] = Claimant(lease, revision, since=since)
         heappush(self._doubtful, entry.age)
 
-    def _examine(self, entry: _Entry) -> None:
-        lease = entry.lease
-        public = tuple(ip for ip in (lease.attrs.public_ip, lease.attrs.public_ipv6) if ip is not None)
-        bases = tuple((net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets)
+    def _examine(self, entry: Claimant) -> None:
+        attrs = entry.lease.attrs
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
-        bases += tuple((ip.version, ip.max_prefixlen, int(ip)) for ip in public if self._judge.inside(ip))
-        entry.keys = (*macs_in(lease), *wireguard_keys_in(lease), *(number_of(ip) for ip in public), *bases)
+        inside = [ip for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None and self._judge.inside(ip)]
+        entry.keys = keys_of(entry.lease, inside)
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""
@@ -338,47 +250,10 @@ class Roster:
             self._touched.add(lease_id)
 
     def _forget(self, lease_id: str) -> None:
-        entry = self._entries.pop(lease_id)
-        self._leave_line(entry)
-        self._release(entry)
-        for base in entry.bases:
-            self._covered.pop(base, None)
-
-    def _leave_line(self, entry: _Entry) -> None:
-        if entry.waits is not None:
-            line = self._lines[entry.waits]
-            del line[bisect_left(line, entry.age)]
-            if not line:
-                del self._lines[entry.waits]
-            entry.waits = None
-
-    def _hold(self, key: _Key, lease_id: str) -> None:
-        self._holders[key] = lease_id
-        if isinstance(key, tuple):
-            insort(self._lengths[key[:2]], key[2])
-
-    def _release(self, entry: _Entry) -> None:
-        """Free what a lease holds, for those in line for it."""
-        for key in entry.keys:
-            if self._holders.get(key) != entry.lease.id:
-                continue
-            del self._holders[key]
-            if key in self._lines:
-                self._freed.append(key)
-            if isinstance(key, tuple):
-                firsts = self._lengths[key[:2]]
-                del firsts[bisect_left(firsts, key[2])]
-                if not firsts:
-                    del self._lengths[key[:2]]
+        self._claims.forget(self._entries.pop(lease_id))
 
 
-def _meet(one: _Base, other: _Base) -> bool:
-    """Tell whether two bases share addresses: the wider one begins both."""
-    shift = (32 if one[0] == 4 else 128) - min(one[1], other[1])
-    return one[0] == other[0] and one[2] >> shift == other[2] >> shift
-
-
-def _shown(claim: _Claim) -> str:
+def _shown(claim: Claim) -> str:
     if isinstance(claim, int):
         return str(address_of(claim))
     return str(claim) if isinstance(claim, Mac) else f"key {b64encode(claim).decode()}"

@@ -13,6 +13,7 @@ from tests.support import builders
 from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
 from weft.desired.backends import hostgw, vxlan
+from weft.desired.claims import Claims
 from weft.desired.leasecheck import Judge, Ours
 from weft.desired.roster import Roster
 from weft.model.errors import PeerError
@@ -215,7 +216,7 @@ def test_only_what_a_change_touches_is_returned():
 def test_what_a_lease_claims_is_looked_at_when_it_is_judged_not_when_the_list_comes(monkeypatch: pytest.MonkeyPatch):
     """To look at 5,000 at a stretch held the event loop for 70 ms."""
     looked: list[str] = []
-    monkeypatch.setattr("weft.desired.roster.macs_in", lambda lease: (looked.append(lease.id), ())[1])
+    monkeypatch.setattr("weft.desired.claims.macs_in", lambda lease: (looked.append(lease.id), ())[1])
     peers = roster()
     peers.note_list([peer(node) for node in range(2, 52)])
     assert looked == []
@@ -359,7 +360,8 @@ def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[
     assert moved.refused.keys() == fresh.refused.keys()
     emptied = moved.listed([])
     assert emptied == fresh.believed.keys()
-    assert not any((moved._holders, moved._lengths, moved._lines, moved._covered)), "nothing is left of them"
+    held = moved._claims
+    assert not any((held._holders, held._lengths, held._lines, held._covered)), "nothing is left of them"
 
 
 @given(st.lists(hostile, max_size=10), st.lists(st.tuples(st.booleans(), hostile), max_size=8), st.integers(1, 3))
@@ -418,9 +420,9 @@ def test_twins_that_overlap_thousands_are_kept_out_by_the_one_that_was_found(mon
     wide = [replace(peer(150 + node), v4=IPv4Network("10.5.0.0/17"), id=str(node), created=500) for node in range(20)]
     peers = Roster(Ours(networks=(builders.NETWORK_V4,)))
     looks = []
-    overlapping = Roster._overlapping
+    overlapping = Claims._overlapping
     monkeypatch.setattr(
-        Roster, "_overlapping", lambda self, base: (looks.append(each) or each for each in overlapping(self, base))
+        Claims, "_overlapping", lambda self, base: (looks.append(each) or each for each in overlapping(self, base))
     )
     peers.listed([*narrow, *wide])
     assert peers.believed.keys() == {lease.id for lease in narrow}

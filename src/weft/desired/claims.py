@@ -1,0 +1,183 @@
+"""What only one node can have, and which lease holds it: subnets, addresses, MACs and WireGuard keys.
+
+What a believed lease claims is held by it under keys, one lease a key. A lease that comes too late waits for one key,
+and is judged again when that is free: the first in the line, not the whole line.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Final
+
+from weft.desired.leasecheck import macs_in, wireguard_keys_in
+from weft.model.lease import Lease
+from weft.model.net import Ip, number_of
+from weft.model.value import Value
+
+Claim = bytes | int  # a MAC or a WireGuard key, which has another length; an address as its number
+Base = tuple[int, int, int]  # family, prefix length, first address as a number
+Key = Claim | Base
+Age = tuple[int, str]  # the store's revision at which the lease came, and its id
+
+_AGE: Final = attrgetter("age")
+
+
+class Claimant(Value, kw_only=False, frozen=False, gc=False):
+    """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
+
+    lease: Lease
+    revision: int
+    keys: tuple[Key, ...] = ()
+    waits: Key | None = None  # the key for which it stands in line
+    since: float = 0.0  # the moment of the verdict by which it is served, or is not
+
+    @property
+    def age(self) -> Age:
+        """What leases are ordered by: the smaller is the older."""
+        return self.revision, self.lease.id
+
+    @property
+    def bases(self) -> list[Base]:
+        """Those of its subnets, and of addresses that no other's subnet may cover."""
+        return [key for key in self.keys if isinstance(key, tuple)]
+
+
+def keys_of(lease: Lease, uncovered: Iterable[Ip]) -> tuple[Key, ...]:
+    """What a lease claims: its VTEPs' MACs, WireGuard keys, public addresses, subnets.
+
+    No subnet of another may come to cover the addresses `uncovered`.
+    """
+    public = (ip for ip in (lease.attrs.public_ip, lease.attrs.public_ipv6) if ip is not None)
+    bases = [(net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets]
+    bases += [(ip.version, ip.max_prefixlen, int(ip)) for ip in uncovered]
+    return (*macs_in(lease), *wireguard_keys_in(lease), *map(number_of, public), *bases)
+
+
+class Claims:
+    """Which lease holds each key, and which wait for it."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Key, Claimant] = {}
+        # The first addresses of the bases that are held, in order, by family and prefix length: as a rule one length.
+        self._lengths: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self._lines: defaultdict[Key, list[Claimant]] = defaultdict(list)  # the oldest first
+        self._covered: dict[Base, Key] = {}  # where a lease that overlaps a base was found last
+        self._freed: list[Key] = []  # whose lines are to be looked at
+
+    def holder(self, key: Key) -> Claimant | None:
+        """The lease that holds a key."""
+        return self._holders.get(key)
+
+    def hold(self, claimant: Claimant) -> None:
+        """Give a lease all that it claims."""
+        for key in claimant.keys:
+            if self._holders.get(key) is not claimant:
+                self._holders[key] = claimant
+                if isinstance(key, tuple):
+                    insort(self._lengths[key[:2]], key[2])
+
+    def release(self, claimant: Claimant) -> None:
+        """Free what a lease holds, for those in line for it."""
+        for key in claimant.keys:
+            if self._holders.get(key) is not claimant:
+                continue
+            del self._holders[key]
+            if key in self._lines:
+                self._freed.append(key)
+            if isinstance(key, tuple):
+                firsts = self._lengths[key[:2]]
+                del firsts[bisect_left(firsts, key[2])]
+                if not firsts:
+                    del self._lengths[key[:2]]
+
+    def wait(self, claimant: Claimant, key: Key) -> None:
+        """Have a lease wait until a key is free."""
+        claimant.waits = key
+        insort(self._lines[key], claimant, key=_AGE)
+
+    def leave_line(self, claimant: Claimant) -> None:
+        """Have a lease wait no more."""
+        if claimant.waits is not None:
+            line = self._lines[claimant.waits]
+            del line[bisect_left(line, claimant.age, key=_AGE)]
+            if not line:
+                del self._lines[claimant.waits]
+            claimant.waits = None
+
+    def forget(self, claimant: Claimant) -> None:
+        """A lease is gone."""
+        self.leave_line(claimant)
+        self.release(claimant)
+        for base in claimant.bases:
+            self._covered.pop(base, None)
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether no key has become free whose line was not looked at."""
+        return not self._freed
+
+    def next_in_line(self) -> Claimant | None:
+        """Take the first out of the line for a key that is free, or held by a younger one."""
+        while self._freed:
+            key = self._freed[-1]
+            line, holder = self._lines.get(key), self._holders.get(key)
+            if line and (holder is None or line[0].age < holder.age):
+                first = line[0]
+                self.leave_line(first)
+                return first
+            self._freed.pop()
+        return None
+
+    def older(self, claimant: Claimant) -> Key | None:
+        """A key by which an older lease keeps this one out."""
+        for key in claimant.keys:
+            holder = self._holders.get(key)
+            if holder is not None and holder.age < claimant.age:
+                return key
+        for base in claimant.bases:
+            known = self._holders.get(self._covered.get(base, b""))
+            if known is not None and known.age < claimant.age:
+                return self._covered[base]
+            for over in self._overlapping(base):
+                if self._holders[over].age < claimant.age:
+                    self._covered[base] = over
+                    return over
+        return None
+
+    def rivals(self, claimant: Claimant) -> list[Claimant]:
+        """The leases that hold what this one claims, or what overlaps it."""
+        found = [holder for key in claimant.keys if (holder := self._holders.get(key)) is not None]
+        found += [self._holders[over] for base in claimant.bases for over in self._overlapping(base)]
+        rivals = {each.lease.id: each for each in found if each is not claimant}
+        return list(rivals.values())
+
+    def _overlapping(self, base: Base) -> Iterator[Base]:
+        """The bases of other prefix lengths, held by some lease, that share addresses with `base`."""
+        family, length, first = base
+        bits = 32 if family == 4 else 128
+        for (other_family, other_length), firsts in self._lengths.items():
+            if other_family != family or other_length == length:
+                continue
+            if other_length < length:
+                shift = bits - other_length
+                over = (family, other_length, first >> shift << shift)
+                if over in self._holders:
+                    yield over
+            else:
+                inside = firsts[bisect_left(firsts, first) : bisect_left(firsts, first + (1 << bits - length))]
+                yield from ((family, other_length, other) for other in inside)
+
+
+def shared(younger: Claimant, older: Claimant) -> Key:
+    """The key of `older` that `younger`, which claims the same or overlaps it, will wait for."""
+    same = next((key for key in younger.keys if key in older.keys), None)
+    if same is not None:
+        return same
+    return next(one for one in older.bases for other in younger.bases if _meet(one, other))
+
+
+def _meet(one: Base, other: Base) -> bool:
+    """Tell whether two bases share addresses: the wider one begins both."""
+    shift = (32 if one[0] == 4 else 128) - min(one[1], other[1])
+    return one[0] == other[0] and one[2] >> shift == other[2] >> shift
