@@ -181,7 +181,14 @@ def xt(kind: str, name: str) -> dict[str, Any]:
         ("-j SNAT --to-source 10.0.0.1", [xt("target", "SNAT")], [end("10.0.0.1")]),
         ("-j DNAT --to-destination [fd00::1]:80", [xt("target", "DNAT")], [end("fd00::1", 80)]),
         ("-j MASQUERADE --random-fully", [xt("target", "MASQUERADE")], ["(None, 0) 0"]),
-        ("-j DNAT --random", [xt("target", "DNAT")], ["None 0"]),
+        ("-j DNAT --random", [xt("target", "DNAT")], ["None 0 ?"]),
+        ("-j DNAT --to-destination 10.0.0.1-10.0.0.9", [xt("target", "DNAT")], ["None 0 ?"]),
+        ("-d 10.96.0.8 -j NETMAP --to 10.0.0.0/24", [field("ip", "daddr", "10.96.0.8"), xt("target", "NETMAP")],
+         ["None 0"]),
+        ("-j NETMAP --to 10.0.0.0/24", [xt("target", "NETMAP")], ["None 0 ?"]),
+        ("-j REDIRECT", [xt("target", "REDIRECT")], ["(None, 0) 0"]),
+        ("-j REDIRECT --to-ports 80-90", [xt("target", "REDIRECT")], ["None 0 ?"]),
+        ("-j LOG", [xt("target", "LOG")], ["None 0"]),
     ],
 )  # fmt: skip
 def test_rules_of_iptables(line: str, expr: list[Any], expected: list[str]):

@@ -4,6 +4,8 @@ import pytest
 
 from weft.diag.rules.xtables import known
 
+MARK = {"meta": {"key": "mark"}}
+
 
 @pytest.mark.parametrize(
     "line, address, port",
@@ -41,3 +43,9 @@ def test_a_match_that_is_more_than_its_words_is_not_known(name: str, line: str):
 
 def test_a_kind_of_address_alone_is_known():
     assert known("match", "addrtype", "-A X -m addrtype --dst-type LOCAL -j X2") is not None
+
+
+def test_a_mark_of_a_connection_is_not_that_of_a_packet():
+    line = "-A X -m connmark --mark 0x1 -m mark --mark 0x2/0x3 -j RETURN"
+    assert known("match", "mark", line) == ("match", {"op": "==", "left": {"&": [MARK, 3]}, "right": 2})
+    assert known("match", "connmark", line) is None

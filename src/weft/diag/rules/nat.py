@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from weft.diag.rules.matching import Packet, calculated, looked_up, matches
 from weft.diag.rules.ruleset import Chain, Rule, Ruleset
-from weft.diag.rules.xtables import CHANCE, Statement
+from weft.diag.rules.xtables import CHANCE, Statement, may_end
 from weft.model.net import Ip
 from weft.model.value import Value, replace
 
@@ -122,6 +122,9 @@ class _Walk:
             marked = replace(self._packet, mark=at.mark)
             if kind == "vmap" or kind in _DECIDES:
                 yield from self._decided(rule, statement, at, depth)
+                break
+            if may_end(statement):  # it may translate
+                yield _At(outcome=replace(at, doubt=at.doubt or str(rule)), how="out")
                 break
             met = matches(statement, marked, self._rules, rule.place)
             if met is False:

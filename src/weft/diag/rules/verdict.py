@@ -10,32 +10,12 @@ from typing import Any, Final, Literal
 
 from weft.diag.rules.matching import Packet, is_one_of, matches, value_of
 from weft.diag.rules.ruleset import Chain, Name, Rule, Ruleset
-from weft.diag.rules.xtables import Statement
+from weft.diag.rules.xtables import Statement, may_end
 from weft.model.value import Value, replace
 
 _DROPS: Final = frozenset(("drop", "reject"))
 _VERDICTS: Final = frozenset(("accept", "drop", "reject", "return", "jump", "goto", "queue"))
 _LEAVES: Final = frozenset(("return", "goto"))  # no later rule of this chain is asked
-# Targets of xtables that end no chain of the filter. Others may (NFQUEUE).
-_ON: Final = frozenset(
-    (
-        *(
-            "LOG",
-            "NFLOG",
-            "MARK",
-            "CONNMARK",
-            "TCPMSS",
-            "CT",
-            "NOTRACK",
-            "CHECKSUM",
-            "DSCP",
-            "TOS",
-            "CLASSIFY",
-            "TRACE",
-        ),
-        *("SET", "SECMARK", "TTL", "HL", "RATEEST", "AUDIT", "LED"),
-    )
-)
 _KINDS: Final = {"input": "local", "forward": "unicast"}  # of a target's address; of none that is a group's
 _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 
@@ -120,7 +100,7 @@ def _verdict(rule: Rule, packet: Packet, rules: Ruleset) -> Statement:
     for kind, said in rule.statements:
         if kind in _VERDICTS:
             return kind, said
-        if kind == "xt" and said.get("type") == "target" and said.get("name") not in _ON:
+        if may_end((kind, said)):
             return ("reject" if said.get("name") == "REJECT" else "queue"), None
         if kind == "vmap":
             return _looked_up(said, rule, packet, rules)

@@ -11,9 +11,17 @@ Statement = tuple[str, Any]
 
 CHANCE: Final = "chance"  # a match that comes true now and then
 
+# Targets behind which the next rule is asked. Others may end their chain (NFQUEUE), or translate.
+_GO_ON: Final = frozenset(
+    (
+        *("LOG", "NFLOG", "MARK", "CONNMARK", "TCPMSS", "CT", "NOTRACK", "CHECKSUM", "DSCP", "TOS", "CLASSIFY"),
+        *("TRACE", "SET", "SECMARK", "TTL", "HL", "RATEEST", "AUDIT", "LED"),
+    )
+)
+
 _STATE: Final = re.compile(r"(! )?--ctstate ([A-Z,]+)")
 _STATES: Final = frozenset(("new", "established", "related", "invalid", "untracked"))  # not DNAT and SNAT
-_MARK: Final = re.compile(r"(! )?--mark (\w+)(?:/(\w+))?")
+_MARK: Final = re.compile(r"-m mark (! )?--mark (\w+)(?:/(\w+))?")
 # The kind of a target's address, where nothing else of addrtype is asked.
 _KIND: Final = re.compile(r"-m addrtype (! )?--dst-type ([A-Z]+)(?= -[jmg] |$)")
 _NO_PORT: Final = re.compile(r"-m (tcp|udp) -[jm]")
@@ -23,7 +31,7 @@ _TO: Final = re.compile(
     r"--to-(?:destination|source) (?:(?P<v4>\d+(?:\.\d+){3})(?::(?P<port>\d+))?"
     r"|\[(?P<v6>[0-9a-fA-F.:]+)\]:(?P<port6>\d+)|(?P<alone>[0-9a-fA-F.:]*:[0-9a-fA-F.:]*))(?: |$)"
 )
-_TO_PORT: Final = re.compile(r"--to-ports (\d+)")
+_TO_PORT: Final = re.compile(r"--to-ports (\d+)(?: |$)")
 _ALL: Final = 0xFFFFFFFF
 _MARK_OF: Final = {"meta": {"key": "mark"}}
 
@@ -34,6 +42,12 @@ def known(kind: str, name: str, line: str) -> Statement | None:
         return _target(name, line)
     read = _MATCHES.get(name)
     return None if read is None or line.count(f"-m {name} ") > 1 else read(line)
+
+
+def may_end(statement: Statement) -> bool:
+    """Tell whether a statement is a target that is not known, and behind which the next rule may not be asked."""
+    kind, said = statement
+    return kind == "xt" and said.get("type") == "target" and said.get("name") not in _GO_ON
 
 
 def _state(line: str) -> Statement | None:
@@ -86,6 +100,8 @@ def _target(name: str, line: str) -> Statement | None:
             port = found["port"] or found["port6"]
             address = found["v4"] or found["v6"] or found["alone"]
             return name.lower(), {"addr": address, **({} if port is None else {"port": int(port)})}
+        case "REDIRECT" if "--to-ports" not in line:
+            return "redirect", None
         case "REDIRECT" if found := _TO_PORT.search(line):
             return "redirect", {"port": int(found[1])}
         case "MASQUERADE":
