@@ -109,6 +109,13 @@ def test_where_packets_are_sent(content: dict[str, Any], expected: list[str]):
     assert ends(found(**content)) == expected
 
 
+def test_jumps_of_jumps_are_not_followed_again_and_again():
+    """Ten jumps in each of fifteen chains are 10^15 ways to the last."""
+    chains = {f"C{number}": [[to("jump", f"C{number + 1}")]] * 10 for number in range(15)}
+    assert ends(found(P=[[to("jump", "C0")]], C15=[[dnat()]], **chains)) == [end()]
+    assert ends(found(P=[[to("jump", "C0")]], C15=[], **chains)) == ["None 0"]
+
+
 def test_by_maps_of_several_fields():
     key = {"concat": [{"payload": {"protocol": "ip", "field": "daddr"}}, {"meta": {"key": "l4proto"}},
                       {"payload": {"protocol": "th", "field": "dport"}}]}  # fmt: skip

@@ -165,6 +165,13 @@ def test_jumps():
     assert verdict([jump], [DROP], SUB=[[meta("cpu", 0), ACCEPT]]) is None
 
 
+def test_jumps_of_jumps_are_not_followed_again_and_again():
+    """Ten jumps in each of fifteen chains are 10^15 ways to the last."""
+    chains = {f"C{number}": [[{"jump": {"target": f"C{number + 1}"}}]] * 10 for number in range(15)}
+    assert verdict([{"jump": {"target": "C0"}}], C15=[[meta("l4proto", "udp"), {"drop": None}]], **chains)
+    assert not verdict([{"jump": {"target": "C0"}}], C15=[[meta("l4proto", "tcp"), {"drop": None}]], **chains)
+
+
 def test_xtables_targets():
     assert verdict([{"xt": {"type": "target", "name": "REJECT"}}]) is False
     assert verdict([{"xt": {"type": "target", "name": "LOG"}}], policy="drop") is False

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from weft.diag.rules.matching import Packet, calculated, looked_up, matches
-from weft.diag.rules.ruleset import Chain, Rule, Ruleset
+from weft.diag.rules.ruleset import Chain, Name, Rule, Ruleset
 from weft.diag.rules.xtables import CHANCE, Statement, may_end
 from weft.model.net import Ip
 from weft.model.value import Value, replace
@@ -95,13 +95,23 @@ def _through(rules: Ruleset, chains: Iterable[Chain], packet: Packet) -> list[Ou
 
 
 class _Walk:
-    """A packet's ways through the chains of a ruleset. What is under way, an outcome says."""
+    """A packet's ways through the chains of a ruleset. What is under way, an outcome says.
+
+    A chain to which many rules jump is walked once for each outcome at each depth.
+    """
 
     def __init__(self, rules: Ruleset, packet: Packet) -> None:
         self._rules, self._packet = rules, packet
+        self._walked: dict[tuple[Name, Outcome, int], list[_At]] = {}
 
     def through(self, chain: Chain, start: Outcome, *, depth: int) -> list[_At]:
         """How a packet may leave a chain."""
+        key = (chain.place, start, depth)
+        if key not in self._walked:
+            self._walked[key] = self._through(chain, start, depth)
+        return self._walked[key]
+
+    def _through(self, chain: Chain, start: Outcome, depth: int) -> list[_At]:
         under_way, left = [start], list[_At]()
         for rule in chain.rules:
             going: list[Outcome] = []
@@ -112,7 +122,7 @@ class _Walk:
                     else:
                         left.append(at)
             under_way = going[:_MOST]
-        return [*left, *(_At(outcome=each) for each in under_way)]
+        return list(dict.fromkeys((*left, *(_At(outcome=each) for each in under_way))))[:_MOST]
 
     def _asked(self, rule: Rule, start: Outcome, depth: int) -> Iterator[_At]:
         """How a packet may leave a rule. Where that is not certain, it may also be as if the rule were not there."""

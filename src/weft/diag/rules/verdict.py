@@ -43,10 +43,10 @@ class _End(Value):
 
 def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
     """Ask all filtering chains of a hook (`input`, `forward`, `output`)."""
-    packet = replace(packet, kind=_KINDS.get(hook, ""))
+    walk = _Walk(rules, replace(packet, kind=_KINDS.get(hook, "")))
     doubt = ""
     for chain in rules.at(hook, packet.source.version):
-        end = _walk(rules, chain, packet, depth=0)
+        end = walk.through(chain, depth=0)
         policy = "drop" if end.kind == "on" and chain.policy == "drop" else end.kind
         by = end.by or f"the policy of {chain}"
         if policy == "drop" and end.may_accept:
@@ -58,63 +58,74 @@ def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
     return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True)
 
 
-def _walk(rules: Ruleset, chain: Chain, packet: Packet, depth: int) -> _End:
-    may_accept = may_drop = may_leave = ""
-    for rule in chain.rules:
-        found = [matches(each, packet, rules, rule.place) for each in rule.statements]
-        if False in found:
-            continue
-        end = _ended(rules, rule, packet, depth)
-        leaves = _verdict(rule, packet, rules)[0] in _LEAVES
-        may_accept, may_drop = may_accept or end.may_accept, may_drop or end.may_drop
-        if None in found:
-            may_accept = may_accept or (end.by if end.kind == "accept" else "")
-            may_drop = may_drop or (end.by if end.kind == "drop" else "")
-            may_leave = may_leave or (str(rule) if leaves else "")
-        elif end.kind != "on" or leaves:
-            # What may have left the chain before is not met by what ends it here.
-            if end.kind == "drop":
-                may_accept = may_accept or may_leave
-            elif end.kind == "accept":
-                may_drop = may_drop or may_leave
-            return replace(end, may_accept=may_accept, may_drop=may_drop)
-    return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
+class _Walk:
+    """A packet's way through the chains of a ruleset. A chain to which many rules jump is walked once at each depth."""
 
+    def __init__(self, rules: Ruleset, packet: Packet) -> None:
+        self._rules, self._packet = rules, packet
+        self._ends: dict[tuple[Name, int], _End] = {}
 
-def _ended(rules: Ruleset, rule: Rule, packet: Packet, depth: int) -> _End:
-    """How a rule that matches ends its chain."""
-    kind, said = _verdict(rule, packet, rules)
-    if kind in _DROPS:
-        return _End(kind="drop", by=str(rule), place=rule.place)
-    if kind in ("accept", "queue"):
-        return _End(kind="accept", by=str(rule), may_drop=str(rule) if kind == "queue" else "")
-    if kind in ("jump", "goto") and depth < _DEEPEST:
-        target = rules.chains.get((*rule.place[:2], said["target"]))
-        if target is not None:
-            return _walk(rules, target, packet, depth + 1)
-    return _End(kind="on")
+    def through(self, chain: Chain, *, depth: int) -> _End:
+        """How a chain ends for the packet."""
+        key = (chain.place, depth)
+        if key not in self._ends:
+            self._ends[key] = self._through(chain, depth)
+        return self._ends[key]
 
+    def _through(self, chain: Chain, depth: int) -> _End:
+        may_accept = may_drop = may_leave = ""
+        for rule in chain.rules:
+            found = [matches(each, self._packet, self._rules, rule.place) for each in rule.statements]
+            if False in found:
+                continue
+            end = self._ended(rule, depth)
+            leaves = self._verdict(rule)[0] in _LEAVES
+            may_accept, may_drop = may_accept or end.may_accept, may_drop or end.may_drop
+            if None in found:
+                may_accept = may_accept or (end.by if end.kind == "accept" else "")
+                may_drop = may_drop or (end.by if end.kind == "drop" else "")
+                may_leave = may_leave or (str(rule) if leaves else "")
+            elif end.kind != "on" or leaves:
+                # What may have left the chain before is not met by what ends it here.
+                if end.kind == "drop":
+                    may_accept = may_accept or may_leave
+                elif end.kind == "accept":
+                    may_drop = may_drop or may_leave
+                return replace(end, may_accept=may_accept, may_drop=may_drop)
+        return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
 
-def _verdict(rule: Rule, packet: Packet, rules: Ruleset) -> Statement:
-    """The statement of a rule that decides; "" if none does. What a program is asked of is a queue."""
-    for kind, said in rule.statements:
-        if kind in _VERDICTS:
-            return kind, said
-        if may_end((kind, said)):
-            return ("reject" if said.get("name") == "REJECT" else "queue"), None
-        if kind == "vmap":
-            return _looked_up(said, rule, packet, rules)
-    return "", None
+    def _ended(self, rule: Rule, depth: int) -> _End:
+        """How a rule that matches ends its chain."""
+        kind, said = self._verdict(rule)
+        if kind in _DROPS:
+            return _End(kind="drop", by=str(rule), place=rule.place)
+        if kind in ("accept", "queue"):
+            return _End(kind="accept", by=str(rule), may_drop=str(rule) if kind == "queue" else "")
+        if kind in ("jump", "goto") and depth < _DEEPEST:
+            target = self._rules.chains.get((*rule.place[:2], said["target"]))
+            if target is not None:
+                return self.through(target, depth=depth + 1)
+        return _End(kind="on")
 
+    def _verdict(self, rule: Rule) -> Statement:
+        """The statement of a rule that decides; "" if none does. What a program is asked of is a queue."""
+        for kind, said in rule.statements:
+            if kind in _VERDICTS:
+                return kind, said
+            if may_end((kind, said)):
+                return ("reject" if said.get("name") == "REJECT" else "queue"), None
+            if kind == "vmap":
+                return self._looked_up(said, rule)
+        return "", None
 
-def _looked_up(said: Mapping[str, Any], rule: Rule, packet: Packet, rules: Ruleset) -> Statement:
-    """What a verdict map has for a packet; where its key can't be told, the worst it has."""
-    have = value_of(said["key"], packet, rules)
-    data = said["data"]
-    pairs = rules.sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
-    worst_first = sorted(pairs, key=lambda pair: _DROPS.isdisjoint(pair[1])) if have is None else pairs
-    for key, verdict in worst_first:
-        if have is None or is_one_of(have, key, rules, rule.place):
-            [found] = verdict.items()
-            return str(found[0]), found[1]
-    return "", None
+    def _looked_up(self, said: Mapping[str, Any], rule: Rule) -> Statement:
+        """What a verdict map has for the packet; where its key can't be told, the worst it has."""
+        rules, data = self._rules, said["data"]
+        have = value_of(said["key"], self._packet, rules)
+        pairs = rules.sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])
+        worst_first = sorted(pairs, key=lambda pair: _DROPS.isdisjoint(pair[1])) if have is None else pairs
+        for key, verdict in worst_first:
+            if have is None or is_one_of(have, key, rules, rule.place):
+                [found] = verdict.items()
+                return str(found[0]), found[1]
+        return "", None
