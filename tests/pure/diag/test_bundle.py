@@ -94,6 +94,13 @@ def test_each_field_of_a_sight_is_tried():
         "net.ipv6.conf.all.stable_secret = hunter2",
         "password: 'hunter 2'",
         'password = "hunter \\" hunter2',
+        "weftd --etcd-password 'a hunter2' --v 1",
+        'weftd --etcd-password "a hunter2"',
+        "  password: my hunter2",
+        "- etcd-password: my hunter2",
+        '{"auths": {"r": {"auth": "hunter2"}}}',
+        '{"pwd": "hunter2", "pass": "hunter2"}',
+        "mysql --pass hunter2",
     ],
 )
 def test_secrets_are_replaced_in_text(text: str):
@@ -107,6 +114,7 @@ def test_secrets_are_replaced_in_text(text: str):
     [
         "weftd --etcd-password-file=/etc/weft/password --etcd-keyfile /etc/key.pem",
         "http://10.0.0.1:2379/a@b",
+        '{"passes": 3, "author": "x", "passed": true}',
         "flannel.1 vxlan id 1 local 10.0.0.1 dstport 8472",
         '{"type":"flannel","delegate":{"hairpinMode":true}}',
         '-A KUBE-SERVICES -m comment --comment "default/kubernetes:https cluster IP" -j KUBE-SVC-NPX46M4PTMTKRN6Y',
@@ -122,6 +130,8 @@ def test_secrets_are_replaced_in_configuration_whatever_their_kind():
     }
     [plugin] = json.loads(file_without(json.dumps(conf)))["plugins"]
     assert plugin == {"policy": {"k8s_auth_token": GONE}, "kubeconfig": "/etc/kube", "PSK": GONE}
+    numbers = {"psk": 12345678, "token": 1.5, "secret": True, "auth": None}
+    assert json.loads(file_without(json.dumps(numbers))) == {"psk": 0, "token": 0.0, "secret": True, "auth": None}
     assert file_without("[" * 100_000 + '"PSK":"hunter2"') == "[" * 100_000 + f'"PSK":{GONE}'
 
 
@@ -133,6 +143,7 @@ def test_secrets_are_replaced_in_a_command_line():
 def test_a_long_line_takes_no_long_time():
     line = "token-" * 20_000 + "a" * 100_000 + "-" * 100_000
     assert len(text_without(line)) <= len(line)
+    assert text_without("eyJ-" * 50_000)
 
 
 def test_secrets_are_replaced_in_what_the_daemon_says():

@@ -13,13 +13,14 @@ GONE: Final = "REDACTED"
 
 _NAMES: Final = (
     r"passw(?:or)?d|passphrase|psk|pre[ _-]?shared[ _-]?key|private[ _-]?key|secret|token|credential|api[ _-]?key"
-    r"|access[ _-]?key|key[ _-]?data|fastopen_key|authorization|etcd[ _-]?key"
+    r"|access[ _-]?key|key[ _-]?data|fastopen_key|authorization|etcd[ _-]?key|\b(?:auth|pass|pwd)\b"
 )
 _NO_PATH: Final = r"(?![\w.-]{0,60}(?:file|path|dir)\b)"  # `--etcd-password-file FILE` says where, not what
 _NAME: Final = re.compile(rf"(?:{_NAMES}){_NO_PATH}", re.IGNORECASE)
 _VALUE: Final = (
     r"""(?:\\?"(?:[^"\\\n]|\\[^\n])*(?:"|$)|'[^'\n]*(?:'|$)|(?:Bearer|Basic)\s+[^\s"',;]+|[^\s"',;&}\])]+)"""
 )
+_WORD: Final = r"""(?:"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']\S*)"""
 # Repetitions before a name are bounded: a line may be a megabyte of base64.
 _FORMS: Final = (
     # A private key in PEM, to its end or that of the text.
@@ -32,10 +33,18 @@ _FORMS: Final = (
     # The rest of one whose begin is cut off.
     (re.compile(r"\A[\w+/=\s]+-----END [A-Z ]{0,40}PRIVATE KEY-----"), GONE),
     # A JSON Web Token (RFC 7519): Kubernetes' tokens are such.
-    (re.compile(r"\beyJ[\w-]{4,}\.[\w-]+\.[\w-]*"), GONE),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{4,}\.[\w-]+\.[\w-]*"), GONE),
     (re.compile(r"\b(Bearer|Basic)\s+[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {GONE}"),
     # The user's part of a URL (RFC 3986 §3.2.1), up to the last `@` before the path.
     (re.compile(r"""\b([A-Za-z][\w+.-]{0,20}://)[^/\s"'<>]*@"""), rf"\1{GONE}@"),
+    # NAME: several words, to the end of the line, as YAML has them.
+    (
+        re.compile(
+            rf"""^([ \t]*(?:- )?[\w.-]{{0,60}}(?:{_NAMES}){_NO_PATH}[\w.-]{{0,60}}:[ \t]+)[^\s"'{{\[|>&][^\n]*""",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rf"\1{GONE}",
+    ),
     # NAME=VALUE, NAME: VALUE, "NAME": "VALUE".
     (
         re.compile(
@@ -46,7 +55,10 @@ _FORMS: Final = (
     ),
     # --NAME VALUE.
     (
-        re.compile(rf"((?<![\w-])--?[\w-]{{0,60}}(?:{_NAMES}){_NO_PATH}[\w-]{{0,60}}[ \t]+)(?!-)\S+", re.IGNORECASE),
+        re.compile(
+            rf"((?<![\w-])--?[\w-]{{0,60}}(?:{_NAMES}){_NO_PATH}[\w-]{{0,60}}[ \t]+)(?!-){_WORD}",
+            re.IGNORECASE | re.MULTILINE,
+        ),
         rf"\1{GONE}",
     ),
 )
@@ -60,12 +72,21 @@ def text_without(text: str) -> str:
 
 
 def data_without(data: Any) -> Any:
-    """The same JSON: what stands at a secret's name is replaced whole, and each other text as `text_without` does."""
+    """The same JSON: what stands at a secret's name is replaced whole, and each other text as `text_without` does.
+
+    A number is replaced by one, so that what reads the JSON finds what it expects.
+    """
     if isinstance(data, dict):
-        return {name: GONE if _NAME.search(name) else data_without(inner) for name, inner in data.items()}
+        return {name: _hidden(inner) if _NAME.search(name) else data_without(inner) for name, inner in data.items()}
     if isinstance(data, list):
         return [data_without(inner) for inner in data]
     return text_without(data) if isinstance(data, str) else data
+
+
+def _hidden(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    return type(value)(0) if isinstance(value, int | float) else GONE
 
 
 def file_without(text: str) -> str:
