@@ -248,6 +248,12 @@ def test_an_archive_that_is_none_is_refused(
     assert words in str(refused.value)
 
 
+def test_a_file_of_more_values_than_a_node_has_is_not_read():
+    files = files_of(BUNDLE, {}) | {"sight.json": b"[" + b"[]," * 1_000_001 + b"[]]"}
+    with pytest.raises(ConfigError, match="more than 2000000 values"):
+        bundle_of(files, "x")
+
+
 def test_an_archive_that_is_too_large_is_not_unpacked(tmp_path: Path):
     path = tmp_path / "b.tar.gz"
     with path.open("wb") as file:
