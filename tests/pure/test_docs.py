@@ -12,6 +12,7 @@ from tests.support import commandsdoc, flagsdoc, keysdoc, speccoverage, tutorial
 from tests.support.jsonshapes import SHAPES
 from weft.config.jsonfields import Fields
 from weft.config.netconf import parse_netconf
+from weft.daemon.process import logs
 from weft.desired.backends import BACKENDS
 from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.vxlan import VxlanOptions
@@ -80,6 +81,12 @@ def test_every_row_is_proved_or_says_which_part_it_comes_with(row):
 
 def test_every_code_has_a_section():
     assert sorted(problem_sections().keys() & set(PERMANENT)) == sorted(PERMANENT)
+
+
+def test_the_log_finds_each_code():
+    message = "WARN part: {} seen".format
+    found = {code: logs.CODE.search(message(code)) for code in problem_sections()}
+    assert [code for code, match in found.items() if match is None or match.group() != code] == []
 
 
 @cache

@@ -156,6 +156,7 @@ def test_json_is_an_object_a_line_whatever_is_in_it():
     told = json.loads(JsonFormatter().format(record(logging.CRITICAL, "no code", fault=True)))
     assert told["message"] == "no code"
     assert "code" not in told
+    assert "code" not in json.loads(JsonFormatter().format(record(logging.INFO, "TLS with AES-256 to etcd")))
     assert told["trace"][-1] == "ValueError: odd\\x07"
 
 
