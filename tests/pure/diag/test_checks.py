@@ -214,9 +214,9 @@ def test_firewalld_is_told_from_others():
     )
 
 
-def at_input(*statements: Any) -> Ruleset:
+def at_input(*statements: Any, hook: str = "input") -> Ruleset:
     found = rules(list(statements))
-    return Ruleset(chains={place: replace(chain, hook="input") for place, chain in found.chains.items()})
+    return Ruleset(chains={place: replace(chain, hook=hook) for place, chain in found.chains.items()})
 
 
 def test_a_port_that_is_dropped_is_named_once_for_all_peers():

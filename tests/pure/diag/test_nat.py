@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.test_checks import ADDRESSES, ETH0, ROUTES, VXLAN
+from tests.pure.diag.test_checks import ADDRESSES, ETH0, LINKS, ROUTES, VXLAN
 from tests.pure.diag.test_trace import ON, PEER, code, packet, steps, way
 from tests.pure.diag.test_verdict import asks, field, meta
 from weft.diag.rules.matching import Packet, calculated
@@ -14,7 +14,7 @@ from weft.diag.rules.nat import Outcome, outcomes
 from weft.diag.rules.ruleset import Ruleset, parse
 from weft.diag.tracing.hops import Addressed
 from weft.diag.tracing.trace import Entry
-from weft.model.kernel.reported import AddressInfo, RouteInfo
+from weft.model.kernel.reported import AddressInfo, PortInfo, RouteInfo
 from weft.model.value import replace
 
 PACKET = packet(target="10.96.0.9")
@@ -266,13 +266,27 @@ def test_between_pods_of_one_node():
         "A": [[dnat("10.244.1.3", port=8080)]],
         "P": [[field("ip", "daddr", "10.96.0.9"), to("goto", "A")]],
     }
-    assert way(of=PACKET, rules=ruleset(**content)).end == "delivered"
+    assert way(of=PACKET, rules=ruleset(**content)).hops[-1].seen == "to 10.244.1.3 behind cni0"
+    assert way(of=PACKET, rules=ruleset(**content), settings=ON).hops[-1].seen == "to 10.244.1.3 on the same bridge"
     answer = replace(packet("10.244.1.3", "10.244.1.2"), state="established")
     seen = way(of=answer, original=PACKET, settings=ON)
     assert (seen.end, steps(seen)[-2:]) == ("delivered", ["conntrack", "delivered"])
     # Without bridge netfilter the bridge passes it on as it is, and it answers nobody.
     assert code(way(of=answer, original=PACKET)) == "KERN-001"
     assert way(of=answer, original=packet(target="10.244.1.3")).end == "delivered"
+
+
+def test_a_pod_reaches_itself_by_hairpin():
+    itself = ruleset(P=[[field("ip", "daddr", "10.96.0.9"), dnat("10.244.1.2", port=8080)]], Q=[[MASQUERADE]])
+    *others, port = LINKS
+    off = replace(port, index=port.index + 1, name="veth2", port=PortInfo(hairpin=False))
+    seen = way(of=PACKET, rules=itself, settings=ON)
+    assert seen.hops[-1].seen == "to 10.244.1.2 on the same bridge"
+    lost = way(of=PACKET, rules=itself, settings=ON, links=(*others, off))
+    assert (code(lost), lost.hops[-1].what) == ("BRIDGE-003", "hairpin")
+    assert way(of=PACKET, rules=itself, settings=ON, links=(*LINKS, off)).end == "undecided"
+    # Where no bridge asks the rules the node does, and sends the packet as its own.
+    assert way(of=PACKET, rules=itself, links=(*others, off)).hops[-1].seen == "to 10.244.1.2 behind cni0"
 
 
 def test_the_order_of_two_tables_is_not_told():

@@ -12,13 +12,14 @@ from weft.diag.tracing.sequence import Stage, diagram
 from weft.model.errors import Problem
 
 SOURCE = Path(hopwords.__file__).parents[2]
-STEPS = re.compile(r'(?:what=|_pass\(|_drop\(|_up\(\s*\w+,\s*)"([^"{]+)"')
+STEPS = re.compile(r'(?:what=|\.passes\(|\.drop\(|\.up\(\s*\w+,\s*)"([^"{]+)"')
 
 
 def test_each_step_that_the_source_names_has_a_sentence():
     named = set()
-    for file in ("diag/tracing/trace.py", "diag/rules/translating.py", "lab/tracing/legs.py"):
-        named |= set(STEPS.findall((SOURCE / file).read_text()))
+    files = (SOURCE / "diag/rules/translating.py", SOURCE / "lab/tracing/legs.py")
+    for file in (*files, *(SOURCE / "diag/tracing").glob("*.py")):
+        named |= set(STEPS.findall(file.read_text()))
     assert named | {"DNAT", "SNAT"} == set(hopwords._SENTENCES)
     assert all(sentence(what).endswith(".") for what in named)
     assert sentence("rules at forward").startswith("Programs hang rules into the packet filter")

@@ -81,6 +81,15 @@ def test_from_and_to_the_node_itself():
     assert (found.end, steps(found)) == ("delivered", ["rules at input", "delivered"])
 
 
+def test_a_node_asks_itself():
+    own = packet("192.168.0.1", "10.244.1.1")
+    dropped = at_input(field("ip", "daddr", "10.244.1.1"), DROP, hook="output")
+    assert code(way(NODE, of=own, rules=dropped)) == "FW-002"
+    assert way(NODE, of=own, rules=dropped).hops[-1].what == "rules at output"
+    assert way(NODE, of=own).end == "delivered"
+    assert way(OUTSIDE, of=own, rules=dropped).end == "delivered"
+
+
 def test_from_outside_to_a_pod():
     found = way(OUTSIDE, of=packet("9.9.9.9", "10.244.1.2"), rules=rules([meta("iifname", "eth0"), DROP]))
     assert code(found) == "FW-002"

@@ -14,6 +14,7 @@ _SENTENCES: Final = {
     "DNAT": "A rule gives the packet another destination before it is routed: so a Service's address leads to a pod.",
     "SNAT": "A rule gives the packet another source before it leaves, so that the answer comes back to this node.",
     "conntrack": "The kernel remembers each connection that it translated, and changes the answers back.",
+    "hairpin": "A bridge sends nothing back by the port it came from, unless the port is in hairpin mode.",
     "out by": "The link by which the packet leaves; one that is longer than its MTU would not fit.",
     "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, and nobody asks by ARP.",
     "FDB": "The entry of a VXLAN device that says behind which node's address a MAC is.",

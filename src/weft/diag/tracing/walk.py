@@ -1,0 +1,104 @@
+"""A packet under way on a node: the hops that it has passed, and the steps that all parts of its way share. Pure."""
+
+from typing import NoReturn
+
+from weft.diag.checks.owners import FIREWALLD, owner_of
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.translating import behind
+from weft.diag.rules.verdict import judge
+from weft.diag.sight import Sight
+from weft.diag.tracing.hops import End, Hop, Way
+from weft.diag.tracing.routing import UNICAST, Choice, words
+from weft.model.errors import Problem
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo
+
+
+class OverError(Exception):
+    """The packet's way on this node is over: `way` is how, without the hops."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(way.end)
+        self.way = way
+
+
+class Walk:
+    """A packet under way; each step adds hops, and the last one raises `OverError`.
+
+    Of an answer `original` is the packet that it answers, as that came to this node.
+    """
+
+    def __init__(self, sight: Sight, packet: Packet, original: Packet | None) -> None:
+        self.hops: list[Hop] = []
+        self.sight = sight
+        self.packet = packet
+        self.original = original
+
+    def by_nat(self, hook: str, packet: Packet) -> Packet:
+        """The packet behind the chains for NAT of a hook."""
+        packet, hops = behind(self.sight, hook, packet, self.original)
+        self.hops += hops
+        self.packet = packet
+        return packet
+
+    def passes(self, what: str, seen: str, device: str = "") -> None:
+        """The packet passes a hop."""
+        self.hops.append(Hop(what=what, seen=seen, device=device))
+
+    def drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
+        """It is dropped at a hop."""
+        self.hops.append(Hop(what=what, seen=seen, passes=False))
+        raise OverError(Way(hops=(), end="dropped", problem=problem))
+
+    def over(self, end: End, to: str = "", carried: str = "") -> NoReturn:
+        """Its way on this node ends."""
+        raise OverError(Way(hops=(), end=end, to=to, carried=carried))
+
+    def up(self, link: LinkInfo, what: str, code: str, *, carrier: bool = False, seen_there: bool = True) -> None:
+        """A link that must be up; one between nodes must have a `carrier`, too."""
+        if not link.up:
+            hint = f"ip link set {link.name} up"
+            problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
+            self.drop(what, f"{link.name} is down", problem)
+        if carrier and link.operstate in NO_CARRIER:
+            problem = Problem(
+                code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
+            )
+            self.drop(what, f"{link.name} has no carrier", problem)
+        self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
+
+    def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
+        """What rules say of a packet that choose a table, where that is not the main one."""
+        if choice.doubt:
+            seen = f"undecided: the rule '{choice.doubt}' may choose another table"
+            self.hops.append(Hop(what="policy", seen=seen, passes=None))
+        if choice.rule is None or choice.rule.table == MAIN_TABLE:
+            return
+        seen = f"rule {words(choice.rule)}"
+        if choice.route is None or choice.route.kind != UNICAST:
+            hint = f"'ip rule delete priority {choice.rule.priority}' removes it"
+            self.drop("policy", seen, Problem(code=code, where=f"way of {packet}", seen=seen, hint=hint))
+        self.passes("policy", seen)
+
+    def filtered(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        """The filtering chains of a hook are asked."""
+        what = f"rules at {hook}"
+        if "rules" in self.sight.unseen:
+            self.hops.append(Hop(what=what, seen=f"not seen: {self.sight.unseen['rules']}", passes=None))
+            return
+        verdict = judge(self.sight.rules, hook, packet)
+        if verdict.passes is False:
+            seen = f"dropped by {verdict.by}"
+            owner = None if verdict.place is None else owner_of(self.sight.rules, verdict.place)
+            whose = "the program that made it" if owner is None else owner.name
+            hint = f"Have {whose} accept this; an accept elsewhere does not help"
+            code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
+            problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
+            self.drop(what, f"{packet}: {seen}", problem)
+        seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
+        self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
+
+    def quietly(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        """As `filtered`, at a hook where few have rules: a hop only if it says something."""
+        if judge(self.sight.rules, hook, packet).passes is not True:
+            self.filtered(hook, packet, code=code)
