@@ -83,6 +83,7 @@ def test_a_node_waits_for_its_podcidr(cluster: KubeCluster):
     node = cluster.node(1).register(subnets=False).spawn()
     node.says(r"waiting for a lease: LEASE-002 node node1: no IPv4 podCIDR")
     eventually(lambda: "LEASE-002" in node.get("/readyz?verbose")[1])
+    assert "LEASE-002" in node.diagnosis()
     cluster.server.admin.patch(f"{NODES}/node1", {"spec": {"podCIDR": "10.5.77.0/24", "podCIDRs": ["10.5.77.0/24"]}})
     node.wait_ready()
     assert str(node.v4) == "10.5.77.0/24"
@@ -162,6 +163,7 @@ def test_without_rights_a_node_waits_and_says_the_rule(cluster: KubeCluster):
     node.says("waiting for this node in the store: API-001")
     assert 'resources: ["nodes"], verbs: ["get"]' in node.log
     eventually(lambda: "API-001" in node.get("/readyz?verbose")[1])
+    assert "API-001" in node.diagnosis()
     kubeobjects.grant(cluster.server.admin, "weft", kubeobjects.user("nobody"), RULES)
     node.wait_ready()
 

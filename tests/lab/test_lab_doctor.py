@@ -13,6 +13,9 @@ from weft.lab.faults import FAULTS, Fault
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}
+# Of each only this tells, when they come again and again: one repair is no fault of the node.
+FOUGHT = {"address-lost", "mac-changed", "device-gone", "masquerade-lost"}
+ONE_MOMENT = 5.5  # seconds, after which a repair counts as another
 RULES = Path(__file__).parents[1] / "pure/diag/data"  # as these programs write them, and let pods through
 LASTING = [fault for fault in FAULTS if not fault.repaired and (fault.mends or fault.kills)]
 FOR_GOOD = [fault for fault in FAULTS if not (fault.repaired or fault.mends or fault.kills)]
@@ -65,6 +68,19 @@ def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
     running.weft("break", "node1", fault.name)
     eventually(lambda: is_well(running), seconds=30)
     eventually(lambda: fault.name in UNCOUNTED or repairs(running).get(fault.code, 0) > before, seconds=30)
+
+
+def test_what_is_put_right_again_and_again_is_named():
+    fought = [fault for fault in REPAIRED if fault.name in FOUGHT]
+    with lab("--nodes", "2", "--pods", "1") as running:
+        for _ in range(4):
+            moment = time.monotonic()
+            for fault in fought:
+                before = repairs(running).get(fault.code, 0)
+                running.weft("break", "node1", fault.name)
+                eventually(lambda fault=fault, before=before: repairs(running).get(fault.code, 0) > before, seconds=30)
+            time.sleep(max(0.0, ONE_MOMENT - (time.monotonic() - moment)))
+        eventually(lambda: {fault.code for fault in fought} <= {each["code"] for each in findings(running)}, seconds=30)
 
 
 def test_faults_that_nothing_mends_are_named_one_after_the_other():

@@ -50,6 +50,7 @@ def test_a_node_whose_device_another_has_replaced_is_not_ready(cluster: Cluster)
         node.ip("link del flannel.1")
         node.ip("link add other type vxlan id 1 dstport 8472 local 172.31.0.1 dev eth0 nolearning")
     says(node, 503, "[-]devices failed: VTEP-002 link flannel.1 vxlan id 1", "[+]rules ok")
+    assert "VTEP-002" in node.diagnosis()
     node.ip("link del other")
     says(node, 200, "[+]devices ok")
 

@@ -298,6 +298,7 @@ def test_a_node_that_waits_for_room_looks_again_at_store_and_machine(cluster: Cl
     cluster.peers((100, 101))
     node = cluster.node(1).spawn()
     node.says("waiting for a lease: LEASE-003")
+    assert "LEASE-003" in node.diagnosis()
     node.ip("address add 172.31.0.61/24 dev eth0")
     node.ip("address del 172.31.0.1/24 dev eth0")
     node.says("uplink eth0 .* with 172.31.0.61")

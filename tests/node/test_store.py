@@ -364,6 +364,7 @@ def test_a_configuration_that_is_deleted_or_changed_harms_no_running_node(cluste
     cluster.configure(HOST_GW)
     node.says(r"CONF-001 .*: changed since the start: Backend\.Type; Backend;")
     assert node.ready
+    assert "CONF-001" in node.diagnosis()
     assert kernel(node) == before
     cluster.configure()
     node.says("the network configuration is that of the start again")

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -350,6 +351,19 @@ class Daemon:
         """What the node keeps on disk as its VTEPs' MACs."""
         [path] = self.state_dir.glob("*/identity.json")
         return dict(json.loads(path.read_text()))
+
+    def diagnosis(self) -> set[str]:
+        """The codes of what `weft doctor` finds on the node; it is not told what was done to it."""
+        directories = (f"--{name}-dir={self.folder}" for name in ("conf", "bin"))
+        doctor = (
+            str(Path(sys.executable).parent / "weft"),
+            "doctor",
+            "-o",
+            "json",
+            f"--subnet-file={self.subnet_file}",
+        )
+        said = self.netns.run(shlex.join((*doctor, *directories)), check=False)
+        return {finding["code"] for finding in json.loads(said)["findings"]}
 
     def ip(self, command: str) -> str:
         """What `ip …` prints on the node."""

@@ -232,6 +232,7 @@ def _loop(keeper: Keeper) -> LoopState:
     return LoopState(
         rounds=tally.rounds,
         repairs=dict(tally.repairs),
+        lately=keeper.lately(),
         unannounced=tally.unannounced,
         failing=failing,
         counts=dict(keeper.plane.counts),

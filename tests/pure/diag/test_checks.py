@@ -15,7 +15,15 @@ from weft.diag.sight import Clock, Configured, Peer, Probed, Reserved, Sight, Vx
 from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
 from weft.model.net import Mac
-from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, RefusedState, UplinkState
+from weft.model.node.nodestate import (
+    LeaseState,
+    LoopState,
+    NetworkState,
+    NodeState,
+    PeerState,
+    RefusedState,
+    UplinkState,
+)
 from weft.model.value import replace
 from weft.wire.subnetenv import PluginEnv
 
@@ -217,6 +225,17 @@ def test_firewalld_is_told_from_others():
 def at_input(*statements: Any, hook: str = "input") -> Ruleset:
     found = rules(list(statements))
     return Ruleset(chains={place: replace(chain, hook=hook) for place, chain in found.chains.items()})
+
+
+def test_what_is_put_back_again_and_again():
+    def loops(**lately: int) -> dict[str, Any]:
+        loop = LoopState(rounds=9, repairs={"ROUTE-001": 40}, unannounced=0, failing={}, lately=lately)
+        return state(loops={"kernel": loop})
+
+    assert not find(**loops(**{"ROUTE-001": 3}))
+    [finding] = find(**loops(**{"ROUTE-001": 4, "VTEP-003": 1}))
+    assert (finding.problem.code, finding.weight) == ("ROUTE-001", "warning")
+    assert finding.problem.seen == "something of ROUTE-001 was put back at 4 moments of the last ten minutes"
 
 
 def test_a_port_that_is_dropped_is_named_once_for_all_peers():

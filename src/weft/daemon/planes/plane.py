@@ -51,6 +51,7 @@ class Keeper:
         self.on_links: list[Keeper] = []
         self._decider = decider
         self._may_remove = may_remove
+        self._clock = clock
         self._present = Present(decider.wanted)
         self.retries = Retries(self.changed, clock=clock)
         self._marks = Marks()
@@ -61,6 +62,10 @@ class Keeper:
         self._held: set[Key] = set()  # what others keep changing, and is not as wanted until its time comes
         self._telling = repairs.Telling(history or History())
         self._started = False
+
+    def lately(self) -> dict[str, int]:
+        """At how many moments of the last ten minutes something was repaired, by code."""
+        return self.tally.lately(self._clock())
 
     def decided(self, keys: AbstractSet[Key]) -> None:
         """Take keys about which was decided anew."""
@@ -196,7 +201,7 @@ class Keeper:
         await self._act([step for step in steps if isinstance(step, Delete)])
         done = [each for each in mended if each.step.object.key not in self.tally.failing]
         self._telling.repaired(done)
-        self.tally.repairs.update(each.code for each in done)
+        self.tally.repaired((each.code for each in done), self._clock())
         self._started = not blind
         if blind:
             self.look_again()  # what else is there may be wanted no more

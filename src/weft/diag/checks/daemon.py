@@ -11,6 +11,7 @@ from weft.model.text import counted
 
 _DAEMONS: Final = frozenset(("weftd", "flanneld"))
 _PEERS: Final = 10  # that are named one by one
+_OFTEN: Final = 4
 
 
 def _runs(sight: Sight) -> Iterator[Finding]:
@@ -64,6 +65,17 @@ def _serves(sight: Sight) -> Iterator[Finding]:
             yield Finding(problem=Problem(code="FDB-001", where=f"peer {peer.id}", seen=seen, hint=hint))
 
 
+def _stays(sight: Sight) -> Iterator[Finding]:
+    """What the daemon puts back again and again is well at any moment, and pods lose packets each time."""
+    loops = {} if sight.daemon is None else sight.daemon.loops
+    for code, times in ((code, times) for loop in loops.values() for code, times in loop.lately.items()):
+        if times >= _OFTEN:
+            seen = f"something of {code} was put back at {times} moments of the last ten minutes"
+            hint = f"Another program changes it: 'weft events' says what and when, 'weft explain {code}' which may"
+            problem = Problem(code=code, where="what weftd puts back", seen=seen, hint=hint)
+            yield Finding(problem=problem, weight="warning")
+
+
 CHECKS: Final = (
     Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
     Check(
@@ -73,5 +85,6 @@ CHECKS: Final = (
         find=_has_told,
     ),
     Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
+    Check(name="repairs", about="nothing is put back again and again", needs=("daemon",), find=_stays),
     Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),
 )

@@ -73,7 +73,8 @@ class RefusedState(Value):
 class LoopState(Value):
     """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now.
 
-    `counts` are numbers that the plane alone knows, by their names: packets of the relay.
+    `lately` is at how many moments of the last ten minutes it put something back, by code. `counts` are numbers that
+    the plane alone knows, by their names: packets of the relay.
     """
 
     rounds: int
@@ -81,6 +82,7 @@ class LoopState(Value):
     unannounced: int
     failing: dict[str, str]
     counts: dict[str, int] = field(default_factory=dict)
+    lately: dict[str, int] = field(default_factory=dict)
 
 
 class CallState(Value):
