@@ -11,7 +11,7 @@ from tests.support.weftd import eventually
 from weft.lab import places, protocol
 from weft.lab.commands import breaking, start
 from weft.lab.commands.choose import ask
-from weft.lab.faults import Fault
+from weft.lab.faults.fault import Fault
 from weft.lab.quiz import game
 from weft.lab.quiz.game import DRAWABLE, Level
 from weft.lab.report import LabReport

@@ -121,7 +121,7 @@ def test_nothing_is_wrong(sight: Sight):
 
 
 # What is found with it.
-ALSO = {"KERN-003": {"IFACE-001"}}
+ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,8 @@ ALSO = {"KERN-003": {"IFACE-001"}}
                                                      via=ip_address("192.168.0.9")))}),
         ("LEASE-003", state(network=replace(NETWORK, networks=["10.244.0.0/23"]))),
         ("IPAM-002", {"reserved": (Reserved(network="cbr0", given_v4=253, given_v6=0),)}),
+        ("IPAM-001", {"reserved": (Reserved(network="cbr0", given_v4=11, given_v6=0),)}),
+        ("IPAM-001", {"reserved": (Reserved(network="cbr0", given_v4=0, given_v6=11),)}),
         ("FW-002", {"rules": rules(policy="drop")}),
         ("LEASE-005", {"probes": (probed("overlay", answered=False), probed("underlay", answered=False))}),
         ("REACH-001", {"probes": (probed("overlay", answered=False), probed("underlay"))}),
@@ -187,7 +189,9 @@ def test_one_thing_is_wrong(code: str, changes: dict[str, Any]):
 def test_weights():
     full = {"net/netfilter/nf_conntrack_count": "100", "net/netfilter/nf_conntrack_max": "100"}
     assert find(settings={**WELL.settings, **full})[0].weight == "fault"
-    assert find(reserved=(Reserved(network="cbr0", given_v4=240, given_v6=0),))[0].weight == "warning"
+    assert find(reserved=(Reserved(network="cbr0", given_v4=240, given_v6=0),))[-1].weight == "warning"
+    assert not find(reserved=(Reserved(network="cbr0", given_v4=10, given_v6=0),))
+    assert not find(reserved=(Reserved(network="another", given_v4=99, given_v6=0),))
     mixed = find(**state(faults=1, store=TROUBLE))
     assert [finding.weight for finding in mixed] == ["fault", "warning"]
 

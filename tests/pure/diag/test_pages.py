@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from weft.diag.checks import CHECKS
-from weft.lab.faults import FAULTS
+from weft.lab.faults.table import FAULTS
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/doctor.md").read_text()
 

@@ -6,7 +6,8 @@ import pytest
 
 from weft.lab.checking.trial import Fault as Failure
 from weft.lab.checking.trial import Outcome, Trial, Tried
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.faults.fault import Fault
+from weft.lab.faults.table import FAULTS
 from weft.lab.quiz import areas, game, symptoms
 from weft.lab.quiz.areas import Area
 from weft.lab.quiz.game import DRAWABLE, Round, Score

@@ -12,10 +12,12 @@ from weft.diag.tracing.routing import UNICAST
 from weft.model.errors import Problem
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import RouteInfo
+from weft.model.text import counted
 
 _NEARLY: Final = 0.9  # of a subnet's addresses
 _NEARLY_ALL: Final = 0.8  # of a network's subnets
 _SPARE: Final = 3  # the subnet's own address, the bridge's, and the last one
+_BEING_MADE: Final = 10  # pods at a time: their addresses are given before their links are there
 
 
 def _overlaps(sight: Sight) -> Iterator[Finding]:
@@ -64,6 +66,25 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
     return Finding(problem=problem, weight="warning" if wider else "fault")
 
 
+def _leaks(sight: Sight) -> Iterator[Finding]:
+    """Addresses that are reserved without a pod that has them, as each reboot without DEL leaves them."""
+    for reserved in sight.reserved:
+        network = next((each for each in sight.networks if each.name == reserved.network), None)
+        if network is None or not network.bridges:
+            continue
+        bridges = {bridge.index for bridge in sight.bridges if bridge.name in network.bridges}
+        pods = sum(link.master in bridges for link in sight.links)
+        given = max(reserved.given_v4, reserved.given_v6)
+        if given > 2 * pods and given - pods >= _BEING_MADE:
+            seen = f"{given} of its addresses are reserved on this node, and {counted(pods, 'pod')} here"
+            hint = (
+                "'weft ipam gc' frees those that are proved to be leaked. Of another program's, the files in"
+                f" /var/lib/cni/networks/{reserved.network} name the container: remove those whose container is gone"
+            )
+            problem = Problem(code="IPAM-001", where=f"network {reserved.network}", seen=seen, hint=hint)
+            yield Finding(problem=problem, weight="warning")
+
+
 def _room(sight: Sight) -> Iterator[Finding]:
     flannels = {network.name for network in sight.networks if "flannel" in network.plugins}
     for reserved in sight.reserved:
@@ -101,5 +122,11 @@ def _subnets_left(sight: Sight) -> Iterator[Finding]:
 CHECKS: Final = (
     Check(name="overlaps", about="no other route leads into the pod network", needs=("routes",), find=_overlaps),
     Check(name="subnets", about="the network has subnets left for more nodes", needs=("daemon",), find=_subnets_left),
+    Check(
+        name="leaks",
+        about="each reserved address has a pod",
+        needs=("reserved", "networks", "links"),
+        find=_leaks,
+    ),
     Check(name="room", about="this node has addresses left", needs=("reserved", "networks"), find=_room),
 )

@@ -10,7 +10,8 @@ from weft.lab import changes, protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes, within
 from weft.lab.commands.speak import next_commands
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.faults.fault import Fault
+from weft.lab.faults.table import FAULTS
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, TurnReport

@@ -13,7 +13,7 @@ from weft.lab import protocol
 from weft.lab.commands import breaking, checking, start
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
 from weft.lab.commands.speak import Progress, next_commands
-from weft.lab.faults import Fault
+from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import areas, game, symptoms
 from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Round, Score

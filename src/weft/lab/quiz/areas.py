@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.lab.faults import Fault
+from weft.lab.faults.fault import Fault
 from weft.model.value import Value
 
 

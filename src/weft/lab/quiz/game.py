@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.faults.fault import Fault
+from weft.lab.faults.table import FAULTS
 from weft.lab.quiz.areas import Area, area, family
 
 Level = Literal["easy", "hard"]

@@ -1,0 +1,1 @@
+"""Faults that `weft lab break` makes, by what they hit."""
