@@ -111,6 +111,14 @@ def test_faults_that_nothing_mends_are_named_one_after_the_other():
             assert fault.code in {each["code"] for each in findings(running)}, fault.name
 
 
+def test_ipv6_that_is_off_is_named():
+    with lab("--nodes", "2", "--pods", "1", "--family", "46") as running:
+        running.run("node1", "sysctl", "-qw", "net.ipv6.conf.cni0.disable_ipv6=1")
+        [found] = [each for each in findings(running) if each["code"] == "V6-001"]
+        assert found["where"] == "sysctl net/ipv6/conf/cni0/disable_ipv6"
+        assert not findings(running, "node2")
+
+
 @pytest.mark.parametrize("what", HEALTHY)
 def test_a_lab_without_a_fault_is_well(what: str):
     backend, family, rules, *beside = what.split()

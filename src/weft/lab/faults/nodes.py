@@ -10,7 +10,14 @@ _WRONG_DATAGRAM: Final = (
     " s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW);"
     " s.sendto(struct.pack('!BBHHHBBH4s4sHHHH', 69, 0, 28, 1, 0, 9, 17, 0, a, a, 9, 9, 8, 1), (sys.argv[1], 0))"
 )
+_CONNECTIONS: Final = (
+    "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+    " most = int(open('/proc/sys/net/netfilter/nf_conntrack_max').read());"
+    " [s.sendto(b'', ('127.9.%d.%d' % (n >> 23 & 127, n >> 15 & 255), 9 + (n & 32767)))"
+    " for n in range(most * 15 // 16)]"
+)
 _MTU: Final = "ip -o link show $UPLINK | sed 's/.* mtu \\([0-9]*\\) .*/\\1/'"
+_TIMEOUT: Final = "net.netfilter.nf_conntrack_udp_timeout"
 _FILTER: Final = "net.ipv4.conf.$UPLINK.rp_filter"
 
 
@@ -83,6 +90,14 @@ NODES: Final = (
         about="kube-proxy's rules are there, and packets of a bridge do not pass them",
         breaks="sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -t nat -N KUBE-SERVICES",
         mends="iptables -t nat -X KUBE-SERVICES; sysctl -qw net.bridge.bridge-nf-call-iptables=1",
+    ),
+    Fault(
+        name="connections-full",
+        code="CT-001",
+        about="connection tracking has hardly room for one connection more",
+        # Else the kernel would forget them within half a minute.
+        breaks=f'{_note("timeout", f"sysctl -n {_TIMEOUT}")}; sysctl -qw {_TIMEOUT}=3600; python3 -c "{_CONNECTIONS}"',
+        mends=f"sysctl -qw {_TIMEOUT}={_noted('timeout')}; conntrack -F",
     ),
     Fault(
         name="masquerade-lost",

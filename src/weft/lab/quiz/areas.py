@@ -37,6 +37,11 @@ _FAMILIES: Final = {
         look="'ls /etc/cni/net.d' and 'weft cni install --check' on each node.",
         complaint="pods that ask for a second network stay in ContainerCreating on one node",
     ),
+    "CT": Area(
+        where="The node remembers something of each connection. Its memory has an end.",
+        look="'sysctl -a -r nf_conntrack' on each node: which number is near another?",
+        complaint="one node serves thousands of short connections, and nobody knows how many more it can",
+    ),
     "FW": Area(
         where="The way is there. Something on it is told not to let these packets pass.",
         look="'nft list ruleset' on each node shows the rules of all programs; 'weft lab trace A B' names the rule.",
