@@ -29,6 +29,13 @@ def test_of_a_file_with_too_many_the_newest_are_read(tmp_path, path):
     assert [event.number for event in disk.load(tmp_path)] == list(range(3, MOST + 3))
 
 
+def test_of_a_run_in_which_nothing_happened_nothing_is_read(tmp_path, path, caplog):
+    disk.file(tmp_path, tuple).write_now()
+    assert path.read_bytes() == b""
+    assert disk.load(tmp_path) == []
+    assert not caplog.text
+
+
 def test_without_a_file_there_is_none(tmp_path):
     assert disk.load(tmp_path) == []
 

@@ -56,6 +56,6 @@ def file(directory: Path, events: Callable[[], tuple[Event, ...]]) -> Latest:
 def _parse(content: bytes) -> list[Event]:
     events = msgspec.json.Decoder(Event).decode_lines(content)[-MOST:]
     numbers = [event.number for event in events]
-    if numbers != sorted(set(numbers)) or numbers[:1] < [1]:
+    if numbers != sorted(set(numbers)) or any(number < 1 for number in numbers[:1]):
         raise ValueError("numbers that do not count up")
     return events
