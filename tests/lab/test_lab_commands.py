@@ -693,6 +693,23 @@ def test_a_daemon_that_refuses_its_configuration_ends_the_start_with_its_words(t
     assert name not in weft("lab", "list").stdout
 
 
+def test_what_has_started_is_kept_to_be_looked_at(tmp_path):
+    path = write_file(tmp_path, nodes=2, network={"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "MTU": 9000}})
+    name = new_name()
+    ran = weft("lab", "up", "--name", name, "--keep", path, check=False)
+    try:
+        assert ran.returncode == 1
+        assert f"Next: weft lab ps --lab {name}  # what has started is kept\n" in ran.stderr
+        assert "LAB-002 weftd of node" in ran.stderr
+        said = [weft("lab", "logs", "--lab", name, node).stdout for node in ("node1", "node2")]
+        assert any("MTU-001 Backend.MTU: 9000, while eth0 carries 1500 bytes" in each for each in said)
+        assert "node2" in weft("lab", "ps", "--lab", name).stdout
+        assert "inet 172.31." in weft("lab", "exec", "--lab", name, "node2", "ip", "address", "show", "eth0").stdout
+    finally:
+        weft("lab", "down", name)
+    assert name not in weft("lab", "list").stdout
+
+
 def test_a_pod_that_cannot_be_started_ends_the_start_with_its_name_and_the_daemons_words(tmp_path):
     # Past the check of a lab file, which refuses this many pods.
     network = '{"Network": "10.244.0.0/16", "SubnetLen": 30, "Backend": {"Type": "vxlan"}}'

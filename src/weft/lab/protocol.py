@@ -28,11 +28,12 @@ class Up(msgspec.Struct, frozen=True, tag=True):
 
     `environ` is for the daemons and plugins: PATH and the like. Sockets of the machine's that listen come along, by
     which programs outside of the lab reach it: first one for Kubernetes' API, if that is the store, then one for each
-    port of each node.
+    port of each node. With `keep` what has started stays when the rest fails.
     """
 
     lab: Lab
     environ: dict[str, str]
+    keep: bool = False
 
 
 class Ps(msgspec.Struct, frozen=True, tag=True):

@@ -442,7 +442,7 @@ def test_several_logs_are_printed_by_time_behind_their_names_and_followed_until_
 def test_a_lab_of_options(make, monkeypatch, capsys, options, wanted):
     started = []
 
-    def up(lab, base, environ, *, note):
+    def up(lab, base, environ, *, note, keep):
         note("1 node made")
         started.append(lab)
         return report()
@@ -505,7 +505,7 @@ def test_a_dry_run_finds_what_would_keep_a_lab_from_starting(make, capsys):
 
 
 def test_a_lab_for_programs_is_json_alone(make, monkeypatch, capsys):
-    monkeypatch.setattr(start, "up", lambda _lab, _base, _environ, *, note: note("1 node made") or report())
+    monkeypatch.setattr(start, "up", lambda _lab, _base, _environ, *, note, **_: note("1 node made") or report())
     status, out, err = weft(capsys, "up -o json")
     assert (status, json.loads(out), err) == (0, json.loads(msgspec.json.encode(report())), "")
 

@@ -12,7 +12,7 @@ from weft.lab import places, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
 from weft.lab.commands.speak import Progress, next_commands
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.say import say
@@ -38,8 +38,9 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     help=f"The lab's name: if not told, the file's, or {DEFAULT}.",
 )
 @click.option("--dry-run", "dry", is_flag=True, help="Check everything, say what would be, and start nothing.")
+@click.option("--keep", is_flag=True, help="If the start fails, keep what has started, to look at it.")
 @output_option
-def up(file: Path | None, *, named: Path | None, name: str, dry: bool, output: str, **options: Any) -> None:
+def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: bool, output: str, **options: Any) -> None:
     """Start a lab, from options or from a FILE, and wait until every pod runs.
 
     \b
@@ -69,7 +70,12 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, output: s
         return
     progress = Progress(output)
     try:
-        report = start.up(wanted, base(), os.environ, note=progress)
+        report = start.up(wanted, base(), os.environ, note=progress, keep=keep)
+    except WeftError:
+        progress.done()
+        if keep and start.up_now(base()).get(wanted.name):
+            next_commands(output, *_of_what_is_kept(places.make(base(), wanted.name)))
+        raise
     except KeyboardInterrupt:
         if output not in DOCUMENTS:
             say("\ninterrupted: nothing of the lab is left", err=True)
@@ -86,6 +92,15 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, output: s
         use = "kubectl get pods --all-namespaces --output=wide"
     reach = [f"export KUBECONFIG={place.kubeconfig}"] if wanted.store == "kubernetes" else []
     next_commands(output, *reach, use, f"weft lab exec{option} {first} -- ip route", end)
+
+
+def _of_what_is_kept(place: places.Place) -> list[str]:
+    option = within(place)
+    return [
+        f"weft lab ps{option}  # what has started is kept",
+        f"weft lab logs{option} all",
+        f"weft lab down{option.removeprefix(' --lab')}",
+    ]
 
 
 def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:

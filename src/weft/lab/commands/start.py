@@ -22,7 +22,7 @@ from weft.lab.kubernetes import programs
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NamesReport
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
@@ -41,8 +41,13 @@ def check(lab: spec.Lab, base: Path, environ: Mapping[str, str]) -> None:
             stack.enter_context(listener)
 
 
-def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> LabReport:
-    """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays."""
+def up(
+    lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None], keep: bool = False
+) -> LabReport:
+    """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays.
+
+    With `keep` what has started stays after a failure, to be looked at.
+    """
     environment = _environment(environ)
     _check_tools(lab, environment)
     place = places.make(base, lab.name)
@@ -55,9 +60,11 @@ def up(lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[
             _start_supervisor(place, lock)
         finally:
             os.close(lock)
-        report = _bring_up(place, protocol.Up(lab, environment), note)
+        report = _bring_up(place, protocol.Up(lab, environment, keep), note)
         name_nodes(place, note)
-    except BaseException:
+    except BaseException as error:
+        if keep and place.alive and isinstance(error, WeftError):
+            raise
         with suppress(Unavailable):  # interrupted while it starts: nothing asks it for anything, so it ends by itself
             _end(place)
         place.remove()

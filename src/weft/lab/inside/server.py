@@ -126,7 +126,7 @@ class Server:
                 await _hand_out(world, connection, request)
 
     async def _up(self, connection: Connection, request: protocol.Up) -> None:
-        """Build the lab. If that fails, or the client has gone, the lab is no more."""
+        """Build the lab. If that fails and nothing is to be kept, or the client has gone, the lab is no more."""
         if self._world is not None:
             raise ConfigError(_problem("it is up already"))
         outside = [socket.socket(fileno=os.dup(fd)) for fd in connection.descriptors]
@@ -134,6 +134,9 @@ class Server:
         try:
             async with _telling(connection) as note:
                 self._ready = await _while_wanted(connection, _report_after(world, note))
+        except (WeftError, OSError, BaseExceptionGroup):
+            self._ready = request.keep
+            raise
         finally:
             self._over = not self._ready
 
