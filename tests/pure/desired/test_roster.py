@@ -563,7 +563,8 @@ def test_one_lease_of_another_length_does_not_make_thousands_dear():
         assert len(peers.believed) == 3000
         return time.process_time() - start
 
-    assert seconds(narrow) < 5 * seconds()
+    # Five hundred times, if each were compared with all.
+    assert min(seconds(narrow) for _ in range(3)) < 50 * min(seconds() for _ in range(3))
 
 
 def test_leases_of_other_lengths_clash_only_where_they_share_addresses():
