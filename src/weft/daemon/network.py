@@ -188,8 +188,9 @@ class Network:
         """What keeps this machine from forwarding packets of pods now, although it did."""
         for name in (FORWARDING[family] for family in forwarded(self.inputs)):
             key = ("sysctl", name)
-            if not self.links.is_as_wanted(key):
-                seen = self.links.tally.failing.get(key, "another program turned it off")
+            refused = self.links.tally.failing.get(key)
+            if refused or self.links.is_otherwise(key):
+                seen = refused or "another program turned it off"
                 hint = "Trying again; until then no pod reaches another node. Find who sets it: `sysctl --system`"
                 return Problem(code="KERN-002", where=name, seen=seen, expected="1", hint=hint)
         return None

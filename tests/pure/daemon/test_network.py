@@ -189,6 +189,19 @@ async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Netwo
     assert ("nodelink", "cni0") not in wanted
 
 
+async def test_what_a_pods_plugin_turns_on_is_at_no_moment_said_to_be_off(network: Network):
+    forwarding = Sysctl(name="net/ipv4/ip_forward", value="1")
+    await settle(network)
+    network.notice(Seen(forwarding.key, forwarding))
+    assert network._forwarding_problem() is None
+    await network.reconciler.decide()
+    assert network._forwarding_problem() is None
+    await settle(network)
+    assert network._forwarding_problem() is None
+    network.notice(Seen(forwarding.key, Sysctl(name=forwarding.name, value="0")))
+    assert network._forwarding_problem().seen == "another program turned it off"
+
+
 def history(network: Network) -> list[tuple[str, str]]:
     return [(event.kind, event.subject) for event in network._status.history.events]
 

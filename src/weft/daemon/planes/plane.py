@@ -128,6 +128,11 @@ class Keeper:
         """Tell whether the object of `key` is as it should be, as far as is known."""
         return self._present.objects.get(key) == self._decider.wanted.get(key)
 
+    def is_otherwise(self, key: Key) -> bool:
+        """Tell whether the object of `key` is known to be there, and otherwise than it should be."""
+        present = self._present.objects.get(key)
+        return present is not None and present != self._decider.wanted.get(key)
+
     def _mark(self) -> None:
         self._idle.clear()
         self._marked.set()
