@@ -116,6 +116,11 @@ def test_a_service_that_is_lost_is_lost_where_it_is_said(web: Lab):
         assert "dropped by rule of ip x f" in found["verdict"]
     finally:
         web.run("node1", "nft", "delete", "table", "ip", "x")
+    web.run("node1", "nft", "flush", "table", "ip", "weft-lab-services")
+    for target in ("web:80", "node1:30080"):
+        found = trace(web, "pod1-2", target)
+        assert (found["problem"]["code"], found["reached"]) == ("SVC-001", 0)
+        assert found["verdict"].startswith("the packet is dropped on node1: SVC-001")
     # A rule that chooses a table for what one pod sends.
     own = web.pod("pod1-2")["addresses"][0].split("/")[0]
     web.run("node1", "ip", "rule", "add", "from", own, "priority", "77", "prohibit")

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.pure.lab.test_commands import report
-from weft.diag.tracing.hops import Way
+from weft.diag.tracing.hops import Addressed, Way
 from weft.lab.report import EndpointReport, LabReport, ServiceReport
-from weft.lab.tracing.itinerary import Goal, end_at, end_of, goal, next_node
+from weft.lab.tracing.itinerary import Goal, end_at, end_of, goal, next_node, translated
 from weft.lab.tracing.legs import End
 from weft.model.errors import ConfigError
 
@@ -59,11 +59,16 @@ def test_ends_by_name_and_by_address():
         ("pod2-1", 4, False, Goal(address="10.244.2.2", ends=(POD2,))),
         ("pod2-1:30080", 4, False, Goal(address="10.244.2.2", ends=(POD2,), port=30080)),
         ("node2:53", 4, True, Goal(address="172.31.0.12", ends=(NODE2,), port=53, udp=True)),
-        ("node2:30080", 4, False, Goal(address="172.31.0.12", ends=(POD1, POD2), port=30080)),
+        ("node2:30080", 4, False, Goal(address="172.31.0.12", ends=(POD1, POD2), port=30080, service="web")),
         ("node2:30080", 4, True, Goal(address="172.31.0.12", ends=(NODE2,), port=30080, udp=True)),
-        ("web:80", 4, False, Goal(address="10.96.0.11", ends=(POD1, POD2), port=80)),
-        ("web:80", 6, False, Goal(address="fd31:96::b", ends=(end_of(lab(), "pod2-1", 6, asking="x"),), port=80)),
-        ("dns:53", 4, False, Goal(address="10.96.0.11", ends=(POD1, POD2), port=53, udp=True)),
+        ("web:80", 4, False, Goal(address="10.96.0.11", ends=(POD1, POD2), port=80, service="web")),
+        (
+            "web:80",
+            6,
+            False,
+            Goal(address="fd31:96::b", ends=(end_of(lab(), "pod2-1", 6, asking="x"),), port=80, service="web"),
+        ),
+        ("dns:53", 4, False, Goal(address="10.96.0.11", ends=(POD1, POD2), port=53, udp=True, service="dns")),
     ],
 )
 def test_goals(target: str, family: int, udp: bool, expected: Goal):
@@ -84,6 +89,25 @@ def test_what_means_nothing(target: str, said: str):
     with pytest.raises(ConfigError) as caught:
         goal(lab(), target, 4, udp=False)
     assert str(caught.value.problems[0]).startswith(said)
+
+
+def test_a_service_that_a_node_has_no_rules_for():
+    def seen(target: str, end: str, to: str) -> Way:
+        asked = goal(lab(), target, 4, udp=False)
+        way = Way(hops=(), end=end, to="192.0.2.1", packet=Addressed(source="10.244.1.2", target=to))
+        return translated(lab(), asked, "node1", way)
+
+    lost = seen("web:80", "sent", "10.96.0.11")
+    assert (lost.end, lost.to, lost.problem.code) == ("dropped", "", "SVC-001")
+    assert lost.hops[-1].seen == "no rule of node1 leads to a pod of Service web"
+    assert seen("web:80", "sent", "10.244.2.2").end == "sent"
+    assert seen("web:80", "undecided", "10.96.0.11").end == "undecided"
+    # A node's port is that node's own to translate.
+    assert seen("node2:30080", "sent", "172.31.0.12").end == "sent"
+    assert seen("node2:30080", "delivered", "172.31.0.12").problem.code == "SVC-001"
+    assert seen("node2:53", "delivered", "172.31.0.12").end == "delivered"
+    dropped = Way(hops=(), end="dropped")
+    assert translated(lab(), goal(lab(), "web:80", 4, udp=False), "node1", dropped) == dropped
 
 
 def test_the_next_node():

@@ -12,7 +12,7 @@ from weft.model.value import Value
 
 # The areas of codes of what loses packets of pods; others are of leases, plugins, daemons and stores.
 _OF_PACKETS: Final = (
-    *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT"),
+    *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT", "SVC"),
     "CHECK",  # a pod's own link
 )
 _AWAY: Final = "LEASE-005"

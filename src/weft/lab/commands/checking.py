@@ -20,7 +20,7 @@ from weft.lab.checking.judging import judged, untried
 from weft.lab.checking.scenarios import BY_NAME
 from weft.lab.checking.sizes import LEAST, Bounds
 from weft.lab.checking.summary import CheckReport, summed_up
-from weft.lab.checking.trial import FAULTS, Outcome, Trial, Tried, TriedReport
+from weft.lab.checking.trial import FAULTS, OUTSIDE, Outcome, Trial, Tried, TriedReport
 from weft.lab.checking.trials import trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
@@ -138,13 +138,15 @@ def _evidence(place: Place, found: Sequence[Cause]) -> Iterable[Callable[[], lis
 
 
 def _is_traceable(trial: Trial) -> bool:
-    return BY_NAME[trial.scenario].between_ends
+    return trial.source != OUTSIDE and (bool(trial.port) or BY_NAME[trial.scenario].between_ends)
 
 
 def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
     """Where a packet as that of a trial, or the answer, is dropped or lost; `named`: if it has the same protocol."""
     by_port = named and trial.protocol != "icmp"
     target = f"{trial.target}:{_PORT}" if by_port else trial.target
+    if trial.port:
+        target = f"{trial.to_node or trial.target}:{trial.port}"
     try:
         trace = tracing.follow(place, trial.source, target, six=trial.family == 6, udp=trial.protocol == "udp")
     except WeftError as error:

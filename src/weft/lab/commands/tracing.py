@@ -17,7 +17,7 @@ from weft.lab.commands.counting import count
 from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport
-from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node
+from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node, translated
 from weft.lab.tracing.itinerary import goal as goal_of
 from weft.lab.tracing.legs import Direction, End, Leg, Visit, counted, legs
 from weft.lab.tracing.outcome import outcome
@@ -139,6 +139,7 @@ def _visits(place: Place, report: LabReport, begin: End, goal: Goal) -> list[Vis
     while node is not None and len(visits) < _MOST_NODES:
         words = [packet.source, _with_port(packet.target, packet.target_port), *(["--udp"] if goal.udp else [])]
         ways = _ways(place, node, words)
+        ways["there"] = translated(report, goal, node, ways["there"])
         visits.append((node, ways))
         node, packet = next_node(report, ways["there"]), ways["there"].packet or packet
     return visits

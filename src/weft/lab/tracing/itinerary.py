@@ -3,22 +3,23 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.tracing.hops import Way
+from weft.diag.tracing.hops import Hop, Way
 from weft.lab.report import LabReport, ServiceReport
 from weft.lab.tracing.legs import End
 from weft.model.errors import ConfigError, Problem
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 COMMAND: Final = "weft lab trace"
 
 
 class Goal(Value):
-    """What packets are sent to. `ends` are where they may come to: several pods, if it is a Service."""
+    """What packets are sent to. `ends` are where they may come to: several pods, if it is `service`, by its name."""
 
     address: str
     ends: tuple[End, ...]
     port: int = 0
     udp: bool = False
+    service: str = ""
 
 
 def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
@@ -45,14 +46,32 @@ def goal(report: LabReport, target: str, family: int, *, udp: bool) -> Goal:
         end = end_of(report, name, family, asking=COMMAND)
         behind = next((each for each in report.services if port and _leads(each, port, udp=udp) and not end.pod), None)
         ends = (end,) if behind is None else _behind(report, behind, family)
-        return Goal(address=end.address, ends=ends, port=port, udp=udp)
+        named = "" if behind is None else behind.name
+        return Goal(address=end.address, ends=ends, port=port, udp=udp, service=named)
     if port != service.port:
         expected = f"{name}:{service.port}"
         seen = f"Service {name} has no port {port}" if port else f"Service {name} without a port"
         raise ConfigError(Problem(code="FLAG-001", where=f"{COMMAND}: {target}", seen=seen, expected=expected))
     address = next(each for each in service.addresses if (":" in each) == (family == 6))
     ends = _behind(report, service, family)
-    return Goal(address=address, ends=ends, port=port, udp=service.protocol == "UDP")
+    return Goal(address=address, ends=ends, port=port, udp=service.protocol == "UDP", service=name)
+
+
+def translated(report: LabReport, goal: Goal, node: str, way: Way) -> Way:
+    """A packet's way on a node; dropped there, if it is for a Service of which the node has no rules.
+
+    A Service's own address has to be translated on the first node; the port of a node, on that node.
+    """
+    packet = way.packet
+    if not goal.service or packet is None or packet.target != goal.address or way.end in ("dropped", "undecided"):
+        return way
+    if end_at(report, goal.address) is not None and way.end != "delivered":
+        return way
+    seen = f"no rule of {node} leads to a pod of Service {goal.service}"
+    hint = "Its rules are kube-proxy's, and in a lab the lab's own: see 'nft list ruleset' there"
+    problem = Problem(code="SVC-001", where=f"{goal.address} port {goal.port}", seen=seen, hint=hint)
+    hop = Hop(what="DNAT", seen=seen, passes=False)
+    return replace(way, hops=(*way.hops, hop), end="dropped", to="", carried="", problem=problem, packet=None)
 
 
 def next_node(report: LabReport, way: Way) -> str | None:
