@@ -223,6 +223,17 @@ def test_exec_passes_input_output_and_error_through(running):
     assert (ran.stdout, ran.stderr) == ("a\0b\n", "problem\n")
 
 
+def test_exec_stays_where_its_user_is(running, tmp_path):
+    def run(where: str, *command: str, cwd: Path = tmp_path) -> str:
+        return running.weft("exec", where, "--", *command, cwd=cwd).stdout
+
+    assert [run(where, "pwd").strip() for where in ("node1", "pod1-1")] == [str(tmp_path)] * 2
+    said = run("node1", "weft", "bundle")
+    [file] = tmp_path.glob("weft-bundle-node1-*.tar.gz")
+    assert said.startswith(file.name)
+    assert run("node1", "pwd", cwd=Path("/run/weft-lab")).strip() == "/", "a node has a /run of its own"
+
+
 def test_exec_in_json_holds_status_output_and_error(running):
     ran = running.weft("exec", "-o", "json", "pod1-1", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
     assert ran.returncode == 3

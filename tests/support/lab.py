@@ -59,9 +59,9 @@ def weft(
     *arguments: str, user: Sequence[str] = (), check: bool = True, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run `weft`, perhaps behind a command that makes it another user."""
-    options = {"stdin": subprocess.DEVNULL} | options
+    options = {"stdin": subprocess.DEVNULL, "cwd": "/"} | options
     ran = subprocess.run(
-        [*user, WEFT, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS, cwd="/", **options
+        [*user, WEFT, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS, **options
     )
     if check and ran.returncode != 0:
         raise AssertionError(f"weft {' '.join(arguments)} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}")

@@ -76,13 +76,15 @@ class Remove(msgspec.Struct, frozen=True, tag=True):
 class Exec(msgspec.Struct, frozen=True, tag=True):
     """Run a command in a node or pod with the three descriptors that come along. Answered by an `ExecReport`.
 
-    With `tty` the descriptors are a terminal that becomes the command's own. Further `Signal` lines may follow.
+    It runs in `directory`, or in / where there is no such one. With `tty` the descriptors are a terminal that becomes
+    the command's own. Further `Signal` lines may follow.
     """
 
     where: str
     command: list[str]
     environ: dict[str, str]
     tty: bool
+    directory: str = "/"
 
 
 class Signal(msgspec.Struct, frozen=True, tag=True):

@@ -524,7 +524,9 @@ def test_a_command_is_run_with_the_terminals_variables_alone(lab, monkeypatch, c
     lab.answer = ExecReport(status=7)
     status, out, err = weft(capsys, line)
     assert (status, json.loads(out), err) == (7, {"status": 7, "stdout": "", "stderr": ""}, "")
-    assert lab.asked == [protocol.Exec(where="node1", command=command, environ=variables, tty=False)]
+    assert lab.asked == [
+        protocol.Exec(where="node1", command=command, environ=variables, tty=False, directory=str(Path.cwd()))
+    ]
 
 
 def test_an_option_of_exec_that_is_none_is_named(lab, capsys):

@@ -10,6 +10,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from weft.lab.places import Place
@@ -24,13 +25,22 @@ Start = Callable[[list[int], bool], Call]
 
 
 def command(place: Place, where: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> Start:
-    """A command in a node or a pod of a lab, to be run with the descriptors that are given."""
+    """A command in a node or a pod of a lab, to be run in this directory with the descriptors that are given."""
 
     def start(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is Start's
-        wanted = Exec(where=where, command=list(words), environ=dict(environ or {}), tty=tty)
+        variables = dict(environ or {})
+        wanted = Exec(where=where, command=list(words), environ=variables, tty=tty, directory=_directory())
         return Call(place.socket, wanted, descriptors=descriptors)
 
     return start
+
+
+def _directory() -> str:
+    """The current directory, or / if somebody has removed it."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return "/"
 
 
 def run(start: Start) -> int:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from weft.lab.inside.namespaces import Inside, Room
 from weft.model.value import Value
@@ -52,8 +53,11 @@ class Children:
         environ: Mapping[str, str],
         stdio: Stdio | None = None,
         session: bool = True,
+        directory: str = "/",
     ) -> Child:
         """Start `command` in `room`, by default as leader of its own session. `OSError` if it cannot be executed.
+
+        It runs in `directory`, or in / where the room has no such one.
 
         Without `session` the command must become a leader by itself, or no signal reaches it. A start must not be
         cancelled half-way: its process would be no part's.
@@ -68,6 +72,7 @@ class Children:
                 stdout=streams.stdout,
                 stderr=streams.stderr,
                 start_new_session=session,
+                cwd=directory if Path(directory).is_dir() and os.access(directory, os.X_OK) else "/",
             )
 
         # While a start is under way nothing is reaped: its process could end before we know that it is ours.

@@ -156,6 +156,7 @@ class Server:
                 environ=world.processes.environ | request.environ,
                 stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 session=not request.tty,
+                directory=request.directory,
             )
         except OSError as error:
             seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"

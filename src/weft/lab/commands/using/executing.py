@@ -41,8 +41,8 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     """Run a command in a node or a pod, or in all nodes; its exit status is ours.
 
     It sees the node's network, files and processes: not only, as with `ip netns exec`, the network. It has our
-    standard input, and a terminal if we have one. 126 is the status of what cannot be executed, 127 of what is not
-    there.
+    directory, our standard input, and a terminal if we have one. 126 is the status of what cannot be executed, 127 of
+    what is not there.
 
     \b
       weft lab exec node1 -- ip route
