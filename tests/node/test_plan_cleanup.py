@@ -49,6 +49,20 @@ def state(node: Daemon) -> list[str]:
     return [re.sub(r"expires \d+sec|packets \d+ bytes \d+|\[\d+:\d+\]", "", line) for line in lines if line[:1] != "#"]
 
 
+def test_without_flags_it_plans_as_the_weftd_that_runs_here(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start("--ip-masq")
+    ran = weft(node, "plan")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(f"# with the flags of the weftd that runs here, process {node.pid}\n")
+    assert "with 172.31.0.1, by --iface=eth0" in ran.stdout
+    node.stop()
+    ran = weft(node, "plan")
+    assert ran.returncode, "nothing tells it where the store is"
+    assert "of the weftd that runs here" not in ran.stdout
+
+
 def test_a_key_in_the_store_forges_no_line_and_moves_no_cursor(cluster: Cluster):
     cluster.configure()
     node = cluster.node(1)

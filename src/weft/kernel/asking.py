@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from weft.kernel import daemons
-from weft.kernel.unixsockets import is_root
+from weft.kernel.unixsockets import is_root, peer_of
 from weft.model.errors import Problem, Unavailable
 from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState, NodeState
@@ -51,6 +51,18 @@ def ask(name: str, question: bytes) -> bytes:
     if not answer:
         raise Unavailable(_problem(where, "gave no answer", hint="It may be of another version"))
     return answer
+
+
+def process(name: str) -> int:
+    """The process that a daemon is: its number here, 0 if it is of another pid namespace. Raises `Unavailable`."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_SECONDS)
+            asking.connect(daemons.address(name))
+            pid, uid = peer_of(asking)
+            return 0 if uid else pid
+    except OSError as error:
+        raise Unavailable(_problem(f"weftd of instance {name}", str(error.strerror))) from error
 
 
 def state(name: str) -> NodeState:

@@ -9,6 +9,7 @@ import click
 
 from weft.cni.commands.install import STATE_DIR, need_root
 from weft.config.flags import parse_flags
+from weft.daemon.commands import started
 from weft.daemon.commands.cleanup import Site, clean_up
 from weft.daemon.commands.preview import preview
 from weft.daemon.process import logs
@@ -25,22 +26,27 @@ from weft.screen.say import say
 def plan(output: str, flags: tuple[str, ...]) -> int:
     """Show what a round of the daemon would change now, and why; change nothing.
 
-    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there.
+    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. Without any they are, and
+    so is the environment, those of the weftd that runs here, if one does.
 
     \b
+      weft plan
       weft plan -- --iface=eth1 --ip-masq
       weft plan -o json -- --etcd-endpoints=http://10.0.0.1:2379
 
     Exits 0 when nothing would change, 3 when something would.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    options = parse_flags(flags, os.environ)
     need_root("weft plan")
+    running = None if flags else started.here()
+    options = parse_flags(flags, os.environ) if running is None else parse_flags(running.flags, running.environ)
     logs.quiet()
     shown = asyncio.run(preview(options, real()))
     if output in DOCUMENTS:
         steps = [fields_of(each) for each in shown.steps]
         _print(output, {"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
+        if running is not None:
+            say(f"# with the flags of the weftd that runs here, process {running.pid}")
         for note in shown.notes:
             say(one_line(f"# {note}"))
         for problem in shown.problems:

@@ -1,0 +1,40 @@
+"""How the weftd that runs here was started, for commands that are to do as it does."""
+
+from pathlib import Path
+from typing import Final
+
+from weft.kernel import asking
+from weft.model.value import Value
+
+_NAMES: Final = ("weftd", "weft.daemon.main")  # the program, or the module that Python runs
+
+
+class Started(Value):
+    """The flags of process `pid`, a weftd, and its environment."""
+
+    pid: int
+    flags: list[str]
+    environ: dict[str, str]
+
+
+def here(proc: Path = Path("/proc")) -> Started | None:
+    """The one that runs in this network namespace; None if there is none, several, or it cannot be looked at.
+
+    Raises `Unavailable` for one that does not answer.
+    """
+    names = asking.here()
+    pid = asking.process(names[0]) if len(names) == 1 else 0
+    if not pid:
+        return None
+    try:
+        words = _texts(proc / str(pid) / "cmdline")
+        environ = dict(word.partition("=")[::2] for word in _texts(proc / str(pid) / "environ"))
+    except OSError:  # it has ended meanwhile, or another user runs it
+        return None
+    begin = max((number for number, word in enumerate(words, 1) if Path(word).name in _NAMES), default=0)
+    return Started(pid=pid, flags=words[begin:], environ=environ) if begin else None
+
+
+def _texts(file: Path) -> list[str]:
+    """The texts of a file that ends each with a NUL."""
+    return file.read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
