@@ -8,6 +8,11 @@ from weft.model.kernel.objects import Key
 from weft.model.value import Value, field
 
 
+_ONE_MOMENT: Final = 5.0  # seconds
+_LATELY: Final = 600.0
+_MOST: Final = 20  # moments that are kept, of each code
+
+
 class Marks(Value, frozen=False):
     """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
 
@@ -21,11 +26,6 @@ class Marks(Value, frozen=False):
     decided: set[Key] = field(default_factory=set)
     changed: set[Key] = field(default_factory=set)
     unseen: set[Key] = field(default_factory=set)
-
-
-_ONE_MOMENT: Final = 5.0  # seconds
-_LATELY: Final = 600.0
-_MOST: Final = 20
 
 
 class Tally(Value, frozen=False):
