@@ -179,6 +179,7 @@ def _by_hand() -> Iterator[partial[str]]:
         name = f"wghand{own}"
         # In a session of its own, as each of a lab's: the kernel shares processors out by sessions (sched_autogroup).
         node.popen(["setsid", "wireguard-go", "-f", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        node.closing.callback(node.run, f"ip link delete {name}")  # with which it ends: it is no child of ours
         until(lambda: name in node.run("wg show interfaces"), "wireguard-go")
         text = (
             f"wg set {name} listen-port 51820 private-key /dev/stdin <<<'{private[own - 1]}' && wg set {name}"
