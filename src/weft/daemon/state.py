@@ -24,7 +24,7 @@ from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
 from weft.model.errors import Problem
-from weft.model.kernel.objects import Key
+from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.node.nodestate import (
     CallState,
@@ -126,6 +126,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         known = [(roster.believed[name], roster.known(name)[1]) for name in there]
         peers += [peer_state(network.reconciler, keepers, lease, now - since, counted) for lease, since in known]
         yield
+    wanted = network.reconciler.decider.wanted
     return replace(
         base,
         network=_network(network.inputs),
@@ -133,7 +134,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
         refused=[_refused(problem, *roster.known(name), now) for name, problem in roster.refused.items()],
-        loops={name: _loop(keeper) for name, keeper in network.keepers.items()},
+        loops={name: _loop(keeper, wanted) for name, keeper in network.keepers.items()},
     )
 
 
@@ -226,9 +227,9 @@ def _wrong(keeper: Keeper, key: Key) -> str:
     return refusal or ("" if keeper.is_as_wanted(key) else "not there yet")
 
 
-def _loop(keeper: Keeper) -> LoopState:
+def _loop(keeper: Keeper, wanted: Objects) -> LoopState:
     tally = keeper.tally
-    failing = {" ".join(map(str, key)): words for key, words in tally.failing.items()}
+    failing = {str(wanted.get(key) or " ".join(map(str, key))): words for key, words in tally.failing.items()}
     return LoopState(
         rounds=tally.rounds,
         repairs=dict(tally.repairs),

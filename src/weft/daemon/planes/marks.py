@@ -7,7 +7,6 @@ from typing import Final
 from weft.model.kernel.objects import Key
 from weft.model.value import Value, field
 
-
 _ONE_MOMENT: Final = 5.0  # seconds
 _LATELY: Final = 600.0
 _MOST: Final = 20  # moments that are kept, of each code
