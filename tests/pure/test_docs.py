@@ -83,6 +83,15 @@ def test_every_code_has_a_section():
     assert sorted(problem_sections().keys() & set(PERMANENT)) == sorted(PERMANENT)
 
 
+def test_the_architecture_names_where_twenty_changes_go():
+    page = (DOCS / "explanation" / "where-changes-go.md").read_text()
+    files = re.findall(r"^\| .* \| `([^`]+)` \|$", page, flags=re.MULTILINE)
+    assert len(files) == 20
+    assert [file for file in files if not (ROOT / "src" / "weft" / file).is_file()] == []
+    architecture = (DOCS / "architecture.md").read_text()
+    assert [file for file in files if f"`{file}`" not in architecture] == []
+
+
 def test_the_log_finds_each_code():
     message = "WARN part: {} seen".format
     found = {code: logs.CODE.search(message(code)) for code in problem_sections()}
