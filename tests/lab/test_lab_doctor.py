@@ -60,7 +60,9 @@ def findings(running: Lab, node: str = "node1") -> list[dict[str, str]]:
 
 
 def is_well(running: Lab) -> bool:
-    return not findings(running) and not findings(running, "node2")
+    """Tell whether nothing is found but what these tests themselves have others put right again and again."""
+    found = [*findings(running), *findings(running, "node2")]
+    return not [each for each in found if each["check"] != "repairs"]
 
 
 def repairs(running: Lab) -> dict[str, int]:
