@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -53,6 +55,36 @@ class Connection:
     async def failed(self, failure: Failed) -> None:
         """Answer that it did not work."""
         await self._line(failure)
+
+    @asynccontextmanager
+    async def telling(self) -> AsyncIterator[Callable[[str], None]]:
+        """Give a function that has notes sent, in their order, while the work goes on."""
+        notes: asyncio.Queue[str] = asyncio.Queue()
+
+        async def tell() -> None:
+            while True:
+                await self.note(await notes.get())
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield notes.put_nowait
+        finally:
+            telling.cancel()
+
+    async def answer_while_wanted(self, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
+        """Answer with what `work` returns, or stop it when the client goes; tell which."""
+        working = asyncio.create_task(work)
+        leaving = asyncio.create_task(self.receive())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                return False
+            await self.done(working.result())
+            return True
+        finally:
+            for task in (working, leaving):
+                task.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
 
     def close(self) -> None:
         self._socket.close()

@@ -6,23 +6,20 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
-from weft.lab import changes, protocol, spec
-from weft.lab.inside import capture
+from weft.lab import changes, protocol
+from weft.lab.inside import answers
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
-from weft.lab.inside.reaching import ping, trying
 from weft.lab.protocol import Failed
-from weft.lab.report import ExecReport, NamesReport, Nothing, OpenReport
-from weft.lab.tracing import sending
+from weft.lab.report import ExecReport, Nothing
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 
 _MISTAKE: Final = "a mistake in the lab itself: its log 'supervisor' shows it"
@@ -104,26 +101,12 @@ class Server:
             case _ if self._world is None or not self._ready:
                 raise Unavailable(_problem("it is still starting"))
             case _ if isinstance(request, changes.Request):
-                async with _telling(connection) as note:
+                async with connection.telling() as note:
                     await connection.done(await carry_out(self._world, request, note))
-            case _:
-                await self._do_in(self._world, connection, request)
-
-    async def _do_in(self, world: World, connection: Connection, request: protocol.Request) -> None:
-        match request:
-            case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces():
-                await connection.done(await _seen(world, request))
-            case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
-                await connection.done(await _changed(world, request))
             case protocol.Exec():
-                await connection.done(await self._exec(world, connection, request))
-            case protocol.Ping() | protocol.PingAll() | protocol.Try():
-                await _probe(world, connection, request)
-            case protocol.Probe():
-                await sending.send(world, request)
-                await connection.done(Nothing())
-            case protocol.Capture() | protocol.Open() | protocol.Names():
-                await _hand_out(world, connection, request)
+                await connection.done(await self._exec(self._world, connection, request))
+            case _:
+                await answers.answer(self._world, connection, request)
 
     async def _up(self, connection: Connection, request: protocol.Up) -> None:
         """Build the lab. If that fails and nothing is to be kept, or the client has gone, the lab is no more."""
@@ -132,8 +115,8 @@ class Server:
         outside = [socket.socket(fileno=os.dup(fd)) for fd in connection.descriptors]
         world = self._world = World(request.lab, environ=request.environ, logs=self._logs, outside=outside)
         try:
-            async with _telling(connection) as note:
-                self._ready = await _while_wanted(connection, _report_after(world, note))
+            async with connection.telling() as note:
+                self._ready = await connection.answer_while_wanted(_report_after(world, note))
         except (WeftError, OSError, BaseExceptionGroup):
             self._ready = request.keep
             raise
@@ -170,126 +153,14 @@ class Server:
         return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
 
 
-async def _seen(
-    world: World, request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces
-) -> msgspec.Struct:
-    """Return what is asked about a lab, which stays as it is."""
-    match request:
-        case protocol.Ps():
-            return await world.report()
-        case protocol.States():
-            return await world.states()
-        case protocol.AskNews(after):
-            return await world.news(after)
-        case protocol.Interfaces(where):
-            return await world.interfaces(where)
-
-
-async def _changed(
-    world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
-) -> msgspec.Struct:
-    """Change what there is in a lab; return what became of it."""
-    match request:
-        case protocol.Run(pod, node, ports):
-            if problems := spec.name_problem("a pod", "weft lab run", pod):
-                raise ConfigError(*problems)
-            return await world.run_pod(spec.Pod(name=pod, node=node, ports=ports))
-        case protocol.Remove(pod):
-            await world.remove_pod(pod)
-        case protocol.Expose(service):
-            return await world.expose(service)
-        case protocol.Unexpose(service):
-            await world.unexpose(service)
-    return Nothing()
-
-
 def _shell_status(error: OSError) -> int:
     """Return a shell's exit status for a program that it could not run (POSIX, Shell Command Language 2.8.2)."""
     return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
 
 
-async def _probe(
-    world: World, connection: Connection, request: protocol.Ping | protocol.PingAll | protocol.Try
-) -> None:
-    """Send packets of our own, and answer with what came of them."""
-    match request:
-        case protocol.Ping(source, target, count):
-            await _while_wanted(connection, ping.between(world, source, target, count=count))
-        case protocol.PingAll():
-            await _while_wanted(connection, ping.everything(world))
-        case protocol.Try(trials):
-            async with _telling(connection) as note:
-                await _while_wanted(connection, trying.everything(world, trials, note))
-
-
 async def _report_after(world: World, note: Callable[[str], None]) -> msgspec.Struct:
     await world.up(note)
     return await world.report()
-
-
-@asynccontextmanager
-async def _telling(connection: Connection) -> AsyncIterator[Callable[[str], None]]:
-    """Give a function that has notes sent, in their order, while the work goes on."""
-    notes: asyncio.Queue[str] = asyncio.Queue()
-
-    async def tell() -> None:
-        while True:
-            await connection.note(await notes.get())
-
-    telling = asyncio.create_task(tell())
-    try:
-        yield notes.put_nowait
-    finally:
-        telling.cancel()
-
-
-async def _while_wanted(connection: Connection, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
-    """Answer with what `work` returns, or stop it when the client goes; tell which."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(connection.receive())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            return False
-        await connection.done(working.result())
-        return True
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _hand_out(
-    world: World, connection: Connection, request: protocol.Capture | protocol.Open | protocol.Names
-) -> None:
-    """Answer with descriptors."""
-    match request:
-        case protocol.Capture(where, link):
-            with await capture.open_socket(world, where, link) as packets:
-                await connection.done(Nothing(), descriptors=[packets.fileno()])
-        case protocol.Open(where, path):
-            await _open(world, connection, where, path)
-        case protocol.Names(start):
-            chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
-            names = NamesReport(nodes=[node.spec.name for node in chosen])
-            await connection.done(names, descriptors=[node.room.net for node in chosen])
-
-
-async def _open(world: World, connection: Connection, where: str, path: str) -> None:
-    opening = partial(os.open, path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        opened = await world.inside.run(world.place(where).room, opening)
-    except FileNotFoundError:
-        await connection.done(OpenReport(there=False))
-        return
-    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
-        seen = error.strerror if isinstance(error, OSError) else None
-        problem = Problem(code="LAB-002", where=f"{where}:{path!r}", seen=seen or str(error), expected="a path")
-        raise ConfigError(problem) from None
-    try:
-        await connection.done(OpenReport(there=True), descriptors=[opened])
-    finally:
-        os.close(opened)
 
 
 async def _pass_signals(connection: Connection, child: Child) -> None:

@@ -1,0 +1,111 @@
+"""What a lab that is up answers to a request, but to those that run a command or change how it is joined."""
+
+import os
+from functools import partial
+
+import msgspec
+
+from weft.lab import protocol, spec
+from weft.lab.inside import capture
+from weft.lab.inside.cluster import World
+from weft.lab.inside.connection import Connection
+from weft.lab.inside.reaching import ping, trying
+from weft.lab.report import NamesReport, Nothing, OpenReport
+from weft.lab.tracing import sending
+from weft.model.errors import ConfigError, Problem
+
+
+async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
+    """Answer a request about a lab that is up. Raises what the client is told: `WeftError`, `OSError`."""
+    match request:
+        case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces():
+            await connection.done(await _seen(world, request))
+        case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
+            await connection.done(await _changed(world, request))
+        case protocol.Ping() | protocol.PingAll() | protocol.Try():
+            await _probe(world, connection, request)
+        case protocol.Probe():
+            await sending.send(world, request)
+            await connection.done(Nothing())
+        case protocol.Capture() | protocol.Open() | protocol.Names():
+            await _hand_out(world, connection, request)
+
+
+async def _seen(
+    world: World, request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces
+) -> msgspec.Struct:
+    """Return what is asked about a lab, which stays as it is."""
+    match request:
+        case protocol.Ps():
+            return await world.report()
+        case protocol.States():
+            return await world.states()
+        case protocol.AskNews(after):
+            return await world.news(after)
+        case protocol.Interfaces(where):
+            return await world.interfaces(where)
+
+
+async def _changed(
+    world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
+) -> msgspec.Struct:
+    """Change what there is in a lab; return what became of it."""
+    match request:
+        case protocol.Run(pod, node, ports):
+            if problems := spec.name_problem("a pod", "weft lab run", pod):
+                raise ConfigError(*problems)
+            return await world.run_pod(spec.Pod(name=pod, node=node, ports=ports))
+        case protocol.Remove(pod):
+            await world.remove_pod(pod)
+        case protocol.Expose(service):
+            return await world.expose(service)
+        case protocol.Unexpose(service):
+            await world.unexpose(service)
+    return Nothing()
+
+
+async def _probe(
+    world: World, connection: Connection, request: protocol.Ping | protocol.PingAll | protocol.Try
+) -> None:
+    """Send packets of our own, and answer with what came of them."""
+    match request:
+        case protocol.Ping(source, target, count):
+            await connection.answer_while_wanted(ping.between(world, source, target, count=count))
+        case protocol.PingAll():
+            await connection.answer_while_wanted(ping.everything(world))
+        case protocol.Try(trials):
+            async with connection.telling() as note:
+                await connection.answer_while_wanted(trying.everything(world, trials, note))
+
+
+async def _hand_out(
+    world: World, connection: Connection, request: protocol.Capture | protocol.Open | protocol.Names
+) -> None:
+    """Answer with descriptors."""
+    match request:
+        case protocol.Capture(where, link):
+            with await capture.open_socket(world, where, link) as packets:
+                await connection.done(Nothing(), descriptors=[packets.fileno()])
+        case protocol.Open(where, path):
+            await _open(world, connection, where, path)
+        case protocol.Names(start):
+            chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
+            names = NamesReport(nodes=[node.spec.name for node in chosen])
+            await connection.done(names, descriptors=[node.room.net for node in chosen])
+
+
+async def _open(world: World, connection: Connection, where: str, path: str) -> None:
+    opening = partial(os.open, path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = await world.inside.run(world.place(where).room, opening)
+    except FileNotFoundError:
+        await connection.done(OpenReport(there=False))
+        return
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        seen = error.strerror if isinstance(error, OSError) else None
+        problem = Problem(code="LAB-002", where=f"{where}:{path!r}", seen=seen or str(error), expected="a path")
+        raise ConfigError(problem) from None
+    try:
+        await connection.done(OpenReport(there=True), descriptors=[opened])
+    finally:
+        os.close(opened)
