@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from weft.lab import protocol, spec
-from weft.lab.inside import capture
+from weft.lab.inside import account, capture
 from weft.lab.inside.cluster import World
 from weft.lab.inside.connection import Connection
 from weft.lab.inside.reaching import ping, trying
@@ -37,13 +37,13 @@ async def _seen(
     """Return what is asked about a lab, which stays as it is."""
     match request:
         case protocol.Ps():
-            return await world.report()
+            return await account.report(world)
         case protocol.States():
-            return await world.states()
+            return await account.states(world)
         case protocol.AskNews(after):
-            return await world.news(after)
+            return await account.news(world, after)
         case protocol.Interfaces(where):
-            return await world.interfaces(where)
+            return await account.interfaces(world, where)
 
 
 async def _changed(

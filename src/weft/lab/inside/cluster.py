@@ -1,10 +1,9 @@
-"""What a lab can do: build itself, run and end pods, tell what there is. One `World` per supervisor.
+"""What a lab can do: build itself, run and end pods. One `World` per supervisor; `account` tells what there is.
 
 It waits for things to be so (a file, a process, a route), never for time to pass.
 """
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,7 +17,7 @@ from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import understand
-from weft.lab.inside import asking, daemons, filesystem, health, node, pod, underlay
+from weft.lab.inside import daemons, filesystem, health, node, pod, relay, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
@@ -27,10 +26,9 @@ from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
-from weft.lab.inside.relay import Relay
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
-from weft.lab.report import InterfacesReport, LabReport, NewsReport, PodReport, ServiceReport, StatesReport
+from weft.lab.report import PodReport, ServiceReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from weft.lab.kubernetes.kubelets import Kubelets
 
 _LOOK_AGAIN: Final = 0.02  # seconds
-_LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
 _AT_ONCE: Final = 8  # nodes on which pods are started together
 
 
@@ -71,7 +68,7 @@ class World:
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
-        self._services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
+        self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self.rtnl = Rtnl.open()
         ways = list(outside)
         self.store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
@@ -94,7 +91,7 @@ class World:
                 group.create_task(asyncio.to_thread(executables.install, filesystem.PLUGINS))
             group.create_task(self.store.ready())
         note("the store answers")
-        await self._lead_in(note)
+        await relay.lead_in(self.lab, self._ways, note)
         if self.lab.bare:
             self._name_hosts()
             return
@@ -142,7 +139,7 @@ class World:
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
-        await self._check_daemon(self.node(wanted.node))
+        await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
         running = await self._run_pod(wanted)
         await self._lead()
         return running.report()
@@ -174,7 +171,7 @@ class World:
         running = self.pod(name)
         if name in self._changing:
             raise ConfigError(self._problem(f"pod {name}", "it is being removed already"))
-        await self._check_daemon(self.nodes[running.spec.node])
+        await self.nodes[running.spec.node].refuse_silent(self.inside, self.lab.option)
         self._changing.add(name)
         try:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
@@ -187,18 +184,18 @@ class World:
 
     async def expose(self, wanted: spec.Service) -> ServiceReport:
         """Begin a Service; all nodes and pods then know its name. On failure nothing of it stays."""
-        report = await self._services.expose(wanted)
+        report = await self.services.expose(wanted)
         self._name_hosts()
         return report
 
     async def unexpose(self, name: str) -> None:
         """End a Service."""
-        await self._services.unexpose(name)
+        await self.services.unexpose(name)
         self._name_hosts()
 
     def names(self) -> AbstractSet[str]:
         """Return the names of all nodes, pods and Services, also of pods that come or go."""
-        return self.pods.keys() | self.nodes.keys() | self._changing | set(self._services.names)
+        return self.pods.keys() | self.nodes.keys() | self._changing | set(self.services.names)
 
     def node(self, name: str) -> RunningNode:
         """Return a node by name. `ConfigError` names those there are."""
@@ -227,47 +224,10 @@ class World:
 
         return sorted(self.pods.values(), key=order)
 
-    async def report(self) -> LabReport:
-        """Return what there is."""
-        network = json.loads(self.lab.network)
-        now = self.switch.now
-        nodes = (running.report(self.inside, self.lab.families, now.link(name)) for name, running in self.nodes.items())
-        return LabReport(
-            name=self.lab.name,
-            backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
-            families=list(self.lab.families),
-            store=self.store.where,
-            store_state=await self.store.state(),
-            network=msgspec.Raw(self.lab.network.encode()),
-            nodes=await asyncio.gather(*nodes),
-            pods=[running.report() for running in self.in_order()],
-            services=self._services.reports(),
-            cuts=now.in_order(),
-        )
-
     async def _lead(self) -> None:
         """Have names and Services lead to what there is now, and to it alone."""
         self._name_hosts()
-        await self._services.follow(self.lab)
-
-    async def states(self) -> StatesReport:
-        """Return how the nodes' daemons are."""
-        nodes = dict(self.nodes)  # one may go meanwhile
-        found = await asyncio.gather(*(asking.state(self.inside, node.room) for node in nodes.values()))
-        return StatesReport(states=dict(zip(nodes, found, strict=True)))
-
-    async def news(self, after: Mapping[str, int]) -> NewsReport:
-        """Return what happened on the nodes since, and what is wrong with them."""
-        nodes = dict(self.nodes)  # as above
-        asked = (asking.news(self.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
-        return NewsReport(nodes=dict(zip(nodes, await asyncio.gather(*asked), strict=True)))
-
-    async def interfaces(self, where: str) -> InterfacesReport:
-        """Return what the kernel has of the links of a node or a pod."""
-        from weft.diag.look import interfaces  # late: a lab starts without all that a diagnosis needs
-
-        with await self.inside.run(self.place(where).room, Rtnl.open) as rtnl:
-            return InterfacesReport(interfaces=interfaces(rtnl))
+        await self.services.follow(self.lab)
 
     def _name_hosts(self) -> None:
         nodes = (
@@ -276,7 +236,7 @@ class World:
             for family in self.lab.families
         )
         pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
-        filesystem.name_hosts([*nodes, *pods, *self._services.hosts()])
+        filesystem.name_hosts([*nodes, *pods, *self.services.hosts()])
 
     async def _make_nodes(self, nodes: Sequence[spec.Node], note: Note) -> None:
         for wanted in nodes:
@@ -301,14 +261,6 @@ class World:
         note(f"{counted(len(nodes), 'node')} made")
         if self._kubelets is not None:
             await self._kubelets.start(self.nodes.values())
-
-    async def _lead_in(self, note: Note) -> None:
-        """Have ports of the machine lead to those of nodes."""
-        ports = [(node, port) for node in self.lab.nodes for port in node.ports]
-        for (wanted, port), listener in zip(ports, self._ways, strict=True):
-            at = underlay.address_of(wanted, self.lab.families[0])
-            await Relay(listener, str(at), port.inside).start()
-            note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
     async def _start_daemons(self, nodes: Sequence[RunningNode], note: Note) -> None:
         """Start daemons of new nodes, and wait until these and all that can hear of them know each other."""
@@ -344,17 +296,6 @@ class World:
             words = self.processes.last_words(wanted.node)
             seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
             raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
-
-    async def _check_daemon(self, on: RunningNode) -> None:
-        """Raise `Unavailable` if the node's daemon runs and does not answer: plugins would wait for it for minutes."""
-        if on.daemon is None or on.daemon.ended.done():
-            return  # plugins do without it
-        if (await health.daemon(self.inside, on.room, _LONGEST)).state != "silent":
-            return
-        go_on = f"weft lab exec{self.lab.option} {on.spec.name} -- kill -CONT {on.pid}"
-        seen = f"process {on.pid} runs and does not answer within {_LONGEST:.0f} s"
-        where, hint = f"weftd of {on.spec.name}", f"If it was stopped, '{go_on}' lets it go on."
-        raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
 
     def _of_pod(self, problem: Problem, of: spec.Pod) -> Problem:
         hint = f"'weft lab logs{self.lab.option} {of.node}' shows the daemon's side."

@@ -34,6 +34,7 @@ _LEASE: Final = "subnet.env"
 _WISH: Final = ".wish.env"
 _SETTLE_SECONDS: Final = 30.0
 _LOOK_AGAIN: Final = 0.01  # seconds
+_LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be needed
 
 
 class RunningNode(Value, frozen=False):
@@ -90,6 +91,17 @@ class RunningNode(Value, frozen=False):
         if self.daemon is not None and self.daemon.ended.done():
             return Health(state=f"exited {self.daemon.ended.result()}")
         return await health.daemon(inside, self.room)
+
+    async def refuse_silent(self, inside: Inside, option: str) -> None:
+        """Raise `Unavailable` if its daemon runs and does not answer: plugins would wait for it for minutes."""
+        if self.daemon is None or self.daemon.ended.done():
+            return  # plugins do without it
+        if (await health.daemon(inside, self.room, _LONGEST)).state != "silent":
+            return
+        go_on = f"weft lab exec{option} {self.spec.name} -- kill -CONT {self.pid}"
+        seen = f"process {self.pid} runs and does not answer within {_LONGEST:.0f} s"
+        where, hint = f"weftd of {self.spec.name}", f"If it was stopped, '{go_on}' lets it go on."
+        raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
 
     async def report(self, inside: Inside, families: tuple[Family, ...], link: Link) -> NodeReport:
         """Return what there is to see of it; `link` is how its link is set."""

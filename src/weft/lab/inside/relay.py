@@ -5,9 +5,12 @@ The listening socket was opened by the command that starts the lab, so it belong
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
 from typing import Any, Final
+
+from weft.lab import spec
+from weft.lab.inside import underlay
 
 _CHUNK: Final = 1 << 16
 
@@ -32,6 +35,15 @@ class Relay:
             return
         with closing(writer), closing(inner[1]):
             await asyncio.gather(_quietly(_copy(reader, inner[1])), _quietly(_copy(inner[0], writer)))
+
+
+async def lead_in(lab: spec.Lab, listeners: Sequence[socket.socket], note: Callable[[str], None]) -> None:
+    """Have ports of the machine lead to those of a lab's nodes; `listeners` are those ports, in the nodes' order."""
+    ports = [(node, port) for node in lab.nodes for port in node.ports]
+    for (wanted, port), listener in zip(ports, listeners, strict=True):
+        at = underlay.address_of(wanted, lab.families[0])
+        await Relay(listener, str(at), port.inside).start()
+        note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from weft.lab import changes, protocol
-from weft.lab.inside import answers
+from weft.lab.inside import account, answers
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
@@ -160,7 +160,7 @@ def _shell_status(error: OSError) -> int:
 
 async def _report_after(world: World, note: Callable[[str], None]) -> msgspec.Struct:
     await world.up(note)
-    return await world.report()
+    return await account.report(world)
 
 
 async def _pass_signals(connection: Connection, child: Child) -> None:

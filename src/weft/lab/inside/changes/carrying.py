@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from weft.lab import changes
+from weft.lab.inside import account
 from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
@@ -29,7 +30,7 @@ async def carry_out(world: World, wanted: changes.Request, note: Note) -> LinksR
                 return await stopping.turn(world, wanted)
             case changes.Scale(nodes, pods):
                 await scaling.scale(world, nodes, pods, note)
-                return await world.report()
+                return await account.report(world)
 
 
 async def _set(world: World, wanted: Conditions, nodes: Sequence[str] = ()) -> LinksReport:
