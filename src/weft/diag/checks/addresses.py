@@ -76,7 +76,7 @@ def _leaks(sight: Sight) -> Iterator[Finding]:
         pods = sum(link.master in bridges for link in sight.links)
         given = max(reserved.given_v4, reserved.given_v6)
         if given > 2 * pods and given - pods >= _BEING_MADE:
-            seen = f"{given} of its addresses are reserved on this node, and {counted(pods, 'pod')} here"
+            seen = f"{given} of its addresses are reserved here, for {counted(pods, 'pod')}"
             hint = (
                 "'weft ipam gc' frees those that are proved to be leaked. Of another program's, the files in"
                 f" /var/lib/cni/networks/{reserved.network} name the container: remove those whose container is gone"
