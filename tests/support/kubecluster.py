@@ -1,7 +1,7 @@
 """Nodes whose leases are in Kubernetes: real daemons on one underlay, with a real API server that all of them reach."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +79,10 @@ class KubeCluster:
             merged.pop(key, None)
         self._net_conf.write_text(json.dumps(merged))
 
-    def node(self, number: int) -> KubeDaemon:
-        """Make a node, which is not registered and whose daemon is not started."""
+    def node(self, number: int, *, kind: Callable[..., KubeDaemon] = KubeDaemon) -> KubeDaemon:
+        """Make a node, which is not registered and whose daemon, of a kind, is not started."""
         folder = self._folder / f"node{number}"
-        made = KubeDaemon(self.underlay, folder, number, server=self.server, token=self.token, net_conf=self._net_conf)
+        made = kind(self.underlay, folder, number, server=self.server, token=self.token, net_conf=self._net_conf)
         self.daemons.append(made)
         return made
 

@@ -2,10 +2,11 @@
 
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Self
+from typing import Literal, Self
 
 Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
+Family = Literal[4, 6]
 # One of each family, None for a family without.
 Addresses = tuple[IPv4Address | None, IPv6Address | None]
 Subnets = tuple[IPv4Network | None, IPv6Network | None]

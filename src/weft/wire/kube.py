@@ -10,13 +10,13 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_netw
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct, field
 
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Net, Subnets
 from weft.model.value import Value
+from weft.wire import kubejson
 from weft.wire.leasedata import decode_attrs, decode_json, encode_json, shown, unusable
 
 # What names end in; a prefix stands before each.
@@ -34,10 +34,6 @@ NODE_V6: Final = "node-public-ipv6"
 EVENTS_OF_NODES: Final = "default"  # the namespace of Events of what is in none
 
 _IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
-
-
-class NotTheApiError(Exception):
-    """An answer that no Kubernetes API gives. The text is for people."""
 
 
 class Node(Value, gc=False):
@@ -78,85 +74,26 @@ class Happened(Value):
     message: str = ""
 
 
-# The API's own names.
-class _Meta(Struct):
-    name: str = ""
-    uid: str = ""
-    version: str = field(name="resourceVersion", default="")
-    created: datetime | None = field(name="creationTimestamp", default=None)
-    annotations: dict[str, str] | None = None
-
-
-class _Spec(Struct):
-    cidr: str = field(name="podCIDR", default="")
-    cidrs: list[str] | None = field(name="podCIDRs", default=None)
-
-
-class _Node(Struct):
-    metadata: _Meta
-    spec: _Spec = field(default_factory=_Spec)
-
-
-class _ListMeta(Struct):
-    version: str = field(name="resourceVersion", default="")
-    rest: str = field(name="continue", default="")
-
-
-class _List(Struct):
-    metadata: _ListMeta
-    items: list[_Node] | None = None
-
-
-class _Seen(Struct):
-    """A Node, or the Status of an error."""
-
-    metadata: _Meta = field(default_factory=_Meta)
-    spec: _Spec = field(default_factory=_Spec)
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _Event(Struct):
-    type: str
-    object: _Seen
-
-
-class _PodSpec(Struct):
-    node: str = field(name="nodeName", default="")
-
-
-class _Pod(Struct):
-    spec: _PodSpec = field(default_factory=_PodSpec)
-
-
-_LIST: Final = msgspec.json.Decoder(_List)
-_NODE: Final = msgspec.json.Decoder(_Node)
-_EVENT: Final = msgspec.json.Decoder(_Event)
-_POD: Final = msgspec.json.Decoder(_Pod)
-_T = TypeVar("_T")
-
-
 def read_page(body: bytes, prefix: str) -> Page:
     """Read a page of a list of nodes. Raises `NotTheApiError`."""
-    found = _decode(_LIST, body)
+    found = kubejson.decode(kubejson.LIST, body)
     nodes = tuple(_node(each, prefix) for each in found.items or ())
     return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
 
 
 def read_node(body: bytes, prefix: str) -> Node:
     """Read one node. Raises `NotTheApiError`."""
-    return _node(_decode(_NODE, body), prefix)
+    return _node(kubejson.decode(kubejson.NODE, body), prefix)
 
 
 def read_pods_node(body: bytes) -> str:
     """The node on which a pod is; empty while it is on none. Raises `NotTheApiError`."""
-    return _decode(_POD, body).spec.node
+    return kubejson.decode(kubejson.POD, body).spec.node
 
 
 def read_event(line: bytes, prefix: str) -> Happened:
     """Read one line of a watch of nodes. Raises `NotTheApiError`."""
-    event = _decode(_EVENT, line)
+    event = kubejson.decode(kubejson.EVENT, line)
     seen = event.object
     if event.type == "ERROR":
         return Happened(kind=event.type, code=seen.code, reason=seen.reason, message=seen.message)
@@ -287,10 +224,10 @@ def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT |
     raise PeerError(Problem(code="CONF-002", where=where, seen=shown(text), expected=expected, hint="Correct it"))
 
 
-def _node(found: _Node | _Seen, prefix: str) -> Node:
+def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
     if not meta.name and not meta.version:
-        raise NotTheApiError("a Node without a name")
+        raise kubejson.NotTheApiError("a Node without a name")
     annotations = meta.annotations or {}
     return Node(
         name=meta.name,
@@ -307,10 +244,3 @@ def _net(name: str, text: str) -> Net:
         return ip_network(text, strict=False)  # as Go's ParseCIDR: the API takes host bits
     except ValueError:
         raise unusable(name, f"podCIDR {shown(text)}", "a subnet") from None
-
-
-def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise NotTheApiError(str(error)) from None

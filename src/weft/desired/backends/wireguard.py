@@ -8,7 +8,7 @@ device carries both.
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields, shown
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
@@ -18,7 +18,7 @@ from weft.model.kernel.objects import Address, KernelState, Route
 from weft.model.kernel.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.net import Ip, Net
+from weft.model.net import Family, Ip, Net
 from weft.model.secret import Secret
 from weft.model.value import Value
 
@@ -28,8 +28,6 @@ OVERHEAD: Final = 80  # outer IPv6 40, UDP 8, WireGuard's header and tag 32
 _MODES: Final = ("separate", "auto", "ipv4", "ipv6")
 _PRIVATE: Final = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))  # RFC 1918
 _LOCAL_V6: Final = IPv6Network("fc00::/7")
-
-Family = Literal[4, 6]
 
 
 class WireguardOptions(Value):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.lab.inside import underlay
-from weft.lab.spec import Family
+from weft.model.net import Family
 
 HOME: Final = Path("/run/lab/kubernetes")
 CERTIFICATE: Final = HOME / "server.crt"

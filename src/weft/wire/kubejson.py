@@ -1,0 +1,97 @@
+"""What is read of the Kubernetes API's objects, by the API's own names. Pure.
+
+Of a Node, which takes 10 KB and more, all else is passed over.
+"""
+
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+_T = TypeVar("_T")
+
+
+class NotTheApiError(Exception):
+    """An answer that no Kubernetes API gives. The text is for people."""
+
+
+class Meta(Struct):
+    """`metadata` of any object."""
+
+    name: str = ""
+    uid: str = ""
+    version: str = field(name="resourceVersion", default="")
+    created: datetime | None = field(name="creationTimestamp", default=None)
+    annotations: dict[str, str] | None = None
+
+
+class Spec(Struct):
+    """`spec` of a Node."""
+
+    cidr: str = field(name="podCIDR", default="")
+    cidrs: list[str] | None = field(name="podCIDRs", default=None)
+
+
+class NodeObject(Struct):
+    """A Node."""
+
+    metadata: Meta
+    spec: Spec = field(default_factory=Spec)
+
+
+class ListMeta(Struct):
+    """`metadata` of a list."""
+
+    version: str = field(name="resourceVersion", default="")
+    rest: str = field(name="continue", default="")
+
+
+class ListObject(Struct):
+    """A page of a list of Nodes."""
+
+    metadata: ListMeta
+    items: list[NodeObject] | None = None
+
+
+class Seen(Struct):
+    """A Node, or the Status of an error."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: Spec = field(default_factory=Spec)
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class WatchEvent(Struct):
+    """A line of a watch."""
+
+    type: str
+    object: Seen
+
+
+class PodSpec(Struct):
+    """`spec` of a Pod."""
+
+    node: str = field(name="nodeName", default="")
+
+
+class PodObject(Struct):
+    """A Pod."""
+
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+LIST: Final = msgspec.json.Decoder(ListObject)
+NODE: Final = msgspec.json.Decoder(NodeObject)
+EVENT: Final = msgspec.json.Decoder(WatchEvent)
+POD: Final = msgspec.json.Decoder(PodObject)
+
+
+def decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
+    """Decode an answer by one of the decoders above. Raises `NotTheApiError`."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotTheApiError(str(error)) from None
