@@ -20,10 +20,10 @@ from tests.support.cnidaemon import CHECKOUT, CniDaemon, wait_for
 from tests.support.netns import SECONDS, Netns
 from tests.support.standins import kill_stand_ins, stand_ins
 from weft.cni import build
-from weft.cni.host.descriptors import describe_netns_problem
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.openat import open_root
+from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
 
 LIMITS = ("SEND", "BEGIN", "START", "ANSWER")

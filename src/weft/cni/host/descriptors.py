@@ -4,16 +4,24 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 `OpenedHost`, who closes them; sockets made here are closed by `close`.
 """
 
+import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from fcntl import ioctl
 from typing import Final
 
 from weft.cni.host import locks
 from weft.cni.host.files import Aside, RootedFiles
 from weft.cni.host.openat import open_root
+from weft.cni.host.received import (
+    NamespaceId,
+    check_route,
+    check_settings,
+    describe_netns_problem,
+    namespace_of,
+    namespace_of_socket,
+)
 from weft.cni.host.state import open_state
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings
 from weft.cni.sdk.host import Container, Ran, StoreViews
@@ -24,18 +32,9 @@ from weft.model.value import Value, field
 from weft.wire import cni
 from weft.wire.cni import CniError
 
-_SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's network namespace
-# asm-generic/socket.h: Python names neither.
-_SO_PROTOCOL: Final = 38
-_SO_DOMAIN: Final = 39
-_NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
-_CLONE_NEWNET: Final = 0x40000000
-_ENOENT: Final = 2
-_ERRNO_DIGITS: Final = 4  # MAX_ERRNO is 4095 (linux/err.h)
 _BOOT_ID: Final = "/sys/kernel/random/boot_id"
 
 Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
-NamespaceId = tuple[int, int]
 
 
 class Node(Value):
@@ -97,29 +96,6 @@ def open_node(
     )
 
 
-def namespace_of(fd: int) -> NamespaceId:
-    """Return device and inode of a network namespace. `CniError` if the descriptor is none of a namespace."""
-    try:
-        if ioctl(fd, _NS_GET_NSTYPE) != _CLONE_NEWNET:
-            raise OSError(22, "it belongs to another kind")
-    except OSError as error:
-        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a network namespace is none: {error}") from error
-    seen = os.fstat(fd)
-    return seen.st_dev, seen.st_ino
-
-
-def namespace_of_socket(fd: int) -> NamespaceId:
-    """Return device and inode of the network namespace that a socket lives in. `CniError` if it is no socket."""
-    try:
-        netns = ioctl(fd, _SIOCGSKNS)
-    except OSError as error:
-        raise CniError(cni.BAD_NETNS, f"a descriptor that should be a socket is none: {error}") from error
-    try:
-        return namespace_of(netns)
-    finally:
-        os.close(netns)
-
-
 class OpenedHost:
     """One request's host. `descriptors` are named as in `weft.wire.frames`; `close` before they are closed."""
 
@@ -175,11 +151,11 @@ class OpenedHost:
             raise CniError(cni.INTERNAL, "the client has sent no socket of the container's network namespace")
         if namespace_of_socket(descriptors["route"]) != namespace:
             raise CniError(cni.BAD_NETNS, "the socket is in another network namespace than the container")
-        _check_route(descriptors["route"])
+        check_route(descriptors["route"])
 
     def _open_settings(self, name: str) -> int:
         fd = self._settings(name)
-        _check_settings(name, fd)
+        check_settings(name, fd)
         if not self.same_namespace and self._node.settings.same(name, fd):
             raise CniError(cni.BAD_NETNS, f"the directory of settings {name!r} is the host's, not the container's")
         return fd
@@ -232,7 +208,7 @@ class OpenedHost:
 
     @property
     def netns_gone(self) -> bool:
-        return self._problem == f"statfs {_ENOENT}"
+        return self._problem == f"statfs {errno.ENOENT}"
 
     @property
     def netns_problem(self) -> str:
@@ -277,37 +253,3 @@ class OpenedHost:
 def _rtnl_on(route: int) -> Rtnl:
     """Rtnetlink over a copy of a descriptor that has been checked."""
     return Rtnl(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=os.dup(route)))
-
-
-def _check_route(fd: int) -> None:
-    """Refuse a socket of another kind. Its own numbers are asked for: those of the object are what we say."""
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=fd)
-    try:
-        kind = sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN), sock.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL)
-    finally:
-        sock.detach()
-    if kind != (socket.AF_NETLINK, socket.NETLINK_ROUTE):
-        raise CniError(cni.INTERNAL, "the client has sent a socket that is not of rtnetlink")
-
-
-def describe_netns_problem(problem: str, path: str) -> str:
-    """Return the words of cni.md §1.18 for `STEP NUMBER`: which step failed for the path, and how."""
-    if not problem:
-        return ""
-    step, _, number = problem.partition(" ")
-    if step == "magic":
-        return f'unknown FS magic on "{path}": {number}'
-    is_errno = number.isascii() and number.isdigit() and len(number) <= _ERRNO_DIGITS
-    reason = os.strerror(int(number)) if is_errno else problem
-    reason = reason[:1].lower() + reason[1:]
-    return f'failed to {"Statfs" if step == "statfs" else step} "{path}": {reason}'
-
-
-def _check_settings(name: str, fd: int) -> None:
-    """Refuse what is no directory of settings: written through, a wrong one might change the host's."""
-    try:
-        target = os.readlink(f"/proc/self/fd/{fd}")
-    except OSError as error:
-        raise CniError(cni.INTERNAL, f"the directory of settings {name!r} cannot be looked at: {error}") from error
-    if "/" in name or not target.endswith(f"/sys/net/{name}"):
-        raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")

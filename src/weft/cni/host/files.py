@@ -7,7 +7,6 @@ relative to a descriptor of the caller's `/`, by `weft.cni.host.openat`. No othe
 It knows nothing of what the files mean. A root is a descriptor that the caller owns and closes.
 """
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -19,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from struct import Struct
 from typing import Final, TypeVar
 
+from weft.cni.host import naming
 from weft.cni.host.openat import encoded, openat2
 from weft.kernel import statefiles
 from weft.kernel.statefiles import Spoilt
@@ -34,10 +34,6 @@ _LOCK_SECONDS: Final = 10.0
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_renameat2 = getattr(_libc, "renameat2", None)
-_RENAME_NOREPLACE: Final = 1
-_RENAME_EXCHANGE: Final = 2
 _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, pid (0 for this kind of lock)
 
 
@@ -100,8 +96,8 @@ class RootedFiles:
         """Make a file that is whole from its first moment; `FileExistsError` if the name is taken."""
 
         def write(parent: int, name: str) -> None:
-            with _temporary(parent, data, mode) as temporary:
-                _name(parent, temporary, name)
+            with naming.temporary(parent, data, mode) as temporary:
+                naming.give_name(parent, temporary, name)
 
         self._beside(path, write)
 
@@ -112,8 +108,8 @@ class RootedFiles:
         """
 
         def write(parent: int, name: str) -> None:
-            with _temporary(parent, data, mode) as temporary:
-                _put(parent, temporary, name)
+            with naming.temporary(parent, data, mode) as temporary:
+                naming.put(parent, temporary, name)
 
         try:
             self._beside(path, write)
@@ -286,58 +282,3 @@ def _by_whom(fd: int) -> str:
             if words[1] == "FLOCK" and this in words:
                 return f" by process {words[4]}"
     return ""
-
-
-def _rename(directory: int, old: str, new: str, how: int) -> int:
-    """Call renameat2(2); returns 0 or the number of the error."""
-    if _renameat2 is None:
-        return errno.ENOSYS
-    failed = _renameat2(directory, os.fsencode(old), directory, os.fsencode(new), how) != 0
-    return ctypes.get_errno() if failed else 0
-
-
-def _name(directory: int, temporary: str, name: str) -> None:
-    """Give a temporary file a name that no file may have: by rename, or by link where that cannot refuse."""
-    error = _rename(directory, temporary, name, _RENAME_NOREPLACE)
-    if error == errno.EEXIST:
-        raise FileExistsError(error, os.strerror(error))
-    if error:
-        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-        os.unlink(temporary, dir_fd=directory)
-
-
-def _put(directory: int, temporary: str, name: str) -> None:
-    """Give a temporary file the name, in place of any other.
-
-    To rename over a file makes ext4 write the new content to the disk first (mount option auto_da_alloc), 1.2 ms
-    for the sake of a crash that none of these files outlives; to exchange the two and remove the old one 0.2 ms.
-    """
-    if not _rename(directory, temporary, name, _RENAME_NOREPLACE):
-        return
-    if _rename(directory, temporary, name, _RENAME_EXCHANGE):
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        return
-    try:
-        os.unlink(temporary, dir_fd=directory)
-    except OSError:  # a directory, which rename(2) would have refused
-        _rename(directory, temporary, name, _RENAME_EXCHANGE)
-        raise
-
-
-@contextmanager
-def _temporary(parent: int, data: bytes, mode: int) -> Iterator[str]:
-    """A file with this content and a name of ours, gone at the end unless it got another name or was removed."""
-    name = f".weft-{os.urandom(8).hex()}"
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
-    try:
-        try:
-            os.fchmod(fd, mode)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-        finally:
-            os.close(fd)
-        yield name
-    except BaseException:
-        os.unlink(name, dir_fd=parent)
-        raise

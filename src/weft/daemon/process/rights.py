@@ -4,14 +4,12 @@ What is given away is gone for every thread and program that is started later, s
 One thread alone keeps one right more, for a while (`daemon.process.modules`).
 """
 
-import ctypes
-import struct
 from functools import partial
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
 from weft.daemon.process.modules import Modules
+from weft.kernel import capabilities
 
 # linux/capability.h: what each is for here.
 KEPT: Final = {
@@ -26,13 +24,6 @@ KEPT: Final = {
 }
 _SYS_MODULE: Final = 16
 _BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge")
-_VERSION_3: Final = 0x20080522
-_HEADER: Final = struct.Struct("=Ii")  # struct __user_cap_header_struct: version, pid (0: this thread)
-_DATA: Final = struct.Struct("=IIIIII")  # two of struct __user_cap_data_struct: effective, permitted, inheritable
-_PR_CAPBSET_READ: Final = 23
-_PR_CAPBSET_DROP: Final = 24
-_PR_CAP_AMBIENT: Final = 47
-_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
 def kept() -> int:
@@ -45,25 +36,7 @@ def give_away_all_but_modules(bridge_filter: Path = _BRIDGE_FILTER) -> Modules:
 
     `daemon.host` loads it, if the network wants it.
     """
-    with_modules = partial(_give_away, kept() | 1 << _SYS_MODULE)
+    with_modules = partial(capabilities.keep, kept() | 1 << _SYS_MODULE)
     modules = Modules() if bridge_filter.exists() else Modules.apart(with_modules)
-    _give_away(kept())
+    capabilities.keep(kept())
     return modules
-
-
-def _give_away(bits: int) -> None:
-    """Keep these capabilities, as far as they are there; what the kernel refuses to take stays as well."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    # The kernel says no of the first number that it does not know.
-    for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):
-        if not bits >> number & 1:
-            libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
-    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    header = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0))
-    held = ctypes.create_string_buffer(_DATA.size)
-    if libc.capget(header, held):
-        return
-    low, high = bits & 0xFFFFFFFF, bits >> 32
-    effective, permitted, _, high_effective, high_permitted, _ = _DATA.unpack(held.raw)
-    left = _DATA.pack(effective & low, permitted & low, 0, high_effective & high, high_permitted & high, 0)
-    libc.capset(header, left)
