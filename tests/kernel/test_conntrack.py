@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.netfilter.conntrack import forget_udp
+from weft.kernel.netfilter.conntrack import forget_udp, sources_of_udp
 from weft.kernel.netfilter.nfnetlink import NfSocket
 
 TRACKED = "".join(
@@ -80,3 +80,12 @@ def test_tcp_entries_stay(netns, nf):
     netns.call(inside)
     assert forget_udp(nf, 4, {53}) == 0
     assert "tcp" in netns.run("conntrack -L")
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_where_flows_to_a_port_came_from(netns, nf, family):
+    for port in (53, 53, 54):
+        send(netns, family, port)
+    own = {ip_address(LOOPBACK[family])}
+    assert sources_of_udp(nf, family, {53}) == sources_of_udp(nf, family, {53, 54}) == own
+    assert sources_of_udp(nf, family, {55}) == sources_of_udp(nf, 10 - family, {53}) == set()

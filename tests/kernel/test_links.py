@@ -78,6 +78,7 @@ def test_a_veth_pair_into_another_namespace(netns: Netns, make_netns) -> None:
     assert (end.index, end.link) == (made.link, made.index)
     another = netns.rtnl.add_veth("veth2", peer="eth0", peer_netns_fd=make_netns().fd)
     assert (made.peer_netns, another.peer_netns) == (0, 1)
+    assert (netns.rtnl.netns_number(pod.fd), netns.rtnl.netns_number(make_netns().fd)) == (0, -1)
     assert (netns.rtnl.link("eth0"), netns.rtnl.index_of("eth0")) == (None, None)
     with pytest.raises(ValueError, match="another namespace"):
         netns.rtnl.add_veth("veth1", peer="eth1", peer_netns_fd=pod.fd, peer_alias="x")

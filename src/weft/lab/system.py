@@ -1,4 +1,4 @@
-"""The system calls for namespaces and mounts that Python 3.11 lacks, and what /proc alone tells of a process.
+"""The system calls for mounts that Python lacks, and what /proc alone tells of a process.
 
 Nothing else in weft mounts anything. Each call raises `OSError` with the kernel's errno.
 """
@@ -7,15 +7,6 @@ import ctypes
 import os
 from pathlib import Path
 from typing import Final
-
-# linux/sched.h
-CLONE_FS: Final = 0x00000200
-CLONE_NEWNS: Final = 0x00020000
-CLONE_NEWUTS: Final = 0x04000000
-CLONE_NEWIPC: Final = 0x08000000
-CLONE_NEWUSER: Final = 0x10000000
-CLONE_NEWPID: Final = 0x20000000
-CLONE_NEWNET: Final = 0x40000000
 
 # linux/mount.h
 MS_NOSUID: Final = 0x2
@@ -41,16 +32,6 @@ def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str
 def unmount(target: str) -> None:
     """Take the mount at `target` away, at once for new users and later for those that still use it."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
-
-
-def unshare(flags: int) -> None:
-    """Give the calling thread namespaces of its own."""
-    _check(_libc.unshare(flags), "unshare")
-
-
-def setns(descriptor: int, kind: int) -> None:
-    """Move the calling thread into the namespace that `descriptor` stands for."""
-    _check(_libc.setns(descriptor, kind), "setns")
 
 
 def start_time(pid: int, proc: int | None = None) -> int | None:

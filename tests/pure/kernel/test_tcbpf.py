@@ -23,8 +23,9 @@ def test_a_program_is_found_by_its_name_and_number():
 
 
 def test_a_device_that_programs_can_be_attached_to():
-    assert tcbpf.clsact_in(tcbpf.add_clsact(7).body) == 7
-    assert tcbpf.clsact_in(HEAD + text(1, "ingress")) == 0
+    assert tcbpf.hooks_in(tcbpf.add_clsact(7).body) == (7, (tcbpf.INGRESS, tcbpf.EGRESS))
+    assert tcbpf.hooks_in(HEAD + text(1, "ingress")) == (0, (tcbpf.INGRESS,))
+    assert tcbpf.hooks_in(HEAD + text(1, "fq")) == (0, ())
 
 
 BODIES = st.one_of(
@@ -38,7 +39,7 @@ BODIES = st.one_of(
 @reaches(program=0.03, device=0.03, malformed=0.05)
 @given(bent_bytes(BODIES))
 def test_any_bytes_are_read_or_malformed(data):
-    for point, read in (("program", tcbpf.filter_in), ("device", tcbpf.clsact_in)):
+    for point, read in (("program", tcbpf.filter_in), ("device", lambda body: tcbpf.hooks_in(body)[1])):
         try:
             if read(data):
                 reached(point)

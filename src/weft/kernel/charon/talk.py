@@ -13,6 +13,8 @@ from weft.wire.vici import Message, Told
 IKE_PROPOSAL: Final = "aes256-sha256-modp4096"
 _KEY_PREFIX: Final = "weft-"
 _DPD_SECONDS: Final = 10  # between two questions whether a peer that is silent is there
+# Packets: with the usual 32, those that one processor is late with are taken for replayed ones, and dropped.
+_REPLAY_WINDOW: Final = 1024
 # A child in one of these states carries packets, or is about to.
 _ALIVE: Final = frozenset({"CREATED", "ROUTED", "INSTALLING", "INSTALLED", "UPDATING", "REKEYING", "REKEYED"})
 
@@ -105,6 +107,7 @@ def _connection(wanted: Connection) -> Message:
         "dpd_action": "restart",
         "mode": "tunnel",
         "rekey_time": "1h",
+        "replay_window": str(_REPLAY_WINDOW),
         "policies": "yes" if wanted.in_process else "no",
     }
     if not wanted.in_process:

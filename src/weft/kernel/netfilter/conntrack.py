@@ -1,4 +1,6 @@
-"""Entries of connection tracking that have outlived what they were made by (linux/netfilter/nfnetlink_conntrack.h).
+"""Entries of connection tracking: where UDP came from, and those that have outlived what made them.
+
+The messages are those of linux/netfilter/nfnetlink_conntrack.h.
 
 A UDP flow never ends by itself: as long as packets come, its entry sends them where a rule sent the first one. TCP's
 flows end when the other side is gone, so their entries are left alone.
@@ -59,6 +61,13 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
             if refusal.errno != errno.ENOENT:  # it has just ended by itself
                 raise refusal
     return len(unwanted)
+
+
+def sources_of_udp(sock: NfSocket, family: int, ports: Collection[int]) -> set[Ip]:
+    """Return where the first packets of the UDP flows to these ports came from. Raises `NetlinkError`."""
+    head = _HEAD.pack(_FAMILIES[family], 0, 0)
+    flows = (found.nest(_CTA_TUPLE_ORIG).nest(_CTA_TUPLE_IP) for found in _entries(sock, head, ports))
+    return {source for flow in flows if (source := flow.ip(_CTA_IP_SOURCE[family])) is not None}
 
 
 def _entries(sock: NfSocket, head: bytes, ports: Collection[int]) -> Iterator[Attributes]:

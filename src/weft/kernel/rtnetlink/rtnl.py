@@ -1,7 +1,7 @@
 """One rtnetlink socket as methods: list, add, change and delete what `ip` and `bridge` do.
 
-Thin: the messages are made in `link`, `addr`, `route`, `neigh` and `rule`. Synchronous, one thread at a time.
-It acts in the namespace its socket was opened in, whatever namespace the caller is in. A refusal of the kernel
+Thin: the messages are made in `link`, `addr`, `route`, `neigh`, `rule` and `netnsid`. Synchronous, one thread at a
+time. It acts in the namespace its socket was opened in, whatever namespace the caller is in. A refusal of the kernel
 is `NetlinkError` with errno and the kernel's own words.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from weft.kernel.rtnetlink import addr, neigh, route, rule
+from weft.kernel.rtnetlink import addr, neigh, netnsid, route, rule
 from weft.kernel.rtnetlink.linkcalls import LinkCalls
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
@@ -129,6 +129,10 @@ class Rtnl(LinkCalls):
     def route_to(self, ip: Ip) -> RouteInfo:
         """Which way a packet to `ip` would go. ENETUNREACH if there is none."""
         return route.parse_route(self._socket.ask(route.get_route(ip)))
+
+    def netns_number(self, descriptor: int) -> int:
+        """The number of another namespace, as `LinkInfo.peer_netns` names it; -1 if it has none here."""
+        return netnsid.parse_number(self._socket.ask(netnsid.get_number(descriptor)))
 
     def neighbours(self, index: int | None = None) -> list[NeighbourInfo]:
         """The neighbours on one link, or on all, of both families."""

@@ -17,6 +17,7 @@ INGRESS: Final = 0xFFFFFFF2  # TC_H_CLSACT with TC_H_MIN_INGRESS
 EGRESS: Final = 0xFFFFFFF3
 
 _CLSACT: Final = "clsact"
+_INGRESS: Final = "ingress"
 _BPF: Final = "bpf"
 _TCA_KIND, _TCA_OPTIONS = 1, 2
 _TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
@@ -53,11 +54,14 @@ def list_qdiscs() -> tuple[int, bytes]:
     return RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)
 
 
-def clsact_in(body: bytes) -> int:
-    """Read RTM_NEWQDISC: the index of the device if it is such a qdisc, else 0. Raises `Malformed`."""
-    attrs = parse(body, _TCMSG.size)
+def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
+    """Read RTM_NEWQDISC: the index of the device, and where programs are attached to it. Raises `Malformed`.
+
+    Somebody else's qdisc `ingress` takes programs for what is received.
+    """
+    kind = parse(body, _TCMSG.size).text(_TCA_KIND)
     index: int = fixed(_TCMSG, body[: _TCMSG.size])[1]
-    return index if attrs.text(_TCA_KIND) == _CLSACT else 0
+    return index, {_CLSACT: (INGRESS, EGRESS), _INGRESS: (INGRESS,)}.get(kind, ())
 
 
 def set_program(index: int, hook: int, name: str, descriptor: int) -> Message:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from weft.kernel.namespaces import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUTS, unshare
 from weft.lab import cgroups, system
 from weft.lab.inside.namespaces import Room
 from weft.model.net import Ip
@@ -105,7 +106,7 @@ def make_node(name: str, *, kubelet: bool = False) -> None:
     places = _OWN | _KUBELET if kubelet else _OWN
     for own in places:
         node_directory(name, own).mkdir(parents=True)
-    system.unshare(system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWPID)
+    unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWPID)
     socket.sethostname(name)
     for own, place in places.items():
         system.mount(str(node_directory(name, own)), str(place), flags=system.MS_BIND)
@@ -137,12 +138,12 @@ def make_pod(name: str, proc: int) -> tuple[Room, str]:
     open /proc that shows the calling thread.
     """
     path = Path("/run/netns") / name
-    system.unshare(system.CLONE_NEWNET)
+    unshare(CLONE_NEWNET)
     path.touch()
     os.fchdir(proc)
     system.mount("thread-self/ns/net", str(path), flags=system.MS_BIND)
     os.chdir("/")
-    system.unshare(system.CLONE_NEWNS | system.CLONE_NEWUTS | system.CLONE_NEWIPC)
+    unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
     system.mount("none", "/", flags=system.MS_REC | system.MS_SLAVE)
     socket.sethostname(name)
     _own_network_view()
