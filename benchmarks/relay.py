@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks import headers
 from benchmarks.figures import Figure
 from benchmarks.throughput import ADDRESS, CLIENT, REST, Connect, gbits, served
 from benchmarks.world import until
@@ -42,9 +43,10 @@ def measure() -> list[Figure]:
         served(MTU, _cut_at_the_bridge) as in_pieces,
         served(MTU, _in_kernel, bridged=False) as plain_in_kernel,
         served(MTU, _routed, bridged=False) as plain_routed,
+        served(MTU, _headers_alone, bridged=False) as plain_headers,
     ):
         kernel, pieces, c, python, peer = _in_turns(_gbits, in_kernel, in_pieces, in_c, in_python, in_theirs)
-        plain, plain_host_gw = _in_turns(_gbits, plain_in_kernel, plain_routed)
+        plain, plain_host_gw, least = _in_turns(_gbits, plain_in_kernel, plain_routed, plain_headers)
         packets, their_packets = _in_turns(_packets, in_c, in_theirs)
         carried, relayed, routed, their_relayed = _in_turns(_ping, in_kernel, in_c, in_routed, in_theirs)
     what, upstream = "pod to pod through udp", "upstream's relay"
@@ -67,6 +69,7 @@ def measure() -> list[Figure]:
             more=True,
             peer="host-gw",
             theirs=plain_host_gw,
+            floor=least,
         ),
         Figure(what=f"{what}, C", unit="Gbit/s", ours=c, ratio=10, more=True, peer=upstream, theirs=peer),
         Figure(what=f"{what}, Python", unit="Gbit/s", ours=python, ratio=3, more=True, peer=upstream, theirs=peer),
@@ -109,10 +112,7 @@ def ours(program: Path | None) -> Connect:
 
     def connect(node: Netns, own: int, other: int) -> None:
         node.call(lambda: tun.create(DEVICE))
-        node.run(
-            f"ip link set {DEVICE} mtu {MTU} up && ip addr add 10.9.{own}.0/32 dev {DEVICE}"
-            f" && ip route add 10.9.0.0/16 dev {DEVICE}"
-        )
+        _set_up(node, own)
         job = start.Job(device=DEVICE, local=IPv4Address(f"172.31.0.{own}"), port=PORT)
         path = Path(node.closing.enter_context(tempfile.TemporaryDirectory())) / SOCKET
         node.call(lambda: start.start(job, "a benchmark", program, path))
@@ -130,6 +130,16 @@ def _in_kernel(node: Netns, own: int, other: int) -> None:
     job = Job(device=DEVICE, uplink="eth0", local=IPv4Address(f"172.31.0.{own}"), port=PORT)
     forwards = {IPv4Network(f"10.9.{other}.0/24"): Forward(IPv4Address(f"172.31.0.{other}"), kernel=True)}
     node.call(lambda: Programs.attach(job, forwards).close())
+
+
+def _headers_alone(node: Netns, own: int, other: int) -> None:
+    headers.attach(node, DEVICE, IPv4Address(f"172.31.0.{own}"), IPv4Address(f"172.31.0.{other}"), PORT)
+    _set_up(node, own)
+
+
+def _set_up(node: Netns, own: int) -> None:
+    node.run(f"ip link set {DEVICE} mtu {MTU} up && ip addr add 10.9.{own}.0/32 dev {DEVICE}")
+    node.run(f"ip route add 10.9.0.0/16 dev {DEVICE}")
 
 
 def _cut_at_the_bridge(node: Netns, own: int, other: int) -> None:

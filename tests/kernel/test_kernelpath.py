@@ -108,6 +108,31 @@ def test_a_packet_from_another_subnet_than_the_peers_is_the_relays(site: Site):
     del pod
 
 
+def test_a_datagram_whose_checksum_a_device_would_make_is_the_relays(site: Site):
+    """As a program sends it over a veth: NAT of the packet inside would make a wrong checksum of a right one."""
+    site.there.run("ethtool -K eth0 tx on")
+    site.here.run("ip addr add 10.5.1.3/32 dev lo; nft add table ip t")
+    site.here.run("nft 'add chain ip t p { type nat hook prerouting priority -100; }'")
+    site.here.run(f"nft add rule ip t p ip daddr {POD} udp dport 9 dnat to 10.5.1.3")
+    pod = site.bound(site.here, socket.SOCK_DGRAM, "10.5.1.3", 9)
+    site.peer.sendto(packet(b"by the relay"), (LOCAL, PORT))
+    assert pod.recv(100) == b"by the relay"
+    assert carried(site) == (0, 0, 0, 1)
+    site.there.run("ethtool -K eth0 tx off")
+    site.peer.sendto(packet(b"by the kernel"), (LOCAL, PORT))
+    assert pod.recv(100) == b"by the kernel"
+    assert carried(site) == (0, 1, 0, 1)
+
+
+def test_a_packet_with_options_is_the_relays(site: Site):
+    """The peer's program takes none with options, and its relay may not be able to read what was left unfinished."""
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    pod.setsockopt(socket.SOL_IP, 4, b"\x01" * 4)  # IP_OPTIONS: four times "no operation"
+    pod.sendto(b"there", (THERE, 7))
+    assert site.peer.recv(100)[32:] == b"there"
+    wait_for(lambda: carried(site) == (0, 0, 1, 0))
+
+
 def test_a_datagram_in_pieces_is_the_relays(site: Site):
     pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
     site.there.run(f"ip route replace {LOCAL}/32 dev eth0 mtu 600")
@@ -258,6 +283,33 @@ def test_what_is_attached_goes_and_what_others_have_attached_stays(site: Site):
     assert "u32" in site.here.run("tc filter show dev eth0 ingress")
     assert CLSACT not in site.here.run(f"tc qdisc show dev {DEVICE}")
     assert site.here.call(hooks.detach_all) == []
+
+
+def test_with_an_ingress_qdisc_of_somebodys_it_is_attached_and_found(site: Site):
+    site.here.call(lambda: hooks.detach_all(wholly=True))
+    site.here.run("tc qdisc add dev eth0 ingress")
+    programs = site.here.call(site.attach)
+    site.here.closing.callback(programs.close)
+    assert site.here.call(programs.is_attached)
+    assert "weft-udp" in site.here.run("tc filter show dev eth0 ingress")
+    assert sorted(site.here.call(lambda: hooks.detach_all(wholly=True))) == ["eth0", DEVICE]
+    assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress")
+    assert "qdisc ingress" in site.here.run("tc qdisc show dev eth0")
+
+
+def test_where_programs_for_what_is_sent_cannot_be_it_is_said(site: Site):
+    site.here.call(lambda: hooks.detach_all(wholly=True))
+    site.here.run(f"tc qdisc add dev {DEVICE} ingress")
+    with pytest.raises(OSError, match="a qdisc that takes no programs for what is sent"):
+        site.here.call(site.attach)
+
+
+def test_a_kernel_that_is_too_old_says_so(monkeypatch: pytest.MonkeyPatch):
+    class Old:
+        release = "5.10.0-33-amd64"
+
+    monkeypatch.setattr(os, "uname", Old)
+    assert kernelpath.missing(attach=False) == "Linux 5.10.0-33-amd64 is older than 5.12, and minds no MTU of a path"
 
 
 def test_a_trial_leaves_nothing(make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch):

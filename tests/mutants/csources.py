@@ -193,8 +193,11 @@ _RELAY: Final = (
     ("control.c", "peer.uid == 0", "peer.uid != 1"),
     ("control.c", "changes[0] == SET && changes[1] <= ADDRESS_BITS", "changes[0] == SET"),
     ("control.c", "            if (from && from--)\n                continue;\n", "            (void)from;\n"),
+    # main.c
+    ("main.c", "drop_rights() < 0", "0"),
     # queue.c
-    ("queue.c", "queue->errors >= ERRORS_A_SECOND", "0"),
+    ("queue.c", "queue->errors[error]++", "queue->errors[0]++"),
+    ("queue.c", "queue->errors[error] >= ERRORS_A_SECOND", "0"),
 )
 
 _PATH: Final = (
@@ -214,6 +217,8 @@ _PATH: Final = (
     ("path.c", " || inner->ttl <= 1", ""),
     ("path.c", " || checksum(inner)", ""),
     ("path.c", " || from->via != ip->saddr", ""),
+    ("path.c", " || is_unfinished(&whole.outer)", ""),
+    ("path.c", "inner.ihl != 5 || ", ""),
     ("path.c", "spend_ttl(skb, ours->link_header, inner) < 0", "0"),
     ("path.c", "ip->check = (__u16)(sum + (sum >> 16));", "ip->check = (__u16)sum;"),
 )

@@ -77,6 +77,7 @@ class Site:
 
     def attach(self) -> Programs:
         """Have the kernel carry packets, and complete them at the uplink as for a wire: the peer here is a program."""
+        self.there.run("ethtool -K eth0 tx off")
         self.here.run(f"ethtool -K eth0 tx off; ping -c 1 {PEER}; echo 1 > /proc/sys/net/ipv4/ip_forward")
         job = Job(device=DEVICE, uplink="eth0", local=IPv4Address(LOCAL), port=PORT)
         return Programs.attach(job, {IPv4Network("10.5.2.0/24"): Forward(IPv4Address(PEER), kernel=True)})

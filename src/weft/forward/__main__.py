@@ -19,7 +19,7 @@ from typing import Final
 from weft.forward.control import DONE, DROPS, PEER, PROTOCOL, STATE
 from weft.forward.loops import DeviceGoneError, Direction, Errors, Receiver, Sender
 from weft.forward.routes import Routes, number_of, packed
-from weft.kernel import tun
+from weft.kernel import capabilities, tun
 from weft.kernel.unixsockets import is_root
 
 _LISTENER, _ICMP, _ICMP6, _TUN, _UDP = 3, 4, 5, 6, 7
@@ -148,6 +148,7 @@ def receive(
 def main() -> None:
     """Relay until the device is gone, or the daemon says that this is the end."""
     port, _, about = sys.argv[1:]
+    capabilities.keep(0)  # all that it works with is open
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     listener, udp = (socket.socket(fileno=number) for number in (_LISTENER, _UDP))
     errors = Errors(_ICMP, _ICMP6)

@@ -39,8 +39,10 @@ class Hooks:
         self._socket.close()
 
     def attach(self, index: int, hook: int, name: str, program: int) -> None:
-        """Attach a program, in place of ours that is there."""
+        """Attach a program, in place of ours that is there. EBUSY where a qdisc of somebody's does not take it."""
         self._request(tcbpf.add_clsact(index), but=(errno.EEXIST,))
+        if hook not in self._hooks(index):
+            raise OSError(errno.EBUSY, "a qdisc that takes no programs for what is sent")
         self._request(tcbpf.set_program(index, hook, name, program))
 
     def detach(self, attached: Attached) -> None:
@@ -48,20 +50,25 @@ class Hooks:
         self._request(tcbpf.delete_program(attached.device, HOOKS[attached.direction]), but=_GONE)
 
     def delete_empty(self, index: int) -> None:
-        """Delete a device's qdisc for programs if it holds none."""
-        if not any(self._socket.dump(*tcbpf.list_filters(index, hook)) for hook in HOOKS.values()):
+        """Delete a device's qdisc for programs if it holds none, and is not somebody else's."""
+        hooks = self._hooks(index)
+        if len(hooks) == len(HOOKS) and not any(self._socket.dump(*tcbpf.list_filters(index, hook)) for hook in hooks):
             self._request(tcbpf.delete_clsact(index), but=_GONE)
 
     def attached(self) -> Iterator[Attached]:
         """All programs of ours, of whatever build."""
-        for qdisc in self._socket.dump(*tcbpf.list_qdiscs()):
-            index = tcbpf.clsact_in(qdisc)
-            for direction, hook in HOOKS.items() if index else ():
-                for body in self._socket.dump(*tcbpf.list_filters(index, hook)):
+        for index, hooks in map(tcbpf.hooks_in, self._socket.dump(*tcbpf.list_qdiscs())):
+            for direction in (direction for direction, hook in HOOKS.items() if hook in hooks):
+                for body in self._socket.dump(*tcbpf.list_filters(index, HOOKS[direction])):
                     found = tcbpf.filter_in(body)
                     named = found and _NAME.fullmatch(found.name)
                     if found and named and named["direction"] == direction:
                         yield Attached(index, direction, named["build"], named["pair"], found.program)
+
+    def _hooks(self, index: int) -> tuple[int, ...]:
+        """Where programs are attached to a device."""
+        qdiscs = map(tcbpf.hooks_in, self._socket.dump(*tcbpf.list_qdiscs()))
+        return next((hooks for device, hooks in qdiscs if device == index and hooks), ())
 
     def _request(self, message: Message, *, but: Collection[int] = ()) -> None:
         try:

@@ -6,6 +6,7 @@ They outlive the process that attached them. The programs are `bpf/path.c`; what
 import errno
 import hashlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ _MAPS: Final = {
     ),
     "counters": partial(calls.create_map, calls.MAP_PERCPU_ARRAY, key=4, value=_COUNT.size, entries=len(_COUNTERS)),
 }
+_OLDEST: Final = (5, 12)  # before, bpf_fib_lookup does not tell that a packet is too long for its path
 _FIRST: Final = bytes(4)  # the key of the only settings
 _SIOCGIFHWADDR: Final = 0x8927  # linux/sockios.h
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq: name, family of the address, which is the kind of device
@@ -156,6 +158,8 @@ def missing(*, attach: bool) -> str:
     """
     if PATH.built() is None:
         return "this weft was built without clang"
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _OLDEST:
+        return f"Linux {os.uname().release} is older than {'.'.join(map(str, _OLDEST))}, and minds no MTU of a path"
     try:
         with ExitStack() as held:
             programs, _ = _load(held, held)

@@ -69,29 +69,30 @@ class DeviceGoneError(Exception):
 
 
 class Errors:
-    """What tells of errors, by the raw sockets of ICMP and ICMPv6: so many in a second."""
+    """What tells of errors, by the raw sockets of ICMP and ICMPv6: so many of each kind in a second."""
 
     def __init__(self, icmp: int, icmp6: int) -> None:
         self._icmp = socket.socket(fileno=icmp)
         self._icmp6 = socket.socket(fileno=icmp6)
         self._second = 0
-        self._told = 0
+        self._told = Counter[int]()
 
     def say(self, ip: memoryview, error: int, mtu: int = 0) -> None:
-        """Send an error to where a packet came from, unless there were many in this second."""
+        """Send an error to where a packet came from, unless there were many such in this second."""
         second = int(time.monotonic())
         if second != self._second:
-            self._second, self._told = second, 0
-        message = icmp_error(ip, error, mtu) if self._told < _ERRORS_A_SECOND else b""
+            self._second = second
+            self._told.clear()
+        message = icmp_error(ip, error, mtu) if self._told[error] < _ERRORS_A_SECOND else b""
         if message:
-            self._told += 1
+            self._told[error] += 1
             try:
                 if is_v6(ip):
                     self._icmp6.sendto(message, socket.MSG_DONTWAIT, (socket.inet_ntop(socket.AF_INET6, ip[8:24]), 0))
                 else:
                     self._icmp.sendto(message, socket.MSG_DONTWAIT, (socket.inet_ntoa(ip[12:16]), 0))
             except OSError:
-                self._told -= 1
+                self._told[error] -= 1
 
 
 class Direction:

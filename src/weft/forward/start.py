@@ -21,7 +21,8 @@ _SO_RCVBUFFORCE: Final = 33
 _SOL_RAW: Final = 255
 _ICMP_FILTER: Final = 1  # linux/icmp.h
 _ICMPV6_FILTER: Final = 1  # linux/icmpv6.h
-_BUFFER: Final = 4 << 20  # bytes: some milliseconds of packets while the processor does something else
+_RECEIVES: Final = 4 << 20  # bytes: some milliseconds of packets while the processor does something else
+_SENDS: Final = 512 << 10  # bytes: while a slow link takes them, the relay takes nothing from peers
 _MOST_QUEUES: Final = 4
 _FIRST: Final = 3  # of the descriptors that a relay begins with
 _ASIDE: Final = 64  # higher than all of them
@@ -77,8 +78,8 @@ def _udp(held: ExitStack, job: Job) -> int:
     family = socket.AF_INET if job.local.version == 4 else socket.AF_INET6
     opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
-        opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SENDS)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVES)
     opened.setsockopt(socket.SOL_UDP, UDP_GRO, job.joined)
     if family == socket.AF_INET:
         opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)

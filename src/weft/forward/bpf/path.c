@@ -99,6 +99,17 @@ static ALWAYS __u16 checksum(const struct iphdr *ip)
     return (__u16)~(sum + (sum >> 16));
 }
 
+/* Tells whether the checksum of a datagram has been left to a device: it holds the sum of the pseudo-header alone. The
+ * kernel still minds it when the headers around it are gone, and NAT would make a wrong checksum of a right one. */
+static ALWAYS int is_unfinished(const struct outer *outer)
+{
+    __u32 sum = (outer->ip.saddr & 0xffff) + (outer->ip.saddr >> 16) + (outer->ip.daddr & 0xffff) +
+                (outer->ip.daddr >> 16) + htons(IPPROTO_UDP) + outer->udp.len;
+
+    sum = (sum & 0xffff) + (sum >> 16);
+    return outer->udp.check == (__u16)(sum + (sum >> 16));
+}
+
 /* Takes one hop from a packet whose header begins at `offset` (RFC 1624). */
 static ALWAYS long spend_ttl(struct __sk_buff *skb, __u32 offset, struct iphdr *ip)
 {
@@ -160,7 +171,7 @@ PROGRAM("tc/out") int out(struct __sk_buff *skb)
 
     if (!ours || skb->protocol != htons(ETH_P_IP) || load(skb, 0, &inner, sizeof inner) < 0)
         return PASS;
-    if (inner.ttl <= 1 || ntohs(inner.tot_len) != size || size > LONGEST - sizeof outer)
+    if (inner.ihl != 5 || inner.ttl <= 1 || ntohs(inner.tot_len) != size || size > LONGEST - sizeof outer)
         return PASS;
     to = forward_of(inner.daddr);
     piece = longest_piece(skb, &inner);
@@ -202,7 +213,7 @@ PROGRAM("tc/in") int in(struct __sk_buff *skb)
         return PASS;
     if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & htons(FRAGMENT))
         return PASS;
-    if (ip->daddr != ours->local || whole.outer.udp.dest != ours->port)
+    if (ip->daddr != ours->local || whole.outer.udp.dest != ours->port || is_unfinished(&whole.outer))
         return PASS;
     /* Datagrams that the kernel has joined, as it does for sockets that ask for it, hold more than one packet. */
     if (ntohs(inner->tot_len) + sizeof whole.outer != ntohs(ip->tot_len) || inner->ttl <= 1)

@@ -2,7 +2,7 @@
  *
  *     weft-relay PORT QUEUES ABOUT
  *
- * All that it works with is open when it starts, so it needs no right: descriptor 3 is the listening socket of the
+ * All that it works with is open when it starts, so it needs no right, and gives all away: descriptor 3 is the listening socket of the
  * daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, and from 6 on come the device and a UDP
  * socket for each queue. Without IPv6 5 is the one for ICMP again, which takes no such message.
  * PORT is that of all peers; ABOUT is given back to whoever asks what this relay is for. It ends with its device.
@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "relay.h"
 
@@ -29,12 +32,23 @@ static int takes_udp(int tun)
     return ioctl(tun, TUNSETOFFLOAD, OFFLOADS) == 0;
 }
 
+/* Gives all capabilities away, for this and for whatever it would execute; -1 if that cannot be. */
+static int drop_rights(void)
+{
+    /* linux/capability.h: _LINUX_CAPABILITY_VERSION_3 of this process; effective, permitted, inheritable, twice. */
+    uint32_t header[2] = {0x20080522, 0}, none[6] = {0};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, header, none) < 0 ? -1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     int number = argc == 4 ? atoi(argv[2]) : 0;
 
     if (number < 1 || number > MAX_QUEUES)
         return 2;
+    if (drop_rights() < 0)
+        return 1;
     signal(SIGPIPE, SIG_IGN);
     table_start(&table);
     for (int i = 0; i < number; i++) {

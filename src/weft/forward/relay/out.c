@@ -252,7 +252,7 @@ int out_once(struct queue *queue)
         struct vnet how;
         ssize_t got = read(queue->tun, out->arena + at, LARGEST);
         if (got < 0) {
-            more = errno == EAGAIN ? 0 : errno == EINTR ? 1 : -1;
+            more = errno == EBADFD || errno == ENODEV ? -1 : errno == EINTR;
             break;
         }
         if ((size_t)got <= sizeof how)

@@ -37,13 +37,13 @@ void say_error(struct queue *queue, const unsigned char *ip, size_t size, enum e
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     if (now.tv_sec != queue->second) {
         queue->second = now.tv_sec;
-        queue->errors = 0;
+        memset(queue->errors, 0, sizeof queue->errors);
     }
-    if (queue->errors >= ERRORS_A_SECOND)
+    if (queue->errors[error] >= ERRORS_A_SECOND)
         return;
     length = icmp_error(message, ip, size, error, mtu);
     if (length && send_error(queue, ip, message, length) >= 0)
-        queue->errors++;
+        queue->errors[error]++;
 }
 
 void *queue_serve(void *served)

@@ -122,7 +122,7 @@ void join_end(struct join *join);
 
 /* icmp.c: the ICMP or ICMPv6 part of an error about a packet; its size, or 0 if there must be none (RFC 1122 section
  * 3.2.2, RFC 4443 section 2.4). The kernel writes the checksum of ICMPv6. */
-enum error { UNREACHABLE, TOO_BIG, TIME_EXCEEDED };
+enum error { UNREACHABLE, TOO_BIG, TIME_EXCEEDED, ERROR_KINDS };
 size_t icmp_error(unsigned char *out, const unsigned char *ip, size_t size, enum error error, uint32_t mtu);
 
 /* table.c: which peer has which subnet. */
@@ -196,8 +196,8 @@ struct queue {
     uint16_t port;              /* of all peers, in network order */
     struct table *table;
     struct counters counters;
-    int64_t second;             /* the one in which errors were sent last, and how many */
-    int errors;
+    int64_t second;             /* the one in which errors were sent last, and how many of each kind */
+    int errors[ERROR_KINDS];
     struct out *out;
     struct in *in;
 };
