@@ -14,6 +14,7 @@ NAMES = (
     "repairs",
     "rules",
     "cold_start",
+    "flanneld",
     "kube",
     "clash",
     "memory",

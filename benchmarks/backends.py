@@ -44,6 +44,7 @@ from weft.model.value import replace
 from weft.plan.diff import Put
 
 FEW, MANY, MORE = 10, 1000, 50
+STILL: Final = 0.5  # seconds
 Work = Callable[[Path, KernelState], None]
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "extension": {"add": Command(words=("true",))},
@@ -55,8 +56,8 @@ PLANES: Final = {"udp": RelayPlane, "wireguard": WireguardPlane, "extension": Co
 def measure() -> list[Figure]:
     figures = []
     for name in ("vxlan", "host-gw", "udp", "wireguard", "ipsec", "extension"):
-        few, many = adding(name, FEW), adding(name, MANY)
-        floor = adding(name, MANY, work=_tell) if name == "ipsec" else None  # charon takes longer, the more it knows
+        # charon takes longer, the more it knows.
+        few, (many, floor) = adding(name, FEW)[0], adding(name, MANY, least=_tell if name == "ipsec" else None)
         figures.append(
             Figure(
                 what=f"{name}: peer number {MANY}",
@@ -82,22 +83,22 @@ def measure() -> list[Figure]:
     return figures
 
 
-def adding(name: str, peers: int, work: Work | None = None) -> list[float]:
+def adding(name: str, peers: int, least: Work | None = None) -> tuple[list[float], list[float]]:
     """Milliseconds that one peer more takes where there are so many: from the decision to its objects' being there.
 
-    Or, of the last peers, those that `work` takes with what a peer needs.
+    And those that `least` takes with what a peer needs, for every other peer, so that both see the machine as it is.
     """
     with Netns() as netns:
         netns.run(
             f"ip link add eth0 type veth peer name eth0p && ip link set eth0p up && ip link set eth0 up"
             f" && ip addr add {builders.public_v4(1)}/16 dev eth0"
         )
-        return netns.call(lambda: asyncio.run(_adding(name, peers, work)))
+        return netns.call(lambda: asyncio.run(_adding(name, peers, least)))
 
 
-async def _adding(name: str, peers: int, work: Work | None) -> list[float]:
+async def _adding(name: str, peers: int, least: Work | None) -> tuple[list[float], list[float]]:
     inputs = _inputs(name)
-    taken = []
+    taken: tuple[list[float], list[float]] = [], []
     with ExitStack() as held:
         folder = Path(held.enter_context(TemporaryDirectory()))
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
@@ -108,19 +109,36 @@ async def _adding(name: str, peers: int, work: Work | None) -> list[float]:
             await _put(planes, shared(inputs))
             for number in range(2, peers + 1):
                 await _put(planes, inputs.backend.peer(inputs, _lease(number, name)))
-            for number in range(peers + 1, peers + 1 + MORE):
-                lease = _lease(number, name)
+            for pid in process.running():  # it begins to agree with each peer, which takes its processors for long
+                _rest(pid)
+            for number in range(peers + 1, peers + 1 + MORE * (2 if least else 1)):
+                lease, aside = _lease(number, name), number % 2 if least else 0
                 start = time.perf_counter()
-                if work is None:
-                    await _put(planes, inputs.backend.peer(inputs, lease))
+                if least is not None and aside:
+                    least(folder, inputs.backend.peer(inputs, lease))
                 else:
-                    work(folder, inputs.backend.peer(inputs, lease))
-                taken.append((time.perf_counter() - start) * 1e3)
+                    await _put(planes, inputs.backend.peer(inputs, lease))
+                taken[aside].append((time.perf_counter() - start) * 1e3)
         finally:
             if pid := inprocess.InProcess().process("flannel-wg") if name == "wireguard" else 0:
                 os.kill(pid, signal.SIGTERM)
             process.end_all()
     return taken
+
+
+def _rest(pid: int) -> None:
+    """Wait until a process takes next to nothing of a processor."""
+
+    def busy() -> float:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")  # seconds, as proc(5) has them
+
+    def is_still() -> bool:
+        before = busy()
+        time.sleep(STILL)
+        return busy() - before < STILL / 20
+
+    until(is_still, "charon to rest")
 
 
 async def _put(planes: list[Plane], state: KernelState) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import upstream
 from tests.support.netns import Netns
 
 WEFTD = Path(sys.executable).with_name("weftd")
@@ -125,15 +126,16 @@ class World:
 
     def weftd(self, *flags: str) -> subprocess.Popen[bytes]:
         """Start the daemon; it is killed with the world, or by whoever wants it gone sooner."""
+        own = (f"--state-dir={self.folder}/state", f"--cni-socket={self.folder}/cni/cni.sock")
+        return self._start(WEFTD, *own, *flags)
+
+    def flanneld(self) -> subprocess.Popen[bytes]:
+        """Start upstream's daemon instead."""
+        return self._start(upstream.place("flanneld"), "--iface=eth0")
+
+    def _start(self, program: Path, *flags: str) -> subprocess.Popen[bytes]:
         self._daemon = self.netns.popen(
-            [
-                str(WEFTD),
-                *self.store_flags,
-                f"--subnet-file={self.subnet_file}",
-                f"--state-dir={self.folder}/state",
-                f"--cni-socket={self.folder}/cni/cni.sock",
-                *flags,
-            ],
+            [str(program), *self.store_flags, f"--subnet-file={self.subnet_file}", *flags],
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "weftd.log").open("ab"),
             env={**os.environ, **self.variables},
@@ -144,7 +146,7 @@ class World:
         """Wait for subnet.env; returns when it came (perf_counter)."""
         came = until(lambda: self.subnet_file.exists() or self._daemon.poll() is not None, "subnet.env")
         if self._daemon.poll() is not None:
-            raise RuntimeError(f"weftd ended with {self._daemon.returncode}")
+            raise RuntimeError(f"the daemon ended with {self._daemon.returncode}")
         return came
 
     def memory(self, what: str = "VmRSS") -> float:

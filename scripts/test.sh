@@ -2,7 +2,8 @@
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
-#   programs  Kubernetes' own and flannel's relay, built from their modules when they are missing; four minutes, once
+#   programs  Kubernetes' own, flannel's daemon and its relay, built from their modules when they are missing; five
+#             minutes, once
 #   system    stores, kernel objects and the daemon; three at a time, because they wait as much as they work, apart
 #             from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
@@ -31,15 +32,16 @@ apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
 # It takes some minutes, in which little else needs both processors.
-nice scripts/kubernetes.sh >/dev/null 2>&1 &
+{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; } >/dev/null 2>&1 &
 stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage "Kubernetes' programs" 1500 scripts/kubernetes.sh
 stage "upstream's relay" 120 $bin/python -m tests.support.upstreamrelay
+stage "upstream's daemon" 600 $bin/python -m tests.support.flanneld
 stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
-stage 'mutants' 210 $bin/python -m tests.mutants --sample 15 --minutes 2 --floor 90 --by-chance 0.0001
+stage 'mutants' 150 $bin/python -m tests.mutants --sample 10 --minutes 1 --floor 90 --by-chance 0.0001
 stage 'kills, hostile input and broken environments' 900 $apart $bin/python $(pytest_of campaign) -n 2 --dist loadfile -rP tests/campaign
 stage 'real runtimes' 600 $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' 600 $bin/python $(pytest_of vm) tests/vm

@@ -7,13 +7,15 @@ so that nothing of weft's own client takes part; `fill` uses the server's JSON g
 import asyncio
 import base64
 import importlib.util
+import itertools
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -259,8 +261,13 @@ def start_cluster(folder: Path, binaries: Binaries, count: int = 3) -> list[Etcd
     for server in servers:
         server.members = {each.name: each.peer_url for each in servers}
         server.spawn()
-    for server in servers:
-        server.wait()
+    try:
+        for server in servers:
+            server.wait()
+    except BaseException:
+        for server in servers:
+            server.stop()
+        raise
     return servers
 
 
@@ -327,12 +334,30 @@ class Proxy:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    held = [socket.create_server((host, 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
+    """Ports on which nothing listens now, all different.
+
+    They are below those that the kernel gives to connections (ip_local_port_range), which may take one before a server
+    does, and each worker of pytest has others, one after the other.
+    """
+    return list(itertools.islice(filter(lambda port: _is_free(port, host), _PORTS), count))
+
+
+def _is_free(port: int, host: str) -> bool:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _ports() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(10_000 + worker % 4 * 5_000, 15_000 + worker % 4 * 5_000)
+    start = random.randrange(len(own))
+    return itertools.cycle((*own[start:], *own[:start]))
+
+
+_PORTS = _ports()
 
 
 def _run(*argv: object, stdin: str = "") -> str:

@@ -25,6 +25,8 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support import upstream
+
 CHECKOUT: Final = Path(__file__).parents[2]
 SECONDS: Final = 600
 
@@ -304,6 +306,11 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     for name in ("src/weft", "tests"):
         ignore = shutil.ignore_patterns("*.cpio", "client")
         shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
+    if (flanneld := upstream.place("flanneld")).exists():
+        target = tree / "root/.cache" / flanneld.relative_to(upstream.cache())
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(flanneld, target)
+        target.chmod(0o755)
     init = _INIT
     for word, value in (("modules", " ".join(_MODULES)), ("checks", " ".join(modules)), ("python", str(_PYTHON))):
         init = init.replace(f"@{word}@", value)

@@ -437,10 +437,10 @@ class Cluster:
         text = parts[0] if parts and isinstance(parts[0], str) else json.dumps(_merged(parts, changes))
         self.etcd.put(f"{self.prefix}/config", text)
 
-    def node(self, number: int, *, segment: int = 0, prefix: str = "") -> Daemon:
-        """Make a node; its daemon is not started."""
+    def node(self, number: int, *, segment: int = 0, prefix: str = "", kind: Callable[..., Daemon] = Daemon) -> Daemon:
+        """Make a node; its daemon, of a kind, is not started."""
         folder = self._folder / f"node{number}"
-        return self._keep(Daemon(self.underlay, folder, number, prefix=prefix or self.prefix, segment=segment))
+        return self._keep(kind(self.underlay, folder, number, prefix=prefix or self.prefix, segment=segment))
 
     def beside(self, node: Daemon, name: str, *, prefix: str = "") -> Daemon:
         """Another daemon on the same node, with files of its own."""

@@ -129,6 +129,7 @@ def check_ipsec_in_the_kernel() -> None:
         try:
             agreed([one, two], seconds=SECONDS)
             assert counts(one) == {"connections": 1, "sessions": 1, "in user space": 0}
+            assert "replay_window 1024" in one.netns.run("ip xfrm state")
             assert one.env["FLANNEL_MTU"] == "1423"
             with closing(Capture(two.netns, "eth0")) as capture:
                 cross(one, two)

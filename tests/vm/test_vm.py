@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import vm
+from tests.support import flanneld, vm
 from tests.support.vm import Outcome, VmError
 from tests.vm import inside
 
@@ -26,18 +26,21 @@ ROWS = {
     "check_b7_a_trunk": "cni.md B7",
     "check_sctp_in_rules_of_iptables": "cni.md M23",
 }
-CHECKS = [name for module in MODULES for name in vars(import_module(module)) if name.startswith("check_")]
+BESIDE = "tests.vm.scenarios_flanneld"  # needs upstream's daemon
+CHECKS = [name for module in (*MODULES, BESIDE) for name in vars(import_module(module)) if name.startswith("check_")]
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    return vm.boot(*MODULES)
+    return vm.boot(*MODULES, *([BESIDE] if flanneld.built() else []))
 
 
 @pytest.mark.parametrize(
     "check", [pytest.param(name, marks=pytest.mark.spec(ROWS[name]) if name in ROWS else ()) for name in CHECKS]
 )
 def test_in_the_machine(outcomes: dict[str, Outcome], check: str):
+    if check.endswith("_beside_flanneld") and flanneld.built() is None:
+        pytest.skip(f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
     assert not outcomes[check].failure, outcomes[check].failure
 
 

@@ -45,7 +45,7 @@ def lease_id(v4: IPv4Network | None, v6: IPv6Network | None) -> str:
 
 
 def parse_id(text: str) -> Subnets:
-    """The subnets that a key names; `0.0.0.0-0` and `::-0` mean none of that family.
+    """The subnets that a key names; those of length 0, as `0.0.0.0-0` and `::-0`, mean none of that family.
 
     Raises `PeerError` for a key that names none at all, and for one with host bits, which no node can use.
     """
@@ -56,17 +56,17 @@ def parse_id(text: str) -> Subnets:
     base, length, base6, length6 = found.groups()
     try:
         # Upstream reads the lengths into 5 and 7 bits, so a single address cannot be leased.
-        v4 = IPv4Network((v4_number(base), _length(length, 31)))
+        number, prefixlen = v4_number(base), _length(length, 31)
+        # Without IPv4 upstream may write an address there all the same: where its search would have begun.
+        v4 = IPv4Network((number, prefixlen)) if prefixlen else None
         v6 = None if base6 is None else IPv6Network((int(IPv6Address(base6)), _length(length6, 127)))
     except ValueError as error:
         raise unusable(text, f"the key is no subnet: {error}") from None
     if v6 is not None and not v6.prefixlen:
         v6 = None
-    if v4.prefixlen:
-        return v4, v6
-    if v6 is None:
+    if v4 is None and v6 is None:
         raise unusable(text, "the key names no subnet")
-    return None, v6
+    return v4, v6
 
 
 def encode_attrs(attrs: LeaseAttrs) -> bytes:

@@ -92,6 +92,7 @@ def test_key_round_trips(text, subnets):
         ),
         pytest.param("x10.1.2.0-24", (v4("10.1.2.0/24"), None), marks=pytest.mark.spec("flannel.md 11.2/not-anchored")),
         ("10.1.2.0-24&::-0", (v4("10.1.2.0/24"), None)),
+        ("10.5.100.0-0&fd00::-64", (None, v6("fd00::/64"))),  # as flanneld 0.28.9 writes with a `SubnetMin`
         ("10.1.0.0-31", (v4("10.1.0.0/31"), None)),
         ("10.1.2.0-24&fd00::-127", (v4("10.1.2.0/24"), v6("fd00::/127"))),
     ],
@@ -135,6 +136,8 @@ def test_length_beyond_the_bits_and_upper_case_are_rejected(text):
     [
         "0.0.0.0-0",
         "0.0.0.0-0&::-0",
+        "10.5.100.0-0",
+        "10.5.256.0-0&fd00::-64",
         "10.5.1.7-24",
         "010.5.1.0-24",
         "10.5.1.0-24\n",
