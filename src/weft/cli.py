@@ -48,6 +48,9 @@ COMMANDS: Final = {
     "monitor": Late(place="weft.daemon.commands.monitor:monitor", about="What happens on this node, as it happens."),
     "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
     "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
+    "check": Late(
+        place="weft.diag.commands.check:check", about="What this node's pods reach, and what failures have in common."
+    ),
     "trace": Late(
         place="weft.diag.commands.trace:trace", about="What a packet passes on this node, and where it ends."
     ),

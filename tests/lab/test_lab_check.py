@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
-from weft.lab.checking.scenarios import BY_NAME
+from weft.diag.checking.scenarios import BY_NAME
 
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
     ("forward-dropped", "node2", "all losses pass node2: FW-002 forward"),
-    ("port-eaten", "node1", "every packet through the pod network from other nodes to node1 is lost: REACH-002 "),
-    ("path-narrow", "node3", "every packet larger than 1350 bytes from other nodes to node3 is lost: MTU-001 "),
+    ("port-eaten", "node1", "every packet through the pod network from others to node1 is lost: REACH-002 "),
+    ("path-narrow", "node3", "every packet larger than 1350 bytes from others to node3 is lost: MTU-001 "),
 ]
 
 SOCKETS = ("ss", "-Htuanp", "exclude", "time-wait")  # the daemon's health port has connections of the lab's
@@ -66,6 +66,39 @@ def test_the_conclusion_names_node_and_reason(running: Lab, fault: str, node: st
     [code] = re.findall("[A-Z]+-[0-9]{3}", begin)
     assert f"\n{node}, by doctor: {code} " in ran.stdout
     assert "weft lab trace" in ran.stderr
+
+
+# Faults, on which node, and the first line of `weft check` on node1.
+FROM_NODE1 = [
+    ("forward-dropped", "node1", "all losses pass node1: FW-002 forward"),
+    (
+        "port-eaten",
+        "node2",
+        "every packet through the pod network that passes 172.31.0.12 is lost: REACH-002 ",
+    ),
+    ("path-narrow", "node1", "every packet larger than 1350 bytes that passes node1 is lost: MTU-001 "),
+]
+
+
+def test_a_node_that_is_well_says_so_alone(running: Lab):
+    found = json.loads(running.run("node1", "weft", "check", "-o", "json"))
+    assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
+    assert found["untried"] == []
+    sources = {each["trial"]["source"] for each in found["trials"]}
+    assert sources == {"node1", *(pod["name"] for pod in running.ps()["pods"] if pod["node"] == "node1")}
+    assert {each["name"] for each in found["scenarios"] if not each["tried"]} == set()
+
+
+@pytest.mark.parametrize("fault, node, begin", FROM_NODE1)
+def test_a_node_names_the_reason_alone(running: Lab, fault: str, node: str, begin: str):
+    running.weft("break", node, fault)
+    try:
+        ran = running.weft("exec", "node1", "weft", "check", check=False)
+    finally:
+        running.weft("break", node, fault, "--mend")
+    assert ran.returncode == 3
+    assert ran.stdout.startswith(begin)
+    assert "Next: weft doctor\n      weft trace --explain 10.244.1." in ran.stderr
 
 
 def test_as_junit_a_refusal_that_does_not_come_back_fails(running: Lab):

@@ -33,6 +33,9 @@ def trace(running: Lab, source: str, target: str, *options: str) -> Any:
     return found
 
 
+REFUSED = "it arrives, and is refused: nothing listens at the port"
+
+
 @pytest.mark.parametrize(
     "source, target, legs",
     [
@@ -45,7 +48,7 @@ def trace(running: Lab, source: str, target: str, *options: str) -> Any:
 )
 def test_what_arrives_is_predicted_to(running: Lab, source: str, target: str, legs: int):
     found = trace(running, source, *target.split(" "))
-    assert found["verdict"] == "it arrives, and the answer comes back"
+    assert found["verdict"] == (REFUSED if ":80" in target else "it arrives, and the answer comes back")
     assert (found["problem"], found["reached"], found["tried"]) == (None, 3, 3)
     assert len(found["legs"]) == legs
     assert {leg["way"]["end"] for leg in found["legs"]} == {"sent", "delivered"}
@@ -81,6 +84,22 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
         running.weft("break", "node2", "port-eaten", "--mend")
 
 
+def test_a_node_proves_its_own_part(running: Lab):
+    source, target = (running.pod(name)["addresses"][0].split("/")[0] for name in ("pod1-1", "pod2-1"))
+    found = json.loads(running.run("node1", "weft", "trace", "--probe", "-o", "json", source, target))
+    assert (found["verdict"], found["reached"]) == ("it arrives, and the answer comes back", 3)
+    assert [leg["pod"] or leg["node"] for leg in found["legs"]] == ["pod1-1", "node1", "node1", "pod1-1"]
+    assert {count for leg in found["legs"] for count in leg["counted"].values()} == {3}
+    running.weft("break", "node2", "port-eaten")
+    try:
+        ran = running.weft("exec", "node1", "weft", "trace", "--probe", source, target, check=False)
+    finally:
+        running.weft("break", "node2", "port-eaten", "--mend")
+    assert ran.returncode == 3
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("REACH-001 node1 to 172.31.0.12: sent 3 by eth0 of node1, and eth0 received 0 answers.")
+
+
 @pytest.fixture
 def web(running: Lab):
     running.weft("expose", "web", "--port", "80", "--target-port", "8080", "--node-port", "30080", "pod1-1", "pod2-1")
@@ -91,7 +110,7 @@ def web(running: Lab):
 def test_services_are_followed_through_nat(web: Lab):
     for source, target in (("pod1-2", "web:80"), ("pod2-2", "node1:30080"), ("node2", "web:80"), ("pod1-1", "web:80")):
         found = trace(web, source, target)
-        assert found["verdict"] == "it arrives, and the answer comes back", (source, target)
+        assert found["verdict"] == REFUSED, (source, target)
         assert found["tried"] + found["elsewhere"] == 12
         assert 0 < found["reached"] == found["tried"]
         hops = [hop for leg in found["legs"] for hop in leg["way"]["hops"] if hop["what"] == "DNAT"]
@@ -117,8 +136,9 @@ def test_a_service_that_is_lost_is_lost_where_it_is_said(web: Lab):
     finally:
         web.run("node1", "nft", "delete", "table", "ip", "x")
     web.run("node1", "nft", "flush", "table", "ip", "weft-lab-services")
-    for target in ("web:80", "node1:30080"):
-        found = trace(web, "pod1-2", target)
+    # The second is behind the Service itself: what it sends is no packet that has come to it.
+    for source, target in (("pod1-2", "web:80"), ("pod1-2", "node1:30080"), ("pod1-1", "node1:30080")):
+        found = trace(web, source, target)
         assert (found["problem"]["code"], found["reached"]) == ("SVC-001", 0)
         assert found["verdict"].startswith("the packet is dropped on node1: SVC-001")
     # A rule that chooses a table for what one pod sends.
@@ -136,7 +156,7 @@ def test_a_service_that_is_lost_is_lost_where_it_is_said(web: Lab):
 def test_for_people(running: Lab):
     said = running.weft("trace", "pod1-1", "pod2-1:80").stdout
     assert said.startswith("pod1-1, there\n   1 ✓ +3 sent by  eth0\n     sent\nnode1, there\n   1 ✓ +3 host end")
-    assert said.endswith("3 of 3 probes were answered\nit arrives, and the answer comes back\n")
+    assert said.endswith(f"3 of 3 probes were answered\n{REFUSED}\n")
 
 
 def test_for_learners(running: Lab):

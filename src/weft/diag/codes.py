@@ -8,7 +8,7 @@ from typing import Final
 from weft.model.value import Value
 
 _SECTION: Final = re.compile(r"^### ([A-Z][A-Z0-9]*-\d{3})\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-_LATER: Final = "*Not in this build.*"
+_LATER: Final = "*Not reported.*"
 _SENTENCE: Final = re.compile(r"^.*?[.:](?=\s|$)")
 _GUESSES: Final = 4
 _ALIKE: Final = 0.6  # of 1: `ROUTE` is as like `ROUTE-001` as that

@@ -46,5 +46,5 @@ def _known() -> dict[str, Section]:
 
 
 def _list(known: list[Section], output: str) -> None:
-    rows = ((each.code, f"(not in this build) {each.about}" if each.later else each.about) for each in known)
+    rows = ((each.code, f"(not reported) {each.about}" if each.later else each.about) for each in known)
     show_report(output, known, table(("CODE", "WHAT IT MEANS"), rows))

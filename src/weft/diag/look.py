@@ -6,7 +6,7 @@ What cannot be read is told by its name, with the reason, and the rest is read a
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -18,18 +18,22 @@ from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
 from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, sysctl
+from weft.kernel.netfilter import conntrack
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink import linkdata
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
+from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, replace
 from weft.wire.cni import CniError
 from weft.wire.cnilist import NetworkList
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
 
+_TRACKED: Final = "net/netfilter/nf_conntrack_count"
 _SETTINGS: Final = (
     *FORWARDING.values(),
     *BRIDGE_NETFILTER.values(),
@@ -37,7 +41,7 @@ _SETTINGS: Final = (
     "net/ipv6/neigh/default/gc_thresh3",
     "net/ipv4/conf/all/rp_filter",
     "net/ipv6/conf/default/disable_ipv6",
-    "net/netfilter/nf_conntrack_count",
+    _TRACKED,
     "net/netfilter/nf_conntrack_max",
 )
 _OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
@@ -112,10 +116,29 @@ def part(unseen: dict[str, str], *names: str) -> Iterator[None]:
 def ask_peers(sight: Sight) -> Sight:
     """The same sight with what peers answer to echo requests."""
     try:
-        probes = probing.probe(peers(sight), mtu=sight.mtu)
-        return replace(sight, probes=(*probes, *_beside(sight, probes)))
+        # What a device of this node does not take says nothing of the way.
+        largest = min((sight.mtu, *(device.mtu for device in sight.devices)))
+        probes = probing.probe(peers(sight), mtu=largest)
+        silent = any(each.way == "overlay" and not each.answered for each in probes)
+        strangers = _strangers(sight) if silent else ()
+        return replace(sight, probes=(*probes, *_beside(sight, probes)), strangers=strangers)
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
+
+
+def _strangers(sight: Sight) -> tuple[Ip, ...]:
+    """Addresses, none of a peer, that have sent to the ports of VXLAN devices, where connections are tracked."""
+    if not sight.ports or _TRACKED not in sight.settings:
+        return ()
+    publics = {peer.public for peer in peers(sight)}
+    known = publics | {address.ip for address in sight.addresses}
+    versions = {each.version for each in publics if each is not None}
+    try:
+        with closing(NfSocket.open()) as sock:
+            sources = {ip for version in versions for ip in conntrack.sources_of_udp(sock, version, sight.ports)}
+    except OSError:  # it explains a silence, and is nothing to be missed by itself
+        return ()
+    return tuple(sorted(sources - known, key=lambda ip: (ip.version, int(ip))))
 
 
 def _beside(sight: Sight, probes: Iterable[Probed]) -> Iterable[Probed]:

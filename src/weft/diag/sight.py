@@ -82,7 +82,8 @@ class Sight(Value):
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
     by their index. `routes` are those of the main table, `other_routes` those of tables that `policies` name, which
-    choose one. `managers` are programs that manage links, by the links' names.
+    choose one. `managers` are programs that manage links, by the links' names. `strangers` are addresses that have
+    sent to the ports of VXLAN devices and are no peer's, if a peer does not answer.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -107,6 +108,7 @@ class Sight(Value):
     other_routes: tuple[RouteInfo, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)
     clock: Clock | None = None
+    strangers: tuple[Ip, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:

@@ -4,9 +4,11 @@ from typing import Literal
 
 import msgspec
 
+from weft.diag.checking.trial import EndpointReport
 from weft.diag.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
-from weft.lab.spec import Family, HostPort, Protocol
+from weft.lab.spec import HostPort, Protocol
+from weft.model.net import Family
 from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState, NodeState
 
@@ -17,7 +19,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended,
     `none` on a bare node, which has no subnet either; `problems` are what it says of its parts that are not as they
     should be; `pid` is its process number inside the node; `link` is what `weft lab link` has set, and `segment` the
-    part of the underlay that the node is in.
+    part of the underlay that the node is in. `program` is what serves it in the place of this weft's, or empty.
     """
 
     name: str
@@ -29,6 +31,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     link: Link = Link()
     segment: int = 1
+    program: str = ""
 
 
 class StatesReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,14 +72,6 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True):
     netns: str
     host_end: str = ""
     ports: tuple[HostPort, ...] = ()
-
-
-class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod behind a Service, by one of its addresses."""
-
-    pod: str
-    node: str
-    address: str
 
 
 class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):

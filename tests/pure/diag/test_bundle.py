@@ -50,6 +50,7 @@ SIGHT = Sight(
     legacy_tables=("filter",),
     managers={"flannel.1": "NetworkManager"},
     clock=Clock(unix=1.5, synchronised=False),
+    strangers=(ip_address("192.168.0.254"),),
     unseen={"settings": "no"},
 )
 MANIFEST = Manifest(form=FORM, weft="1", node="node1", made=5.0, unseen={"listings/nft.txt": "no nft"})

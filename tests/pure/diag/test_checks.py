@@ -120,6 +120,27 @@ def test_nothing_is_wrong(sight: Sight):
     assert not find(sight)
 
 
+def test_a_silent_peer_and_a_stranger_are_a_nat():
+    gone = (probed("overlay", answered=False), probed("underlay", answered=False))
+    assert codes(probes=gone) == ["LEASE-005"]
+    [found] = find(probes=gone, strangers=(ip_address("192.168.0.254"),))
+    assert found.problem.code == "NAT-001"
+    assert "UDP port 8472 receives datagrams from 192.168.0.254, which is no peer's" in found.problem.seen
+    # A stranger alone is none: all peers answer.
+    assert not find(strangers=(ip_address("192.168.0.254"),))
+
+
+def test_flannelds_vtep_for_ipv6_is_narrower_than_it_says():
+    v6 = LinkInfo(index=99, name="flannel-v6.1", kind="vxlan", mtu=1430, up=True)
+    [found] = find(FLANNELD, links=(*LINKS, v6))
+    assert (found.problem.code, found.weight, found.problem.expected) == ("MTU-001", "warning", "1430")
+    assert "delegate" in (found.problem.hint or "")
+    assert not found.fix
+    # One that something else has narrowed is a device as any other.
+    [found] = find(FLANNELD, links=(*LINKS, replace(v6, mtu=1400)))
+    assert (found.problem.where, found.weight) == ("link flannel-v6.1", "fault")
+
+
 # What is found with it.
 ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
 
@@ -239,7 +260,7 @@ def test_what_is_put_back_again_and_again():
     assert not find(**loops(**{"ROUTE-001": 3}))
     [finding] = find(**loops(**{"ROUTE-001": 4, "VTEP-003": 1}))
     assert (finding.problem.code, finding.weight) == ("ROUTE-001", "warning")
-    assert finding.problem.seen == "something of ROUTE-001 was put back at 4 moments of the last ten minutes"
+    assert finding.problem.seen == "weftd repaired ROUTE-001 on 4 occasions in the last ten minutes"
 
 
 def test_a_port_that_is_dropped_is_named_once_for_all_peers():

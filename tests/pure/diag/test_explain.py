@@ -23,7 +23,7 @@ weft puts it back.
 
 ### MTU-001
 
-*Not in this build.*
+*Not reported.*
 It says one thing (`a.b`): then another.
 
 ## Another part
@@ -80,7 +80,7 @@ def test_all_codes_are_listed(capsys):
     told = json.loads(capsys.readouterr().out)
     assert [line.split()[0] for line in lines[1:]] == [each["code"] for each in told]
     assert all(each["about"] for each in told)
-    assert re.search(r"^SCALE-001 +\(not in this build\) ", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^SCALE-001 +\(not reported\) ", "\n".join(lines), re.MULTILINE)
 
 
 def test_a_misspelt_code_is_answered_with_a_guess(capsys):

@@ -312,3 +312,4 @@ def test_what_can_not_be_told_of_nat():
     chains = {name: [[dnat(f"10.244.2.{number}")]] for number, name in enumerate("ABCDEF", 3)}
     [hop] = [hop for hop in way(of=PACKET, rules=ruleset(P=[[by_chance(*many)]], **chains)).hops if hop.what == "DNAT"]
     assert "or by chance 10.244.2.4, 10.244.2.5, 10.244.2.6, 10.244.2.7, …, by" in hop.seen
+    assert hop.others[:2] == ("10.244.2.4", "10.244.2.5")

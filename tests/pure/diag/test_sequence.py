@@ -17,7 +17,7 @@ STEPS = re.compile(r'(?:what=|\.passes\(|\.drop\(|\.up\(\s*\w+,\s*)"([^"{]+)"')
 
 def test_each_step_that_the_source_names_has_a_sentence():
     named = set()
-    files = (SOURCE / "diag/rules/translating.py", SOURCE / "lab/tracing/legs.py")
+    files = (SOURCE / "diag/rules/translating.py", SOURCE / "diag/tracing/legs.py")
     for file in (*files, *(SOURCE / "diag/tracing").glob("*.py")):
         named |= set(STEPS.findall(file.read_text()))
     assert named | {"DNAT", "SNAT"} == set(hopwords._SENTENCES)

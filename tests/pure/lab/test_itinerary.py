@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.pure.lab.test_commands import report
+from weft.diag.checking.trial import EndpointReport
 from weft.diag.tracing.hops import Addressed, Way
-from weft.lab.report import EndpointReport, LabReport, ServiceReport
+from weft.diag.tracing.legs import End
+from weft.lab.report import LabReport, ServiceReport
 from weft.lab.tracing.itinerary import Goal, end_at, end_of, goal, next_node, translated
-from weft.lab.tracing.legs import End
 from weft.model.errors import ConfigError
 
 POD1 = End(node="node1", address="10.244.1.2", pod="pod1-1")

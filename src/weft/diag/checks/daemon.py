@@ -33,7 +33,9 @@ def _has_told(sight: Sight) -> Iterator[Finding]:
         seen = "there is none: no pod gets a network"
         parts = {} if sight.daemon is None else sight.daemon.parts
         reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
-        hint = "; ".join(reasons) or "The daemon writes it once it has a lease: see its log"
+        hint = (
+            "; ".join(reasons) or "The daemon writes it once it has a lease, and its peers are programmed: see its log"
+        )
         if sight.daemon is None and not sight.programs & _DAEMONS and not sight.devices:
             hint = f"No daemon runs here. Start it; if this network is not used any more: rm {quote(wanting[0].file)}"
         yield Finding(problem=Problem(code="LEASE-001", where=where, seen=seen, hint=hint))
@@ -70,8 +72,8 @@ def _stays(sight: Sight) -> Iterator[Finding]:
     loops = {} if sight.daemon is None else sight.daemon.loops
     for code, times in ((code, times) for loop in loops.values() for code, times in loop.lately.items()):
         if times >= _OFTEN:
-            seen = f"something of {code} was put back at {times} moments of the last ten minutes"
-            hint = f"Another program changes it: 'weft events' says what and when, 'weft explain {code}' which may"
+            seen = f"weftd repaired {code} on {times} occasions in the last ten minutes"
+            hint = f"Another program changes it: 'weft events' says what and when, 'weft explain {code}' by what"
             problem = Problem(code=code, where="what weftd puts back", seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning")
 

@@ -9,10 +9,12 @@ from weft.diag.checks.mending import link_up, setting
 from weft.diag.finding import Check, Command, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
+from weft.model.kernel.reported import LinkInfo
 from weft.model.text import counted
 
 # What a device adds to a packet at least, by its kind: outer headers of IPv4.
 _WRAPPED: Final = {"vxlan": 50, "ipip": 20, "wireguard": 60}
+_V6_MORE: Final = 20  # bytes by which its header is longer
 _SMALLEST_V6: Final = 1280  # RFC 8200 §5
 
 
@@ -33,6 +35,15 @@ def _devices(sight: Sight) -> Iterator[Finding]:
             hint = f"Routes through it went with it, and weftd puts all of it back. Without weftd: {command}"
             problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
+        elif _is_flannels_v6(link, sight):
+            seen = f"pods' MTU is {sight.mtu}, and {link.name} takes {link.mtu}: flanneld counts 50 bytes for IPv6's 70"
+            hint = (
+                "Pods learn that on the way, unless something drops ICMPv6."
+                f" Set mtu to {link.mtu} in the delegate of the CNI configuration"
+            )
+            where, expected = "FLANNEL_MTU in subnet.env", str(link.mtu)
+            problem = Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint)
+            yield Finding(problem=problem, weight="warning")
         elif link.mtu < sight.mtu:
             words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
             command = Command(words, f"gives {link.name} the MTU of pods")
@@ -41,6 +52,11 @@ def _devices(sight: Sight) -> Iterator[Finding]:
                 code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=str(command)
             )
             yield Finding(problem=problem, fix=(command,))
+
+
+def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
+    """Tell whether it is as flanneld makes its VTEP for IPv6: narrower than what it says (flannel.md §12.3)."""
+    return sight.daemon is None and link.name.startswith("flannel-v6.") and link.mtu == sight.mtu - _V6_MORE
 
 
 def _bridges_up(sight: Sight) -> Iterator[Finding]:
@@ -106,7 +122,7 @@ def _narrower(sight: Sight) -> Iterator[Finding]:
     wide = [port for port in sight.links if port.master in bridges and port.mtu > sight.mtu > 0]
     if wide:
         seen = f"{counted(len(wide), 'pod')} have up to {max(port.mtu for port in wide)}, as on {wide[0].name}"
-        hint = "Their large packets are lost where nobody tells them so. Start these pods anew"
+        hint = "Their large packets are lost wherever no ICMP error tells of the smaller MTU. Start these pods anew"
         problem = Problem(
             code="MTU-001", where="MTU of pods", seen=seen, expected=f"{sight.mtu}, as the network has now", hint=hint
         )

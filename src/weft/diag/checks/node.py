@@ -72,10 +72,8 @@ def _overflown(sight: Sight) -> Iterator[Finding]:
         times = sight.counters.get(f"Neighbours{version}.table_fulls", 0)
         if times:
             name = f"sysctl net/ipv{version}/neigh/default/gc_thresh3"
-            seen = (
-                f"the table of neighbours was full {times} times since the boot, and packets to new ones were dropped"
-            )
-            hint = "The kernel's log has 'neighbor table overflow'. Raise it, if that still goes on"
+            seen = f"the neighbour table was full {times} times since the boot, and packets to new ones were dropped"
+            hint = "The kernel's log has 'neighbor table overflow'. If the message still appears, raise this limit"
             yield Finding(problem=Problem(code="NEIGH-001", where=name, seen=seen, hint=hint), weight="warning")
 
 

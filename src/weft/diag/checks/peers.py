@@ -60,7 +60,19 @@ def _answer(sight: Sight) -> Iterator[Finding]:
     eaten = [each for each in cut if _is_eaten(sight, probes, each)]
     cut = [each for each in cut if each not in eaten]
     narrow = [each for each in inside if each.answered and _fails(probes.get((each.peer, "large")))]
-    if away:
+    if away and sight.strangers:
+        senders = ", ".join(map(str, sight.strangers[:_NAMED]))
+        seen = (
+            f"{_names(away)}: no answer from the public IP,"
+            f" and {_carried(sight)} receives datagrams from {senders}, which is no peer's"
+        )
+        hint = (
+            "Nodes behind a NAT send from the NAT's address, and no connection from here reaches them."
+            " Give them public IPs that others reach (--public-ip, --iface), or choose back end wireguard with"
+            " PersistentKeepaliveInterval"
+        )
+        yield Finding(problem=Problem(code="NAT-001", where=counted(len(away), "peer"), seen=seen, hint=hint))
+    elif away:
         seen = f"{_names(away)}: no answer, not even from the public IP"
         hint = (
             "The nodes are gone or cut off. A node that is gone leaves its lease until that expires,"

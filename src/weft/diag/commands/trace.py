@@ -3,20 +3,24 @@
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from weft.cni.commands.install import need_root
 from weft.diag.commands.offline import FROM, bundle_at
-from weft.diag.look import Places, look
+from weft.diag.commands.places import NAMES, place_options, places_of
+from weft.diag.commands.proving import prove
+from weft.diag.look import look
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing.hops import Way
-from weft.diag.tracing.hopwords import sentence
+from weft.diag.tracing.hopwords import lines
+from weft.diag.tracing.legs import Direction
 from weft.diag.tracing.routing import is_own, route_to
-from weft.diag.tracing.sequence import MARKS, Stage, diagram
+from weft.diag.tracing.sequence import Stage, diagram
 from weft.diag.tracing.trace import Entry, addressed, follow
+from weft.diag.tracing.tried import TraceReport, tried_diagram, tried_lines
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
@@ -30,39 +34,61 @@ EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each ste
 @output_with("mermaid")
 @EXPLAIN
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@click.option("--probe", is_flag=True, help="Send three packets from SRC, and count them at each link of this node.")
+@place_options
 @FROM
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST[:PORT]")
-def trace(output: str, source: str, target: str, *, explain: bool, udp: bool, file: Path | None) -> int:
+def trace(
+    output: str, source: str, target: str, *, explain: bool, udp: bool, probe: bool, file: Path | None, **where: Any
+) -> int:
     """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
 
     SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
-    decide, and nothing is sent. Where the packet goes on to another node, run it there, too: `weft lab trace` does so.
+    decide. With --probe, and a SRC of this node, three marked packets prove it: echo requests, or with a PORT what asks
+    for a connection, or datagrams. Where the packet goes on to another node, run it there, too: `weft lab trace` does
+    so.
 
     \b
       weft trace 10.244.1.2 10.244.2.3
       weft trace 10.244.1.2 10.244.2.3:5432
       weft trace 10.244.1.2 '[fd00::2]:53' --udp
+      weft trace --probe 10.244.1.2 10.244.2.3
       weft trace --from weft-bundle-node1.tar.gz 10.244.1.2 10.244.2.3
       weft trace --explain 10.244.1.2 10.244.2.3
       weft trace -o mermaid 10.244.1.2 10.244.2.3     # a sequence diagram, for Markdown
 
-    Exits 0 if neither is dropped here, 3 if one is.
+    Exits 0 if neither is dropped here, 3 if one is; with --probe, 0 if all is answered, or was sent on as a datagram.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     there = _packet(source, target, udp=udp)
-    ways = _ways(_sight() if file is None else bundle_at(file).sight, there)
+    sight = _sight(where) if file is None else bundle_at(file, *NAMES, "probe").sight
+    ways = both_ways(sight, there)
+    if probe:
+        return _proved(output, prove(sight, (source, target), there, _alone(ways)), explain=explain)
     said = [line for packet, way in ways.values() for line in (str(packet), *lines(way, explain=explain))]
     text = diagram(list(_stages(ways))) if output == "mermaid" else "".join(f"{one_line(line)}\n" for line in said)
-    show_report(output, {name: way for name, (_, way) in ways.items()}, text)
+    show_report(output, _alone(ways), text)
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
 
 
-def _sight() -> Sight:
+def _proved(output: str, found: TraceReport, *, explain: bool) -> int:
+    """Show a trace that was tried."""
+    said = "".join(f"{one_line(line)}\n" for line in tried_lines(found, explain=explain))
+    show_report(output, found, tried_diagram(found) if output == "mermaid" else said)
+    return 0 if found.well else 3
+
+
+def _alone(ways: Mapping[Direction, tuple[Packet, Way]]) -> dict[Direction, Way]:
+    """The ways without the packets."""
+    return {direction: way for direction, (_, way) in ways.items()}
+
+
+def _sight(where: dict[str, Any]) -> Sight:
     need_root("weft trace")
-    return look(Places())
+    return look(places_of(where))
 
 
-def _stages(ways: Mapping[str, tuple[Packet, Way]]) -> Iterator[Stage]:
+def _stages(ways: Mapping[Direction, tuple[Packet, Way]]) -> Iterator[Stage]:
     """Both directions, from where a packet comes, through this node, to where it goes."""
     for name, (packet, way) in ways.items():
         back = name == "back"
@@ -73,23 +99,7 @@ def _stages(ways: Mapping[str, tuple[Packet, Way]]) -> Iterator[Stage]:
             yield Stage(place=way.to or str(packet.target), way=Way(hops=(), end=way.end), back=back)
 
 
-def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool = False) -> list[str]:
-    """A way for people; `counted` says how many probes were seen at its devices, where that was tried.
-
-    With `explain` a sentence says what each step is.
-    """
-    width = max((len(hop.what) for hop in way.hops), default=0)
-    found = []
-    for number, hop in enumerate(way.hops, 1):
-        seen = None if counted is None else counted.get(hop.device)
-        count = "" if counted is None else f" {'' if seen is None else f'+{seen}' if seen else '0':2}"
-        found.append(f"  {number:2} {MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
-        if explain:
-            found.append(f"       {sentence(hop.what)}")
-    return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]
-
-
-def _ways(sight: Sight, there: Packet) -> dict[str, tuple[Packet, Way]]:
+def both_ways(sight: Sight, there: Packet) -> dict[Direction, tuple[Packet, Way]]:
     """Both directions: what answers is what the packet has become on this node."""
     way = follow(sight, there, entry_of(sight, there))
     became = way.packet or addressed(there)
@@ -128,6 +138,10 @@ def _packet(source: str, target: str, *, udp: bool) -> Packet:
         raise ConfigError(_wrong(str(error))) from None
     if sender.version != receiver.version:
         raise ConfigError(_wrong(f"{sender} and {receiver} are of two families"))
+    if udp and not port:
+        raise ConfigError(
+            replace(_wrong(f"--udp to {target!r}, without a port"), expected="a port, as in 10.244.2.3:53")
+        )
     if not port:
         return Packet(source=sender, target=receiver, protocol="icmp" if sender.version == 4 else "ipv6-icmp")
     protocol = "udp" if udp else "tcp"
@@ -138,7 +152,9 @@ def _split(target: str) -> tuple[str, int]:
     """`10.0.0.1:80`, `[fd00::1]:80`, or an address alone, whose port is 0."""
     if target.startswith("["):
         host, _, rest = target[1:].partition("]")
-        port = rest.removeprefix(":")
+        if not rest:
+            return host, 0
+        port = rest[1:] if rest.startswith(":") else ""
     elif target.count(":") == 1:
         host, _, port = target.partition(":")
     else:

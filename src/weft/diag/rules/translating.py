@@ -53,7 +53,9 @@ def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[
     others = list(ends)[1:]
     chance = f", or by chance {', '.join(others[:_NAMED])}{', …' if len(others) > _NAMED else ''}" if others else ""
     seen = f"{here} becomes {there}{chance}, by {first.by}"
-    return changed, Hop(what=first.kind.upper(), seen=seen, passes=None if address is None else True)
+    passes = None if address is None else True
+    chosen = dict.fromkeys(str(each.address) for each in made if first.kind == "dnat" and each.address is not None)
+    return changed, Hop(what=first.kind.upper(), seen=seen, passes=passes, others=tuple(chosen)[1:])
 
 
 def _restored(hook: str, packet: Packet, original: Packet) -> tuple[Packet, list[Hop]]:

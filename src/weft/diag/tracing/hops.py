@@ -11,13 +11,15 @@ End = Literal["delivered", "sent", "dropped", "undecided"]
 class Hop(Value):
     """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told.
 
-    At a `device` the packet itself can be seen.
+    At a `device` the packet itself can be seen. `others` are addresses that chance may choose in the place of the one
+    that `seen` names.
     """
 
     what: str
     seen: str
     passes: bool | None = True
     device: str = ""
+    others: tuple[str, ...] = ()
 
 
 class Addressed(Value):

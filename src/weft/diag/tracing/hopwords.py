@@ -1,6 +1,10 @@
-"""What each step of a packet's way is, in a sentence for learners. Pure."""
+"""A packet's way as lines of text, with what each step is, in a sentence for learners. Pure."""
 
+from collections.abc import Mapping
 from typing import Final
+
+from weft.diag.tracing.hops import Way
+from weft.diag.tracing.sequence import MARKS
 
 _SENTENCES: Final = {
     "sent by": "The pod has a network namespace of its own; eth0 is one end of a pair of links that leaves it.",
@@ -15,8 +19,8 @@ _SENTENCES: Final = {
     "SNAT": "A rule gives the packet another source before it leaves, so that the answer comes back to this node.",
     "conntrack": "The kernel remembers each connection that it translated, and changes the answers back.",
     "hairpin": "A bridge sends nothing back by the port it came from, unless the port is in hairpin mode.",
-    "out by": "The link by which the packet leaves; one that is longer than its MTU would not fit.",
-    "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, and nobody asks by ARP.",
+    "out by": "The link by which the packet leaves; a packet longer than its MTU does not fit.",
+    "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, without ARP.",
     "FDB": "The entry of a VXLAN device that says behind which node's address a MAC is.",
     "peer": "The device itself knows which node has the target.",
     "outer packet by": "The whole packet is inside another one now, from node to node, which leaves by this link.",
@@ -37,3 +41,19 @@ def sentence(what: str) -> str:
     """Say what a step is, by its name."""
     kind, _, hook = what.partition(" at ")
     return _AT_HOOKS[kind] if hook else _SENTENCES[what]
+
+
+def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool = False) -> list[str]:
+    """A way for people; `counted` says how many probes were seen at its devices, where that was tried.
+
+    With `explain` a sentence says what each step is.
+    """
+    width = max((len(hop.what) for hop in way.hops), default=0)
+    found = []
+    for number, hop in enumerate(way.hops, 1):
+        seen = None if counted is None else counted.get(hop.device)
+        count = "" if counted is None else f" {'' if seen is None else f'+{seen}' if seen else '0':2}"
+        found.append(f"  {number:2} {MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
+        if explain:
+            found.append(f"       {sentence(hop.what)}")
+    return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]

@@ -1,1 +1,1 @@
-"""What a lab's check decides: which trials there are, what came of each, and what failures have in common. Pure."""
+"""Which trials a check of a lab consists of. Pure."""

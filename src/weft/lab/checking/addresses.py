@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from ipaddress import ip_interface
 
-from weft.lab.spec import Family
+from weft.model.net import Family
 
 
 def family_of(address: str) -> Family:

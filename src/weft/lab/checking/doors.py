@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from weft.diag.checking.trial import EndpointReport
 from weft.lab.checking.addresses import by_family, family_of
-from weft.lab.report import EndpointReport, LabReport, PodReport, ServiceReport
-from weft.lab.spec import Family, Protocol
+from weft.lab.report import LabReport, PodReport, ServiceReport
+from weft.lab.spec import Protocol
+from weft.model.net import Family
 from weft.model.value import Value
 
 DoorKind = Literal["service", "node-port", "host-port"]

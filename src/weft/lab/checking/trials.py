@@ -2,48 +2,36 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Final, Literal
+from typing import Final
 
+from weft.diag.checking.ends import End, trials_of
+from weft.diag.checking.scenarios import SCENARIOS, Scenario
+from weft.diag.checking.trial import OUTSIDE, Trial
 from weft.lab.checking.addresses import by_family
 from weft.lab.checking.doors import DoorKind, doors
-from weft.lab.checking.scenarios import SCENARIOS, Scenario
-from weft.lab.checking.trial import OUTSIDE, Trial
 from weft.lab.report import LabReport
-from weft.lab.spec import Family
-from weft.model.value import Value
 
-_LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
-
-
-class _End(Value):
-    """A node or a pod. `mtu` is that of the pods of its node; `number` counts the pods of a node from 0."""
-
-    kind: Literal["pod", "node", "outside"]
-    name: str
-    node: str
-    addresses: dict[Family, str]
-    mtu: int
-    number: int = 0
+IN_A_LAB: Final = tuple(scenario for scenario in SCENARIOS if scenario.target != "peer")  # its pods stand for those
 
 
 def trials(report: LabReport, *, quick: bool) -> list[Trial]:
     """All trials, by scenario. If `quick`, one pod speaks for its node, or two where they speak to each other."""
     ends, found = _ends(report), list[Trial]()
-    for scenario in SCENARIOS:
+    for scenario in IN_A_LAB:
         if scenario.target in ("service", "node-port", "host-port"):
             found += _by_doors(scenario, scenario.target, ends, report, quick=quick)
         elif not (quick and scenario.full):
-            found += _of(scenario, ends, report.families, quick=quick)
+            found += trials_of(scenario, _pairs(scenario, ends, quick=quick), report.families)
     return found
 
 
 def _by_doors(
-    scenario: Scenario, kind: DoorKind, ends: Sequence[_End], report: LabReport, *, quick: bool
+    scenario: Scenario, kind: DoorKind, ends: Sequence[End], report: LabReport, *, quick: bool
 ) -> Iterator[Trial]:
     """Trials of one scenario to Services or ports of nodes."""
     ends = [
         *ends,
-        _End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0),
+        End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0),
     ]
     for family in report.families:
         for source, door in product(ends, doors(kind, report, family)):
@@ -70,32 +58,7 @@ def _by_doors(
                 )
 
 
-def _of(scenario: Scenario, ends: Sequence[_End], families: Sequence[Family], *, quick: bool) -> Iterator[Trial]:
-    for source, target in _pairs(scenario, ends, quick=quick):
-        for family in families:
-            address = _LOOPBACK[family] if scenario.where == "loopback" else target.addresses.get(family, "")
-            if not address or family not in source.addresses:
-                continue
-            for protocol in scenario.protocols:
-                yield Trial(
-                    scenario=scenario.name,
-                    source=source.name,
-                    target=target.name,
-                    from_node=source.node,
-                    to_node=target.node,
-                    family=family,
-                    protocol=protocol,
-                    address=address,
-                    size=_size(scenario, min(source.mtu, target.mtu)),
-                    flows=scenario.flows,
-                )
-
-
-def _size(scenario: Scenario, mtu: int) -> int:
-    return {"any": 0, "mtu": mtu, "more": mtu + 1}[scenario.size]
-
-
-def _pairs(scenario: Scenario, ends: Sequence[_End], *, quick: bool) -> Iterator[tuple[_End, _End]]:
+def _pairs(scenario: Scenario, ends: Sequence[End], *, quick: bool) -> Iterator[tuple[End, End]]:
     between_neighbours = scenario.where == "same" and scenario.source == scenario.target
     most = 2 if between_neighbours else 1
     chosen = [end for end in ends if not quick or end.number < most]
@@ -111,17 +74,17 @@ def _pairs(scenario: Scenario, ends: Sequence[_End], *, quick: bool) -> Iterator
         )
 
 
-def _ends(report: LabReport) -> list[_End]:
+def _ends(report: LabReport) -> list[End]:
     mtu = {node.name: node.mtu for node in report.nodes}
     nodes = [
-        _End(kind="node", name=node.name, node=node.name, addresses=by_family(node.underlay), mtu=node.mtu)
+        End(kind="node", name=node.name, node=node.name, addresses=by_family(node.underlay), mtu=node.mtu)
         for node in report.nodes
     ]
-    pods = list[_End]()
+    pods = list[End]()
     for pod in report.pods:
         number = sum(other.node == pod.node for other in pods)
         addresses = by_family(pod.addresses)
         pods.append(
-            _End(kind="pod", name=pod.name, node=pod.node, addresses=addresses, mtu=mtu[pod.node], number=number)
+            End(kind="pod", name=pod.name, node=pod.node, addresses=addresses, mtu=mtu[pod.node], number=number)
         )
     return [*nodes, *pods]

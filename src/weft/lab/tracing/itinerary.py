@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from weft.diag.tracing.hops import Hop, Way
+from weft.diag.tracing.legs import End
 from weft.lab.report import LabReport, ServiceReport
-from weft.lab.tracing.legs import End
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value, replace
 

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tests.support.checks import MTU, report, service, tried
-from weft.lab.checking import sizes
-from weft.lab.checking.causes import causes
-from weft.lab.checking.judging import described, judged, untried
-from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
-from weft.lab.checking.trial import Outcome, Trial, Tried
+from weft.diag.checking import sizes
+from weft.diag.checking.causes import causes
+from weft.diag.checking.judging import described, judged, untried
+from weft.diag.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
+from weft.diag.checking.trial import Outcome, Trial, Tried
 from weft.lab.checking.trials import trials
 from weft.lab.report import LabReport
 from weft.lab.spec import HostPort
@@ -279,7 +279,7 @@ def test_a_refusal_is_not_missing_where_everything_is_lost():
 def test_datagrams_to_a_program_of_a_pod_s_own_are_not_tried():
     asked, theirs = [TO_WEB, replace(TO_WEB, protocol="udp")], [Outcome(answered=0, theirs=True)] * 2
     assert [each.trial.protocol for each in judged(asked, theirs)] == ["tcp"]
-    said = ["web: programs of its pods have UDP port 8080, and what they answer is theirs"]
+    said = ["web: a program in its pods has UDP port 8080, and need not answer a check's datagrams"]
     assert untried(asked, theirs) == untried(asked * 2, theirs * 2) == said
     assert untried(asked, [Outcome(answered=1)] * 2) == []
 

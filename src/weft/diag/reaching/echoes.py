@@ -1,10 +1,10 @@
-"""The lab's own echo requests: as bytes, with a mark and a number, by which they and their answers are known."""
+"""Echo requests of our own: as bytes, with a mark and a number, by which they and their answers are known."""
 
 import struct
 from collections.abc import Mapping
 from typing import Final
 
-from weft.lab.spec import Family
+from weft.model.net import Family
 
 MARK: Final = b"weft lab"
 REQUEST: Final[Mapping[Family, int]] = {4: 8, 6: 128}
@@ -14,15 +14,18 @@ NO_NUMBER: Final = -1
 _PROBE: Final = struct.Struct("!BBHHH8sQ")
 
 
-def request(family: Family, number: int) -> bytes:
-    """Return an echo request. The kernel adds ICMPv6's checksum, because that covers the addresses too."""
+def request(family: Family, number: int, *, size: int = 0) -> bytes:
+    """Return an echo request of at least `size` bytes, filled with zeros.
+
+    The kernel adds ICMPv6's checksum, because that covers the addresses too.
+    """
     blank = _PROBE.pack(REQUEST[family], 0, 0, number & 0xFFFF, 1, MARK, number)
     if family == 6:
-        return blank
+        return blank.ljust(size, b"\0")
     total = sum(struct.unpack(f"!{len(blank) // 2}H", blank))
     total = (total & 0xFFFF) + (total >> 16)
     checksum = ~(total + (total >> 16)) & 0xFFFF
-    return _PROBE.pack(REQUEST[family], 0, checksum, number & 0xFFFF, 1, MARK, number)
+    return _PROBE.pack(REQUEST[family], 0, checksum, number & 0xFFFF, 1, MARK, number).ljust(size, b"\0")
 
 
 def read(family: Family, data: bytes) -> tuple[int, int]:

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from weft.lab.tracing.legs import Direction, Leg
+from weft.diag.tracing.legs import Direction, Leg
 from weft.model.errors import Problem
 from weft.model.value import Value
 
-_UNREAD: Final = "Something there that no trace reads: 'tc filter show' and 'nft list hooks' name some of it"
+_ANSWERED: Final = "it arrives, and the answer comes back"
+_UNREAD: Final = (
+    "Something drops them there that weft trace does not read: 'tc filter show' and 'nft list hooks' show some of it"
+)
 _WRAPPING: Final = ("outer packet by", "unwrapped by")  # behind or before these a packet is inside another one
 
 
@@ -36,31 +39,60 @@ class Step(Value):
     seen: int
 
 
-def outcome(legs: list[Leg], *, sent: int, reached: int, answers: bool) -> Outcome:
-    """Compare the legs that were predicted, with their counts, with what `reached` the source again.
+class Answers(Value):
+    """Of `sent` probes so many `reached` their end and came back; `denied` ones as nothing listens there.
 
-    `answers` says whether something must answer, as to an echo request or a SYN; a datagram may be kept.
+    `unread` frames and the kernel's `refusal` to send are as `Counted` has them.
+    """
+
+    sent: int
+    reached: int
+    denied: int = 0
+    unread: int = 0
+    refusal: str = ""
+
+
+def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -> Outcome:
+    """Compare the legs that were predicted, with their counts, with what came back to the source.
+
+    `due` says whether something must answer, as to an echo request or a SYN; a datagram may be kept. Where the packet
+    ends `beyond` what was looked at, that is the name of the node or address to which it goes on.
     """
     last, end = legs[-1], len(legs) - 1
+    came = f"{answers.reached} of {answers.sent} answers came back"
     if last.way.problem is not None:
         what = "packet" if last.direction == "there" else "answer"
-        if not reached:
-            verdict = f"the {what} is dropped on {last.node}: {last.way.problem}"
-            return Outcome(verdict=verdict, well=False, leg=end, problem=last.way.problem)
-        verdict = f"{reached} of {sent} answers came back, and the {what} was predicted to be dropped on {last.node}"
-        return Outcome(verdict=f"{verdict}: {last.way.problem}", well=False, leg=end, problem=last.way.problem)
-    if reached == sent:
-        return Outcome(verdict="it arrives, and the answer comes back", well=True, leg=end)
-    parting = parted(legs, sent)
+        predicted = f"{came}, and the {what} was predicted to be dropped on {last.node}"
+        said = predicted if answers.reached else f"the {what} is dropped on {last.node}"
+        return Outcome(verdict=f"{said}: {last.way.problem}", well=False, leg=end, problem=last.way.problem)
+    if answers.reached == answers.sent:
+        return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)
+    if answers.unread:
+        many = f"{answers.unread} packets were not read, so many pass this node; try again"
+        return Outcome(verdict=f"{came}, and of the others nothing is told: {many}", well=False, leg=end)
+    parting = parted(legs, answers.sent)
     if parting is None:
-        verdict = f"{reached} of {sent} answers came back, and no device shows where the others stayed"
-        return Outcome(verdict=verdict, well=False, leg=end)
+        return Outcome(verdict=f"{came}, and no device shows where the others were lost", well=False, leg=end)
     before, after = parting
-    if before is not None and before.direction != after.direction and not answers:
-        return Outcome(verdict=f"it arrives; {before.place} does not answer", well=True, leg=end)
-    problem = _loss(before, after)
-    doubt = "it was not told by what was read; " if any(leg.way.end == "undecided" for leg in legs) else ""
+    turned = before is not None and before.direction != after.direction
+    if before is not None and turned and not due:
+        said = (
+            f"it leaves for {beyond}, and nothing answers" if beyond else f"it arrives; {before.place} does not answer"
+        )
+        return Outcome(verdict=said, well=True, leg=end)
+    if before is not None and turned and beyond:
+        problem = _beyond(before, after, beyond)
+    else:
+        problem = _loss(before, after, answers.refusal)
+    doubt = "the rules that were read do not decide it; " if any(leg.way.end == "undecided" for leg in legs) else ""
     return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem)
+
+
+def _refused(beyond: str) -> str:
+    nothing = "nothing listens at the port"
+    return (
+        f"{beyond} refuses it: {nothing}, or a firewall says so" if beyond else f"it arrives, and is refused: {nothing}"
+    )
 
 
 def parted(legs: list[Leg], sent: int) -> tuple[Step | None, Step] | None:
@@ -93,10 +125,19 @@ def _steps(legs: list[Leg]) -> Iterator[Step]:
                 )
 
 
-def _loss(before: Step | None, after: Step) -> Problem:
+def _beyond(before: Step, after: Step, name: str) -> Problem:
+    """Say that nothing came back of what has left."""
+    seen = f"sent {before.seen} by {before.device} of {before.place}, and {after.device} received {after.seen} answers"
+    hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
+    return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
+
+
+def _loss(before: Step | None, after: Step, refusal: str) -> Problem:
     """Say where probes were lost although all that was read lets them pass."""
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"
+        if refusal:
+            return Problem(code="FW-002", where=after.place, seen=f"{seen}: its kernel says {refusal!r}")
         return Problem(code="FW-002", where=after.place, seen=seen, hint=_UNREAD)
     left, came = f"{before.device} of {before.place}", f"{after.device} of {after.place}"
     seen = f"sent {before.seen} by {left}, {came} received {after.seen}"

@@ -4,14 +4,21 @@ from typing import Final, Literal
 
 import msgspec
 
-from weft.lab.report import EndpointReport
-from weft.lab.spec import Family
+from weft.model.net import Family
 from weft.model.value import Value
 
 Protocol = Literal["icmp", "udp", "tcp"]
-Fault = Literal["", "lost", "unseen", "translated", "unrefused"]
-FAULTS: Final[tuple[Fault, ...]] = ("lost", "unseen", "translated", "unrefused")
+Fault = Literal["", "lost", "unseen", "translated", "unrefused", "shared"]
+FAULTS: Final[tuple[Fault, ...]] = ("lost", "unseen", "translated", "unrefused", "shared")
 OUTSIDE: Final = "outside"  # the lab's switch, to which nodes are joined and which is none of them
+
+
+class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod behind a Service, by one of its addresses."""
+
+    pod: str
+    node: str
+    address: str
 
 
 class Trial(Value):
@@ -20,7 +27,8 @@ class Trial(Value):
     One to a Service's address, or to a node's that leads to a Service, has a `port`; the pods `behind` listen at port
     `listens`. The address of a Service itself is on no node, and `to_node` is empty. OUTSIDE is a source and its node.
     `size` is that of the IP packet in bytes, which is not to be fragmented; 0 where it does not matter. `flows` are
-    sent at once. The `scenario` is one of `scenarios.SCENARIOS`.
+    sent at once. A target that is `afar` is another machine, whose kernel answers and where nothing is seen; the
+    `scenario` is one of `scenarios.SCENARIOS`.
     """
 
     scenario: str
@@ -36,6 +44,7 @@ class Trial(Value):
     port: int = 0
     listens: int = 0
     behind: tuple[EndpointReport, ...] = ()
+    afar: bool = False
 
 
 class Outcome(Value):
@@ -69,7 +78,7 @@ class Tried(Value):
 
     `lost`: not every flow was answered. `unseen`: something answered, and it was not the target. `translated`: the
     target saw another address than the source has. `unrefused`: a packet that was too large was not refused with the
-    MTU of pods.
+    MTU of pods. `shared`: another pod has the address, too.
     """
 
     trial: Trial

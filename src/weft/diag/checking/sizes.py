@@ -1,11 +1,13 @@
 """How large may a packet be? Sizes to try at once, and what their outcomes say. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from weft.lab.checking.trial import Tried
-from weft.lab.spec import Family
-from weft.model.value import Value
+from weft.diag.checking.causes import Cause
+from weft.diag.checking.judging import judged
+from weft.diag.checking.trial import Outcome, Trial, Tried
+from weft.model.net import Family
+from weft.model.value import Value, replace
 
 LEAST: Final[dict[Family, int]] = {4: 68, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
 _AT_ONCE: Final = 40  # two rounds tell the sizes of an Ethernet apart
@@ -31,3 +33,15 @@ class Bounds(Value):
         return Bounds(
             low=max((size for size, passed in outcomes if passed and size < high), default=self.low), high=high
         )
+
+
+def measured(cause: Cause, attempt: Callable[[Sequence[Trial]], Sequence[Outcome]]) -> Cause:
+    """A cause of sizes with the largest size that arrives, by trials of other sizes that `attempt` makes."""
+    if ("size", "mtu") not in cause.traits:
+        return cause
+    trial = cause.examples[0].trial
+    bounds = Bounds(low=LEAST[trial.family], high=trial.size)
+    while sizes := bounds.between:
+        wanted = [replace(trial, size=size) for size in sizes]
+        bounds = bounds.narrowed(judged(wanted, attempt(wanted)))
+    return replace(cause, limit=bounds.low)

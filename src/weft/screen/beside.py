@@ -1,4 +1,4 @@
-"""What the lab's commands say beside their reports: what goes on and what to try next, on standard error.
+"""What commands say beside their reports: what goes on and what to try next, on standard error.
 
 For programs that holds nothing but problems.
 """

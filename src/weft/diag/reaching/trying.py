@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from weft.diag.checking.trial import Outcome, Trial, TriedReport
+from weft.diag.reaching import echoes
+from weft.diag.reaching.answering import Answering, Visit, number_in, numbered
 from weft.kernel import icmp, pathmtu
-from weft.lab.checking.trial import OUTSIDE, Outcome, Trial, TriedReport
-from weft.lab.inside.cluster import World
-from weft.lab.inside.reaching import echoes
-from weft.lab.inside.reaching.answering import Answering, number_in, numbered
-from weft.lab.spec import Family
+from weft.model.net import Family
 from weft.model.value import Value
 
 _WAITS: Final = (0.5, 0.7, 1.0)  # seconds for each try of a datagram
 _CONNECT: Final = 2.5  # seconds: the kernel sends a connection's first packet again after one (TCP_TIMEOUT_INIT)
 _AT_ONCE: Final = 128  # flows: while one is lost, others go on
 _HEADERS: Final[dict[Family, int]] = {4: 28, 6: 48}  # bytes of IP and UDP
+_ECHO: Final = 8  # bytes of an echo request's header, as many as UDP's
 _NOTES: Final = 4  # that are given in all, of many trials
 _LARGEST: Final = 1 << 16
 _NO_LINGER: Final = struct.pack("ii", 1, 0)  # a connection ends at once, and no trace of it stays
@@ -41,15 +41,15 @@ class _Flow(Value, frozen=False):
     refusals: tuple[pathmtu.Refusal, ...] = ()
 
 
-async def everything(world: World, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
-    """Try all trials, and say now and then how many are done. `ConfigError` if a place is none of the lab's."""
+async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
+    """Try all trials, and say now and then how many are done. `ConfigError` if a place is not there."""
     answering, step = Answering(), max(_AT_ONCE, len(trials) // _NOTES)
     gates = {flows: asyncio.Semaphore(max(1, _AT_ONCE // flows)) for flows in {trial.flows for trial in trials}}
     numbers, done = itertools.count(time.monotonic_ns()), itertools.count(1)
 
     async def one(trial: Trial) -> list[_Flow]:
         async with gates[trial.flows]:
-            flows = await asyncio.gather(*(_flow(world, trial, answering, number) for number in of(trial)))
+            flows = await asyncio.gather(*(_flow(visit, trial, answering, number) for number in of(trial)))
         if (count := next(done)) % step == 0:
             note(f"{count} of {len(trials)} trials")
         return flows
@@ -58,7 +58,7 @@ async def everything(world: World, trials: Sequence[Trial], note: Callable[[str]
         return itertools.islice(numbers, trial.flows)
 
     try:
-        await answering.open(world, trials)
+        await answering.open(visit, trials)
         async with asyncio.TaskGroup() as group:  # when one place is gone, no trial goes on
             tasks = [group.create_task(one(trial)) for trial in trials]
         answering.read_all()
@@ -89,11 +89,10 @@ def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, th
     )
 
 
-async def _flow(world: World, trial: Trial, answering: Answering, number: int) -> _Flow:
+async def _flow(visit: Visit, trial: Trial, answering: Answering, number: int) -> _Flow:
     """Send one flow and wait for its answer; what stands in its way is kept."""
     port, theirs = answering.port(trial), answering.is_theirs(trial)
-    room = None if trial.source == OUTSIDE else world.place(trial.source).room
-    sock = await world.inside.run(room, partial(_open, trial))
+    sock = await visit(trial.source, partial(_open, trial))
     flow = _Flow(number=number)
     try:
         if trial.protocol == "tcp":
@@ -107,16 +106,24 @@ async def _flow(world: World, trial: Trial, answering: Answering, number: int) -
 
 def _open(trial: Trial) -> socket.socket:
     if trial.protocol == "icmp":
-        return icmp.listen(trial.family, (echoes.REPLY[trial.family],))
+        sock = icmp.listen(trial.family, (echoes.REPLY[trial.family],))
+        if trial.size:
+            _whole(sock, trial.family)
+        return sock
     kind = socket.SOCK_DGRAM if trial.protocol == "udp" else socket.SOCK_STREAM
     sock = socket.socket(socket.AF_INET if trial.family == 4 else socket.AF_INET6, kind)
     sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
     if trial.protocol == "udp":
-        pathmtu.never_fragment(sock, trial.family)
-        pathmtu.keep_errors(sock, trial.family)
+        _whole(sock, trial.family)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     return sock
+
+
+def _whole(sock: socket.socket, family: Family) -> None:
+    """Have packets sent whole, and what refuses them kept."""
+    pathmtu.never_fragment(sock, family)
+    pathmtu.keep_errors(sock, family)
 
 
 async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
@@ -138,7 +145,8 @@ async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, 
 async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) -> None:
     number, family = flow.number, trial.family
     by_icmp = trial.protocol == "icmp"
-    data = echoes.request(family, number) if by_icmp else numbered(number, size=trial.size - _HEADERS[family])
+    inside = trial.size - _HEADERS[family]
+    data = echoes.request(family, number, size=inside + _ECHO) if by_icmp else numbered(number, size=inside)
     for wait in _WAITS:
         try:
             async with asyncio.timeout(wait):
@@ -152,7 +160,7 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
             pass
         except OSError as error:
             flow.error = _said(error)
-            flow.refusals = () if by_icmp else tuple(pathmtu.refusals(sock, family))
+            flow.refusals = tuple(pathmtu.refusals(sock, family))
             if not flow.refusals:
                 await asyncio.sleep(wait)
         if flow.answered or flow.refusals:

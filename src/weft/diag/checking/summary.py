@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from weft.lab.checking.causes import Cause
-from weft.lab.checking.evidence import Evidence, reason
-from weft.lab.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
-from weft.lab.checking.trial import Tried
-from weft.lab.checking.words import conclusion, sentence
+from weft.diag.checking.causes import Cause
+from weft.diag.checking.evidence import Evidence, reason
+from weft.diag.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, Scenario
+from weft.diag.checking.trial import Tried
+from weft.diag.checking.words import conclusion, sentence
 from weft.model.value import Value
 
 
@@ -32,7 +32,7 @@ class Explained(Value):
 
 
 class CheckReport(Value):
-    """What `weft lab check` answers; `conclusion` is all of it on one line."""
+    """What `weft check` and `weft lab check` answer; `conclusion` is all of it on one line."""
 
     conclusion: str
     tried: int
@@ -47,11 +47,16 @@ class CheckReport(Value):
 
 
 def summed_up(
-    tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], *, untried: Sequence[str] = ()
+    scenarios: Iterable[Scenario],
+    tried: Sequence[Tried],
+    causes: Sequence[Cause],
+    evidence: Sequence[Evidence],
+    *,
+    untried: Sequence[str] = (),
 ) -> CheckReport:
-    """Return all that came of a check."""
+    """Return all that came of a check of these scenarios."""
     return CheckReport(
-        conclusion=conclusion(tried, causes, evidence),
+        conclusion=conclusion(tried, causes, evidence, untried),
         tried=len(tried),
         failed=sum(bool(each.fault) for each in tried),
         causes=[_explained(cause, evidence, alone=len(causes) == 1) for cause in causes],
@@ -59,7 +64,7 @@ def summed_up(
         concerns=[_share(name, about, _of_concern(tried, name)) for name, about in CONCERNS.items()],
         scenarios=[
             _share(each.name, each.about, [one for one in tried if one.trial.scenario == each.name])
-            for each in SCENARIOS
+            for each in scenarios
         ],
         evidence=list(evidence),
         untried=list(untried),

@@ -5,7 +5,7 @@ The model is that of kubernetes.io/docs/concepts/services-networking and .../clu
 
 from typing import Final, Literal
 
-from weft.lab.checking.trial import Protocol
+from weft.diag.checking.trial import Protocol
 from weft.model.value import Value
 
 Demand = Literal["own-address", "no-nat", "agents", "same-address"]
@@ -33,16 +33,18 @@ class Scenario(Value):
     `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. The `target` may be a
     Service's address, the address of each node with a port that leads to a Service, or the address of a pod's node with
     a port that leads to the pod: the protocol is that port's then, `itself` a source that is behind it, and the source
-    may be the lab's switch, outside of all nodes. `way` is how the packets go: inside one node, in the pod network
-    between nodes, by the nodes' own addresses, through a Service, or by a port of a pod's node. `size` is that of the
-    packet: the MTU of pods, or one byte more, which is to be refused. `full` ones are not part of a quick check.
+    may be the lab's switch, outside of all nodes. A `peer` is another node's own device in the pod network.
+
+    `way` is how the packets go: inside one node, in the pod network between nodes, by the nodes' own addresses, through
+    a Service, or by a port of a pod's node. `size` is that of the packet: the MTU of pods, or one byte more, which is
+    to be refused. `full` ones are not part of a quick check.
     """
 
     name: str
     about: str
     concern: Concern
     source: Literal["pod", "node", "outside"]
-    target: Literal["pod", "node", "service", "node-port", "host-port"]
+    target: Literal["pod", "node", "peer", "service", "node-port", "host-port"]
     where: Literal["loopback", "itself", "same", "other", "any"]
     way: Way
     demands: tuple[Demand, ...] = ()
@@ -183,6 +185,35 @@ SCENARIOS: Final = (
         target="node",
         where="other",
         way="underlay",
+    ),
+    Scenario(
+        name="pod-peer",
+        about="a pod to another node's device in the pod network",
+        concern="pod-to-pod",
+        source="pod",
+        target="peer",
+        where="other",
+        way="overlay",
+    ),
+    Scenario(
+        name="pod-peer-mtu",
+        about="the same with packets of the pods' MTU, not to be fragmented",
+        concern="pod-to-pod",
+        source="pod",
+        target="peer",
+        where="other",
+        way="overlay",
+        protocols=("icmp",),
+        size="mtu",
+    ),
+    Scenario(
+        name="node-peer",
+        about="a node to another node's device in the pod network",
+        concern="pod-to-pod",
+        source="node",
+        target="peer",
+        where="other",
+        way="overlay",
     ),
     Scenario(
         name="pod-service",

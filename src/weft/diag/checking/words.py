@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from weft.lab.checking.causes import Cause
-from weft.lab.checking.evidence import Evidence, reason
-from weft.lab.checking.legs import PlaceKind
-from weft.lab.checking.trial import Fault, Tried
+from weft.diag.checking.causes import Cause
+from weft.diag.checking.evidence import Evidence, reason
+from weft.diag.checking.legs import Place, PlaceKind
+from weft.diag.checking.trial import Fault, Tried
 from weft.model.text import counted, one_line
 
 # What happens to a packet that fails so, and what such failures are called.
@@ -15,24 +15,28 @@ _SAID: Final[dict[Fault, tuple[str, str]]] = {
     "unseen": ("is answered by another than its target", "answers of others"),
     "translated": ("arrives from another address than its sender's", "translations"),
     "unrefused": ("is not refused with the MTU of pods", "missing refusals"),
+    "shared": ("is to an address that another pod has, too", "packets to addresses of two pods"),
 }
 _EVERY: Final[dict[PlaceKind, str]] = {
     "anywhere": "",
     "pair": " between {} and {}",
     "direction": " from {} to {}",
     "node": " that passes {}",
-    "others": " between {} and other nodes",
-    "to": " from other nodes to {}",
-    "from": " from {} to other nodes",
+    "others": " between {} and others",
+    "to": " from others to {}",
+    "from": " from {} to others",
+    "some": " to or from {}",
 }
+_SOME: Final = 3  # of several nodes: so many have their names in a sentence
 _ALL: Final[dict[PlaceKind, str]] = {
     "anywhere": "have no node in common",
     "pair": "are between {} and {}",
     "direction": "are on the way from {} to {}",
     "node": "pass {}",
-    "others": "are between {} and other nodes",
-    "to": "are on the way from other nodes to {}",
-    "from": "are on the way from {} to other nodes",
+    "others": "are between {} and others",
+    "to": "are on the way from others to {}",
+    "from": "are on the way from {} to others",
+    "some": "are to or from {}",
 }
 _WAYS: Final = {
     "inside": " inside a node",
@@ -43,8 +47,13 @@ _WAYS: Final = {
 }
 
 
-def conclusion(tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence]) -> str:
+def conclusion(
+    tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], untried: Sequence[str] = ()
+) -> str:
     """What came of a check, on one line: each cause with its reason."""
+    if not causes and untried:
+        more = f", and {len(untried) - 1} more" if len(untried) > 1 else ""
+        return one_line(f"{counted(len(tried), 'trial')}, and none failed; not tried: {untried[0]}{more}")
     if not causes:
         return f"everything reaches everything: {counted(len(tried), 'trial')}, and none failed"
     alone = len(causes) == 1
@@ -62,12 +71,20 @@ def _cause(cause: Cause, why: Evidence | None, *, alone: bool) -> str:
 def sentence(cause: Cause, *, alone: bool) -> str:
     """What failed. `alone` if that is all; it is every packet of its kind if none of them passed."""
     verb, noun = _SAID[cause.fault]
-    place = cause.place
+    place, nodes = cause.place, _named(cause.place)
     if not cause.passed:
-        return f"every {_packets(cause, 'packet')}{_EVERY[place.kind].format(*place.nodes)} {verb}"
+        return f"every {_packets(cause, 'packet')}{_EVERY[place.kind].format(*nodes)} {verb}"
     many = f"{'all ' * (place.kind != 'anywhere')}{noun}" if alone else f"{cause.failed} {noun}"
     kind = f"are of {_packets(cause, 'packets')} and " if cause.traits else ""
-    return f"{many} {kind}{_ALL[place.kind].format(*place.nodes)}"
+    return f"{many} {kind}{_ALL[place.kind].format(*nodes)}"
+
+
+def _named(place: Place) -> tuple[str, ...]:
+    """The nodes of a place; several in one text."""
+    if place.kind != "some":
+        return place.nodes
+    rest = len(place.nodes) - _SOME
+    return (", ".join(place.nodes[:_SOME]) + f" and {rest} more" * (rest > 0),)
 
 
 def _packets(cause: Cause, noun: str) -> str:

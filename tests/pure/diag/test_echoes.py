@@ -4,7 +4,7 @@ import pytest
 from scapy.layers.inet import ICMP
 from scapy.layers.inet6 import ICMPv6EchoRequest
 
-from weft.lab.inside.reaching import echoes
+from weft.diag.reaching import echoes
 
 
 @pytest.mark.parametrize("number", [0, 1, 0x0102030405060708, (1 << 64) - 1, 0xFFFE_0001, 0xF0F0_F0F1_0E0E])

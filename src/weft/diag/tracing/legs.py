@@ -1,23 +1,25 @@
-"""A packet's whole way through a lab as legs: in the pods, and on each node, there and back. Pure."""
+"""A packet's whole way as legs: in the pods, and on each node, there and back. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from weft.diag.tracing.hops import Hop, Way
 from weft.model.value import Value, field, replace
 
 Direction = Literal["there", "back"]
 
-_INTERFACE: Final = "eth0"  # of a pod
-
 
 class End(Value):
-    """Where packets come from or go to: an address of a node, or of a pod on it, whose link leads to `host_end`."""
+    """Where packets come from or go to: an address of a node, or of a pod on it.
+
+    The pod's link is its `device`, which leads to the node's `host_end`.
+    """
 
     node: str
     address: str
     pod: str = ""
     host_end: str = ""
+    device: str = "eth0"
 
     @property
     def place(self) -> str:
@@ -61,7 +63,7 @@ def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
     )
     for direction, here, there, order in directions:
         if here.pod:
-            yield _in_pod(here, direction, Hop(what="sent by", seen=_INTERFACE, device=_INTERFACE), "sent")
+            yield _in_pod(here, direction, Hop(what="sent by", seen=here.device, device=here.device), "sent")
         for number, (node, ways) in enumerate(order):
             way = ways[direction]
             if number == 0 and here.host_end:
@@ -70,7 +72,9 @@ def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
                 way = replace(way, hops=(*way.hops, *_host_end(there, way)))
             yield Leg(node=node, direction=direction, way=way)
         if there.pod:
-            yield _in_pod(there, direction, Hop(what="received by", seen=_INTERFACE, device=_INTERFACE), "delivered")
+            yield _in_pod(
+                there, direction, Hop(what="received by", seen=there.device, device=there.device), "delivered"
+            )
 
 
 def _in_pod(end: End, direction: Direction, hop: Hop, ends: Literal["sent", "delivered"]) -> Leg:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final, Literal
 
+from weft.diag.checking.causes import Cause
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.trial import OUTSIDE
 from weft.diag.finding import Weight
-from weft.lab.checking.causes import Cause
-from weft.lab.checking.trial import OUTSIDE
 from weft.model.errors import Problem
 from weft.model.value import Value
 
@@ -15,16 +16,18 @@ _OF_PACKETS: Final = (
     *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT", "SVC"),
     "CHECK",  # a pod's own link
 )
+_OF_A_POD: Final = "CHECK-001"
 _AWAY: Final = "LEASE-005"
+_HAIRPIN: Final = "BRIDGE-003"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
 _BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
 
 
 class Evidence(Value):
-    """A problem of a node, as its doctor found it, or as a trace of a failed trial met it."""
+    """A problem of a node, as its doctor found it, a trace of a failed trial met it, or the check itself saw it."""
 
     node: str
-    by: Literal["doctor", "trace"]
+    by: Literal["doctor", "trace", "check"]
     problem: Problem
     weight: Weight = "fault"
 
@@ -54,11 +57,14 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
 
 
 def _fits(code: str, cause: Cause) -> bool:
-    """Tell whether a problem loses packets; one of sizes explains only what is lost for its size."""
+    """Tell whether a problem loses packets; one of sizes, or of a pod's way to itself, explains only what is such."""
     if cause.fault != "lost":
-        return False
+        return cause.fault == "shared" and code == _OF_A_POD
     if code == "MTU-001":
         return ("size", "mtu") in cause.traits
+    if code == _HAIRPIN:
+        scenarios = (BY_NAME[each.trial.scenario] for each in cause.examples)
+        return all(each.where == "itself" and each.way != "inside" for each in scenarios)
     return code == _AWAY or code.partition("-")[0] in _OF_PACKETS
 
 

@@ -1,4 +1,4 @@
-"""A lab's probes as bytes, and how they are recognised in a frame: whatever they are wrapped in, if it is not a cipher.
+"""Probes as bytes, and how they are recognised in a frame: whatever they are wrapped in, if it is not a cipher.
 
 An echo request and a datagram carry a mark and their number; a SYN has its number as its sequence number, which no NAT
 changes. The answer to a probe is known by the same: an echo reply, what a server sends back, an acknowledgement or the
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
-from weft.lab.inside.reaching.echoes import MARK, REPLY
+from weft.diag.reaching.echoes import MARK, REPLY
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -17,10 +17,14 @@ Kind = Literal["icmp", "udp", "tcp"]
 
 _DATA: Final = struct.Struct("!8sQ")
 _TCP: Final = struct.Struct("!HHIIBBHHH")  # RFC 9293 §3.1
-_SYN, _ACK = 0x02, 0x10
+_SYN, _RST, _ACK = 0x02, 0x04, 0x10
 _WINDOW: Final = 1024
 _FIRST_PORT, _PORTS = 40000, 20000
 _TCP_NUMBER: Final = 6
+_PROBES: Final = 3
+_OF_EACH: Final = 6  # where chance chooses an end, for each of them
+_MOST: Final = 48
+_APART: Final = 2  # between the numbers of probes: what acknowledges one is the number of no other
 _WORD: Final = 0xFFFFFFFF
 _HEADER: Final = 8  # of ICMP and of UDP
 _ADDRESS: Final = 16  # bytes, at most
@@ -28,11 +32,21 @@ _ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages tha
 
 
 class Seen(Value):
-    """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address."""
+    """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address.
+
+    An answer that `denies` says that nothing listens at the port.
+    """
 
     number: int
     answer: bool
     target: bytes = b""
+    denies: bool = False
+
+
+def numbers(first: int, ends: int) -> list[int]:
+    """Return the numbers of the probes to send to something with so many ends, of which chance may choose one."""
+    count = _OF_EACH * ends if ends > 1 else _PROBES
+    return [first + number * _APART for number in range(min(count, _MOST))]
 
 
 def source_port(number: int) -> int:
@@ -68,7 +82,7 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
         return None
     refusal = _refusal(frame, at)
     if refusal is not None:
-        return Seen(number=number, answer=True) if refusal and kind == "udp" else None
+        return Seen(number=number, answer=True, denies=True) if refusal and kind == "udp" else None
     by_port = int.from_bytes(frame[at : at + 2], "big") in ports
     answer = by_port if kind == "udp" else frame[at] in REPLY.values()
     return Seen(number=number, answer=answer, target=frame[max(0, at - _ADDRESS) : at])
@@ -81,7 +95,10 @@ def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
             flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
             fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
             if fitting and _refusal(frame, start) is None:
-                return Seen(number=number, answer=answer, target=frame[max(0, start - _ADDRESS) : start])
+                target = frame[max(0, start - _ADDRESS) : start]
+                return Seen(
+                    number=number, answer=answer, target=target, denies=answer and bool(frame[start + 13] & _RST)
+                )
     return None
 
 

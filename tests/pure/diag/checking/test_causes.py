@@ -1,18 +1,20 @@
 """What failures have in common, in words and with the reason."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
-from weft.lab.checking.causes import Cause, _Candidate, _cheapest, causes
-from weft.lab.checking.evidence import Evidence, concerned, reason
-from weft.lab.checking.legs import Place, legs_of
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import FAULTS, Outcome, Trial, Tried
-from weft.lab.checking.words import conclusion, sentence
-from weft.lab.report import EndpointReport
+from weft.diag.checking.causes import Cause, _Candidate, _cheapest, causes
+from weft.diag.checking.evidence import Evidence, concerned, reason
+from weft.diag.checking.legs import Place, legs_of
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.sizes import measured
+from weft.diag.checking.trial import FAULTS, EndpointReport, Outcome, Trial, Tried
+from weft.diag.checking.words import conclusion, sentence
 from weft.model.errors import Problem
 from weft.model.value import replace
 
@@ -35,15 +37,15 @@ def is_forwarded_by_node3(sent: Sent) -> bool:
 LOSSES = {
     "nothing of the pod network reaches node1": (
         lambda sent: sent.way == "overlay" and sent.crosses and sent.end == "node1",
-        "every packet through the pod network from other nodes to node1 is lost",
+        "every packet through the pod network from others to node1 is lost",
     ),
     "node2 is deaf": (
         lambda sent: sent.crosses and sent.end == "node2",
-        "every packet from other nodes to node2 is lost",
+        "every packet from others to node2 is lost",
     ),
     "node2 is dumb": (
         lambda sent: sent.crosses and sent.start == "node2",
-        "every packet from node2 to other nodes is lost",
+        "every packet from node2 to others is lost",
     ),
     "node3 forwards nothing": (is_forwarded_by_node3, "all losses pass node3"),
     "node1 and node2 are parted": (
@@ -65,12 +67,12 @@ LOSSES = {
     "UDP": (lambda sent: sent.trial.protocol == "udp", "every UDP packet is lost"),
     "TCP of a node": (
         lambda sent: sent.trial.protocol == "tcp" and sent.crosses and "node2" in (sent.start, sent.end),
-        "every TCP packet between node2 and other nodes is lost",
+        "every TCP packet between node2 and others is lost",
     ),
     "everything": (lambda _: True, "every packet is lost"),
     "two nodes of five, of different kinds": (
         lambda sent: sent.crosses and (sent.end == "node1" or (sent.end == "node4" and sent.trial.protocol == "icmp")),
-        "every packet from other nodes to node1 is lost; every ICMP packet from other nodes to node4 is lost",
+        "every packet from others to node1 is lost; every ICMP packet from others to node4 is lost",
     ),
 }
 
@@ -94,7 +96,7 @@ def test_without_losses_there_is_no_cause():
         (
             "translated",
             Outcome(answered=1, own="a", seen="b"),
-            "every packet from node1 to other nodes arrives from another address than its sender's",
+            "every packet from node1 to others arrives from another address than its sender's",
         ),
         ("unseen", Outcome(answered=1, own="a"), "answered by another than its target"),
         ("unrefused", Outcome(answered=0), "is not refused with the MTU of pods"),
@@ -288,7 +290,7 @@ ORDER = [
     piece("node2", "trace", "ROUTE-001"),
     piece("node1", "doctor", "REACH-001"),
     piece("node2", "doctor", "LEASE-005"),
-    replace(piece("node1", "doctor", "BRIDGE-003"), weight="warning"),
+    replace(piece("node1", "doctor", "BRIDGE-002"), weight="warning"),
 ]
 
 
@@ -310,6 +312,25 @@ def test_a_narrow_way_explains_only_what_is_lost_for_its_size():
     assert reason(cause(traits=(("size", "mtu"),)), [narrow]) == narrow
 
 
+def test_the_largest_size_that_arrives_is_measured():
+    def attempt(wanted: Sequence[Trial]) -> list[Outcome]:
+        return [Outcome(answered=int(trial.size <= 1350), own="a", seen="a") for trial in wanted]
+
+    loss, _ = LOSSES["a narrow way between two"]
+    [found] = causes(tried(loss), "lost")
+    assert measured(found, attempt).limit == 1350
+    assert measured(cause(), attempt) == cause()
+
+
+def test_a_port_without_hairpin_explains_only_what_pods_send_themselves():
+    hairpin = piece("node1", "doctor", "BRIDGE-003")
+    assert reason(cause(), [hairpin]) is None
+    [loss, *_] = cause().examples
+    for scenario, why in {"pod-itself": None, "pod-service-own": hairpin, "pod-host-port-own": hairpin}.items():
+        example = replace(loss, trial=replace(loss.trial, scenario=scenario))
+        assert reason(replace(cause(), examples=(example,)), [hairpin]) == why
+
+
 def test_the_nodes_that_a_cause_names_are_examined_or_all_that_it_touches():
     assert concerned([cause(), cause("direction", ("node3", "node2"))]) == ["node1", "node3", "node2"]
     assert concerned([cause(), cause("anywhere", ())]) == ["node1", "node2", "node3"]
@@ -318,14 +339,14 @@ def test_the_nodes_that_a_cause_names_are_examined_or_all_that_it_touches():
 @pytest.mark.parametrize(
     "given_, words",
     [
-        ({}, "all losses are on the way from other nodes to node1"),
+        ({}, "all losses are on the way from others to node1"),
         ({"kind": "node"}, "all losses pass node1"),
-        ({"kind": "others"}, "all losses are between node1 and other nodes"),
+        ({"kind": "others"}, "all losses are between node1 and others"),
         ({"kind": "anywhere", "nodes": ()}, "losses have no node in common"),
         ({"kind": "pair", "nodes": ("node1", "node2")}, "all losses are between node1 and node2"),
         (
             {"kind": "others", "traits": (("family", "6"), ("protocol", "udp"), ("size", "mtu"), ("way", "inside"))},
-            "all losses are of IPv6 UDP packets of 1450 bytes inside a node and are between node1 and other nodes",
+            "all losses are of IPv6 UDP packets of 1450 bytes inside a node and are between node1 and others",
         ),
     ],
 )
@@ -340,7 +361,7 @@ def test_the_conclusion_names_reason_node_and_measured_size():
     large = replace(cause(traits=(("size", "mtu"),)), limit=1350)
     narrow = piece("node1", "doctor", "MTU-001")
     assert conclusion([], [large], [narrow]) == (
-        "every packet larger than 1350 bytes from other nodes to node1 is lost: MTU-001 w: s"
+        "every packet larger than 1350 bytes from others to node1 is lost: MTU-001 w: s"
     )
     pair = cause("pair", ("node1", "node2"))
     assert conclusion([], [pair], [piece("node2", "trace", "FW-002")]) == (
@@ -360,8 +381,10 @@ def candidate(explains: int, cost: float) -> _Candidate:
         ([(0b011, 1.2), (0b100, 2.5), (0b111, 3.0)], [0b111]),  # the first two look cheaper for each leg
         ([(0b111, 2.0), (0b1001, 1.4), (0b0110, 1.5), (0b1000, 4.0)], [0b1001, 0b0110]),
         ([(0b0001, 1.0), (0b0010, 1.0), (0b0100, 1.0), (0b1111, 9.0), (0b1000, 1.0)], [1, 2, 4, 8]),
+        # The first that is taken turns out to explain nothing that the others do not.
+        ([(0b000110, 1.0), (0b000011, 1.2), (0b001100, 1.2), (0b110000, 1.2)], [0b000011, 0b001100, 0b110000]),
     ],
-    ids=["one", "two", "each its own"],
+    ids=["one", "two", "each its own", "three"],
 )
 def test_the_cheapest_set_of_causes_is_taken(offered, chosen):
     candidates = sorted((candidate(*each) for each in offered), key=lambda each: each.order)

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Literal
 
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import Fault, Trial, Tried
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.trial import Fault, Trial, Tried
 from weft.model.value import Value
 
-PlaceKind = Literal["anywhere", "pair", "direction", "node", "others", "to", "from"]
+PlaceKind = Literal["anywhere", "pair", "direction", "node", "others", "to", "from", "some"]
 TraitName = Literal["family", "protocol", "size", "way"]
 Traits = tuple[tuple[TraitName, str], ...]
 Direction = tuple[str, str]
@@ -20,7 +20,10 @@ Path = tuple[Direction, ...]
 
 
 class Place(Value):
-    """Where a leg led: to or from a `node`, or inside it; between it and `others`, in one direction: `to` or `from`."""
+    """Where a leg led: to or from a `node`, or inside it; between it and `others`, in one direction: `to` or `from`.
+
+    `some` are several nodes, each of which has failures of its own.
+    """
 
     kind: PlaceKind
     nodes: tuple[str, ...] = ()
@@ -53,13 +56,15 @@ def legs_of(tried: Tried, fault: Fault) -> Iterator[Leg]:
         return
     if fault == "translated" and not scenario.forbids_nat:
         return
+    if fault == "shared" and "own-address" not in scenario.demands:
+        return
     there = _paths(trial, tried.outcome.at)
     leg = partial(Leg, scenario=trial.scenario, traits=_traits(trial))
     if fault != "lost" and tried.fault:
         yield leg(paths=there, failed=True)
     elif tried.fault and not tried.outcome.seen:
         # A connection is seen once it is open: the first packet may be lost, or the answer to it.
-        yield leg(paths=there, failed=True, either=trial.protocol == "tcp")
+        yield leg(paths=there, failed=True, either=trial.afar or trial.protocol == "tcp")
     elif len(there) > 1:  # it passed, by one of them
         yield leg(paths=there, failed=False)
     else:

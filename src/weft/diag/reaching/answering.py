@@ -1,7 +1,7 @@
 """What answers a check's trials at their targets, and says from which address each came.
 
-Sockets in the targets' namespaces, held by the supervisor for the time of a check: no process runs there, and nothing
-stays. Only what bears a trial's number is answered.
+Sockets in the targets' namespaces, held for the time of a check: no process runs there, and nothing stays. Only what
+bears a trial's number is answered.
 """
 
 import asyncio
@@ -11,20 +11,28 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
+from typing import Protocol as Interface
 
+from weft.diag.checking.trial import Protocol, Trial
+from weft.diag.reaching import echoes
 from weft.kernel import icmp, pathmtu
-from weft.lab.checking.trial import Protocol, Trial
-from weft.lab.inside.cluster import World
-from weft.lab.inside.reaching import echoes
-from weft.lab.spec import Family
+from weft.model.net import Family
 from weft.model.value import Value
+
+T = TypeVar("T")
 
 _NUMBERED: Final = struct.Struct("!8sQ")  # the lab's mark, and the flow's number
 _WAITING: Final = 256  # connections of one target that are not accepted yet
 _FREEBIND: Final[dict[Family, tuple[int, int]]] = {4: (socket.IPPROTO_IP, 15), 6: (socket.IPPROTO_IPV6, 78)}
 _LARGEST: Final = 1 << 16
 _SECONDS: Final = 5.0  # for what a connection has to say
+
+
+class Visit(Interface):
+    """Calls a function in the namespaces of a place of trials, by its name; `ConfigError` if there is none."""
+
+    async def __call__(self, place: str, work: Callable[[], T]) -> T: ...
 
 
 class _Listener(Value):
@@ -59,16 +67,17 @@ class Answering:
         self._servers: list[asyncio.Server] = []
         self._heard_by: dict[socket.socket, Callable[[], None]] = {}
 
-    async def open(self, world: World, trials: Iterable[Trial]) -> None:
+    async def open(self, visit: Visit, trials: Iterable[Trial]) -> None:
         """Open what trials need at their targets. `OSError` if that cannot be."""
         for listener in dict.fromkeys(each for trial in trials for each in _listeners(trial)):
-            opening = partial(_open, listener)
-            sock = self._sockets[listener] = await world.inside.run(world.place(listener.place).room, opening)
+            sock = self._sockets[listener] = await visit(listener.place, partial(_open, listener))
             if sock is not None:
                 await self._serve(sock, listener)
 
     def port(self, trial: Trial) -> int:
         """Return the port to which a trial goes; 0 of ICMP, which has none."""
+        if trial.afar:
+            return 0
         [first, *_] = _listeners(trial)
         sock = self._sockets[first]
         return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
@@ -138,6 +147,8 @@ def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
 
 def _listeners(trial: Trial) -> list[_Listener]:
     """What a trial needs, at the pods of a Service or at its target. One hears echo requests to all addresses."""
+    if trial.afar:
+        return []
     at = [(each.pod, each.address) for each in trial.behind] or [(trial.target, trial.address)]
     return [
         _Listener(

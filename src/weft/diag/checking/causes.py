@@ -18,8 +18,8 @@ from itertools import combinations
 from operator import or_
 from typing import Final
 
-from weft.lab.checking.legs import Leg, Place, PlaceKind, Traits, legs_of, places
-from weft.lab.checking.trial import Fault, Tried
+from weft.diag.checking.legs import Leg, Place, PlaceKind, Traits, legs_of, places
+from weft.diag.checking.trial import Fault, Tried
 from weft.model.value import Value
 
 # In the order in which a place is preferred where two explain the same.

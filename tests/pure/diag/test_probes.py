@@ -9,11 +9,16 @@ from scapy.layers.l2 import Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
-from weft.lab.inside.reaching import echoes
-from weft.lab.tracing import probes
+from weft.diag.reaching import echoes
+from weft.diag.tracing import probes
 
 PAIRS = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]
 NUMBERS = [0x0102030405060708, 0x010203040506070A]
+
+
+def test_how_many_are_sent_and_no_number_is_the_next_ones():
+    assert probes.numbers(7, 1) == [7, 9, 11]
+    assert [len(probes.numbers(0, ends)) for ends in (0, 1, 2, 8, 100)] == [3, 3, 12, 48, 48]
 
 
 def ip(source, target):
@@ -71,10 +76,20 @@ def test_probes_and_answers_are_found_in_frames(kind, source, target):
             assert found.target.endswith(ip_address(source if is_answer else target).packed)
             assert probes.find(frame, kind, [0x3A5B6C7D]) is None
     # Only a program's host itself says that nothing listens for datagrams.
-    by_target = probes.Seen(number=NUMBERS[1], answer=True) if kind == "udp" else None
+    by_target = probes.Seen(number=NUMBERS[1], answer=True, denies=True) if kind == "udp" else None
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {by_target}
     refused.src = "fd00::9" if ":" in source else "10.0.0.9"
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {None}
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+@pytest.mark.parametrize("flags, denies", [("SA", False), ("RA", True)])
+def test_a_reset_says_that_nothing_listens(source, target, flags, denies):
+    answer = ip(target, source) / TCP(sport=80, dport=4, flags=flags, ack=(NUMBERS[0] & 0xFFFFFFFF) + 1)
+    for frame in wrapped(answer):
+        found = probes.find(frame, "tcp", NUMBERS)
+        assert found is not None
+        assert (found.answer, found.denies) == (True, denies)
 
 
 @pytest.mark.parametrize("kind", ["icmp", "udp", "tcp"])

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from weft.diag import junit
-from weft.lab.checking.judging import described
-from weft.lab.checking.summary import CheckReport, Share
-from weft.lab.checking.trial import Tried
+from weft.diag.checking.judging import described
+from weft.diag.checking.summary import CheckReport, Share
+from weft.diag.checking.trial import Tried
 from weft.model.table import table
 from weft.model.text import one_line
 
@@ -39,7 +39,7 @@ def text(report: CheckReport) -> Iterator[str]:
 def _matrix(report: CheckReport) -> str:
     """A line for each scenario; a column for the trials that begin at each node, or of many nodes one for all."""
     nodes = list(dict.fromkeys(each.trial.from_node for each in report.trials))
-    columns = nodes if len(nodes) <= _WIDEST else ["ALL NODES"]
+    columns = nodes if len(nodes) <= _WIDEST else ["ALL"]
     rows = []
     for scenario in report.scenarios:
         own = [each for each in report.trials if each.trial.scenario == scenario.name]
@@ -65,14 +65,16 @@ def _shares(heading: str, shares: Iterable[Share]) -> str:
     )
 
 
-def as_junit(report: CheckReport) -> str:
-    """A test case for each trial."""
-    return junit.suite("weft lab check", map(_case, report.trials))
+def as_junit(command: str, report: CheckReport) -> str:
+    """A test case for each trial of a command, and one for each kind that could not be made."""
+    group = f"{command.replace(' ', '.')}.untried"
+    left = (junit.Case(group=group, name=each.partition(":")[0], skipped=each) for each in report.untried)
+    return junit.suite(command, (*(_case(command, each) for each in report.trials), *left))
 
 
-def _case(tried: Tried) -> junit.Case:
+def _case(command: str, tried: Tried) -> junit.Case:
     trial = tried.trial
     size = f" {trial.size} bytes" if trial.size else ""
     name = f"{trial.source} to {trial.target} {trial.protocol}{size} IPv{trial.family}"
     failures = ((tried.fault, described(tried)),) if tried.fault else ()
-    return junit.Case(group=f"weft.lab.check.{trial.scenario}", name=name, failures=failures)
+    return junit.Case(group=f"{command.replace(' ', '.')}.{trial.scenario}", name=name, failures=failures)

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from tests.support.checks import Sent, tried
-from weft.lab.checking import forms
-from weft.lab.checking.causes import causes
-from weft.lab.checking.evidence import Evidence
-from weft.lab.checking.summary import CheckReport, summed_up
+from weft.diag.checking import forms
+from weft.diag.checking.causes import causes
+from weft.diag.checking.evidence import Evidence
+from weft.diag.checking.summary import CheckReport, summed_up
+from weft.lab.checking.trials import IN_A_LAB
 from weft.model.errors import Problem
 
 FORWARDING = Evidence(
@@ -24,7 +25,7 @@ def checked(*, nodes: int = 2, lost: bool = True) -> CheckReport:
 
     everything = tried(loss, nodes=nodes, pods=1)
     found = causes(everything, "lost")
-    return summed_up(everything, found, [FORWARDING] if found else [])
+    return summed_up(IN_A_LAB, everything, found, [FORWARDING] if found else [])
 
 
 WELL = """\
@@ -106,11 +107,13 @@ def test_as_json():
 
 def test_what_could_not_be_tried_is_said():
     everything = tried(lambda _: False, nodes=2, pods=1)
-    assert "\nnot tried: web: taken\n" in "".join(forms.text(summed_up(everything, [], [], untried=["web: taken"])))
+    assert "\nnot tried: web: taken\n" in "".join(
+        forms.text(summed_up(IN_A_LAB, everything, [], [], untried=["web: taken"]))
+    )
 
 
 def test_as_junit():
-    suite = ET.fromstring(forms.as_junit(checked()))  # noqa: S314 - our own
+    suite = ET.fromstring(forms.as_junit("weft lab check", checked()))  # noqa: S314 - our own
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("weft lab check", "52", "14")
     case = next(case for case in suite if case.find("failure") is not None)
     assert (case.get("classname"), case.get("name")) == ("weft.lab.check.pod-pod-other", "pod1-1 to pod2-1 icmp IPv4")

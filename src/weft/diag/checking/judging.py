@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import Fault, Outcome, Trial, Tried
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.trial import Fault, Outcome, Trial, Tried
 from weft.model.value import replace
 
 
@@ -35,7 +35,8 @@ def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
     found = (trial for trial, outcome in zip(trials, outcomes, strict=True) if _is_untried(trial, outcome))
     ports = dict.fromkeys((trial.target, trial.listens) for trial in found)
     return [
-        f"{target}: programs of its pods have UDP port {port}, and what they answer is theirs" for target, port in ports
+        f"{target}: a program in its pods has UDP port {port}, and need not answer a check's datagrams"
+        for target, port in ports
     ]
 
 
@@ -50,6 +51,8 @@ def _fault(trial: Trial, outcome: Outcome) -> Fault:
         return "" if outcome.refused == trial.size - 1 else "unrefused"
     if outcome.answered < trial.flows:
         return "lost"
+    if trial.afar:
+        return ""
     if not outcome.seen and not outcome.theirs:
         return "unseen"
     return "translated" if scenario.forbids_nat and outcome.seen != outcome.own else ""
@@ -77,6 +80,8 @@ def _words(tried: Tried) -> str:
             return f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way"
         case "unrefused":
             return _unrefused(trial, outcome)
+        case "shared":
+            return "another pod has this address, too"
     assert_never(tried.fault)
 
 
@@ -88,7 +93,7 @@ def _lost(trial: Trial, outcome: Outcome) -> str:
         said = f"; refused by {outcome.by or 'its own kernel'} with an MTU of {outcome.refused}"
     if outcome.seen:
         return f"it arrived from {outcome.seen}, and no answer came back{said}"
-    return f"nothing arrived{said}"
+    return f"{'no answer came' if trial.afar else 'nothing arrived'}{said}"
 
 
 def _unrefused(trial: Trial, outcome: Outcome) -> str:

@@ -1,0 +1,76 @@
+"""`weft trace --probe`: sends what was predicted, from where it comes, and counts it at each link of this node."""
+
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from secrets import randbits
+from typing import Final
+
+from weft.diag.reaching.pods import Pods, pods_of
+from weft.diag.reaching.sending import send
+from weft.diag.reaching.watching import watch
+from weft.diag.rules.matching import Packet
+from weft.diag.sight import Sight
+from weft.diag.tracing.counted import Wanted
+from weft.diag.tracing.hops import Way
+from weft.diag.tracing.legs import Direction, End
+from weft.diag.tracing.probes import Kind, numbers
+from weft.diag.tracing.routing import is_own
+from weft.diag.tracing.tried import Asked, TraceReport, tried
+from weft.model.errors import ConfigError, Problem
+
+_KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
+
+
+def prove(sight: Sight, asked: tuple[str, str], packet: Packet, ways: Mapping[Direction, Way]) -> TraceReport:
+    """Send probes as `packet`, whose `ways` are predicted: three, or more to a Service, of which one pod is followed.
+
+    `ConfigError` unless it comes from this node.
+    """
+    name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
+    others = [address for hop in there.hops for address in hop.others]
+    sent = numbers(randbits(32), 1 + len(others))
+    ports = {packet.target_port, *([there.packet.target_port] if there.packet is not None else [])}
+    with pods_of(sight, name, "weft trace --probe") as pods:
+        begin = _local(sight, pods, name, str(packet.source))
+        if begin is None:
+            raise ConfigError(_elsewhere(str(packet.source)))
+        target = str(packet.target) if there.packet is None else there.packet.target
+        end = _local(sight, pods, name, target)
+        counted = watch(
+            pods,
+            [name, *([end.place] if end is not None else [])],
+            Wanted(
+                kind=kind,
+                numbers=sent,
+                ports=ports,
+                chosen={each: ip_address(each).packed for each in (target, *others)},
+            ),
+            source=begin.place,
+            send=lambda: send(packet.source, packet.target, kind=kind, port=packet.target_port, numbers=sent),
+        )
+    beyond = "" if end is not None else there.to or target
+    return tried(
+        Asked(source=asked[0], target=asked[1], kind=kind, numbers=sent),
+        begin,
+        end or End(node=beyond, address=target),
+        [(name, ways)],
+        counted,
+        beyond=beyond,
+    )
+
+
+def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
+    """The node itself, or one of its pods; None for an address that is elsewhere."""
+    if (pod := pods.named(address)) is not None:
+        return End(node=name, address=address, pod=pod.name, device=pod.device)
+    return End(node=name, address=address) if is_own(sight, ip_address(address)) else None
+
+
+def _elsewhere(source: str) -> Problem:
+    return Problem(
+        code="FLAG-001",
+        where="weft trace --probe",
+        seen=f"{source} is no address of this node, or of a pod of it",
+        hint="Run it on the node where it is.",
+    )

@@ -1,0 +1,92 @@
+"""Counts probes at all links of this node and of some of its pods (packet(7))."""
+
+import ctypes
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Final
+
+from weft.diag.reaching.pods import Pods
+from weft.diag.tracing.counted import Counted, Wanted
+from weft.model.value import replace
+
+_ETH_P_ALL: Final = 3  # linux/if_ether.h
+_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
+_SO_ATTACH_FILTER: Final = 26
+_BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
+_SHOWN: Final = 256  # bytes of each frame: a probe lies within, whatever it is wrapped in
+_LONGEST: Final = 400  # bytes: a probe is short, and so is what answers it
+_AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
+# linux/filter.h: load the length; return nothing of a longer frame, else so many bytes.
+_STEPS: Final = ((0x80, 0, 0, 0), (0x25, 0, 1, _LONGEST), (0x06, 0, 0, 0), (0x06, 0, 0, _SHOWN))
+_SHORT: Final = b"".join(struct.pack("=HBBI", *step) for step in _STEPS)
+_SOL_PACKET: Final = 263
+_PACKET_STATISTICS: Final = 6  # linux/if_packet.h: what came, and what was dropped of it, as numbers of 32 bits
+_SECONDS: Final = 1.0  # for the answers
+_REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
+
+
+def watch(pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], str]) -> Counted:
+    """Send the probes from a place, and count them there and at the others; a second if one is not answered."""
+    counted = Counted()
+    waiting = select.poll()
+    with ExitStack() as held:
+        sockets = {}
+        for place in dict.fromkeys([source, *places]):
+            sock = held.enter_context(pods.run(place, _open))
+            sockets[sock.fileno()] = place, sock
+            waiting.register(sock, select.POLLIN)
+        refusal = pods.run(source, send)
+
+        def read(seconds: float) -> None:
+            for descriptor, _ in waiting.poll(1000 * seconds):
+                _take(*sockets[descriptor], counted, wanted)
+
+        while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
+        behind = sum(_take(*each, counted, wanted) for each in sockets.values())
+        unread = behind + sum(_dropped(sock) for _, sock in sockets.values())
+    return replace(counted, unread=unread, refusal=refusal)
+
+
+def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
+    """Go on with `read`, which is told how many seconds it may wait: for a second, or until a bit after all answers."""
+    until, settled = time.monotonic() + _SECONDS, False
+    while (left := until - time.monotonic()) > 0:
+        read(left)
+        if not settled and answered():
+            until, settled = time.monotonic() + _REST, True
+
+
+def _take(place: str, sock: socket.socket, counted: Counted, wanted: Wanted) -> bool:
+    """Count what a socket has; true if that is more than is taken at once."""
+    try:
+        for _ in range(_AT_ONCE):
+            frame, (link, *_) = sock.recvfrom(_SHOWN)
+            counted.note(place, link, frame, wanted)
+    except OSError:  # nothing more, or a link went down
+        return False
+    return True
+
+
+def _dropped(sock: socket.socket) -> int:
+    """How many frames the kernel dropped, as they were not read fast enough."""
+    _, dropped = struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+    return int(dropped)
+
+
+def _open() -> socket.socket:
+    """A socket on all links of the namespace where the thread is."""
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    try:
+        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        program = ctypes.create_string_buffer(_SHORT, len(_SHORT))
+        filter_ = struct.pack("HP", len(_STEPS), ctypes.addressof(program))
+        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,1 +1,0 @@
-"""Packets sent between places of a lab to see whether they arrive, from sockets opened in namespaces."""

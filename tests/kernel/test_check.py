@@ -1,0 +1,274 @@
+"""`weft check` on a node without any daemon, whose pods hang on a bridge of reference plugins."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.netns import Netns
+from tests.support.weftd import eventually
+
+WEFT = str(Path(sys.executable).with_name("weft"))
+BRIDGE = {
+    "cniVersion": "1.0.0",
+    "name": "plain",
+    "plugins": [{"type": "bridge", "bridge": "br7", "ipam": {"type": "host-local"}}],
+}
+NAMES = ("web", "db", "db")  # two with one host name: the second is told by its address
+
+
+class Node:
+    """A namespace with pods of its own on a bridge; each pod is a process with a host name."""
+
+    def __init__(self, netns: Netns, pods: list[Netns], folder: Path) -> None:
+        self.netns, self.pods, self.folder = netns, pods, folder
+        netns.bridge("br7", "10.9.0.1/24", "fd09::1/64")
+        netns.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+        (folder / "10-net.conflist").write_text(json.dumps(BRIDGE))
+        for number, (pod, name) in enumerate(zip(pods, NAMES, strict=False), 2):
+            netns.run(f"ip link add p{number} master br7 up type veth peer name eth0 netns {pod.path}")
+            pod.run(f"ip address add 10.9.0.{number}/24 dev eth0; ip address add fd09::{number}/64 dev eth0 nodad")
+            pod.run("ip link set eth0 up; ip route add default via 10.9.0.1; ip -6 route add default via fd09::1")
+            pod.popen(["unshare", "--uts", "sh", "-c", f"hostname {name}; exec sleep 1000"])
+
+    def check(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        command = [WEFT, "check", "--conf-dir", str(self.folder), "--subnet-file", str(self.folder / "none"), *options]
+        process = self.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def report(self) -> Any:
+        ran = self.check("-o", "json")
+        assert ran.stdout, ran.stderr
+        return json.loads(ran.stdout)
+
+    def names(self) -> set[str]:
+        """The pods that are found."""
+        return {
+            each["trial"]["source"] for each in self.report()["trials"] if each["trial"]["scenario"] == "pod-itself"
+        }
+
+
+@pytest.fixture
+def node(netns: Netns, make_netns: Callable[[], Netns], tmp_path: Path) -> Node:
+    node = Node(netns, [make_netns() for _ in NAMES], tmp_path)
+    eventually(lambda: sorted(name.partition(" ")[0] for name in node.names()) == sorted(NAMES), seconds=10)
+    return node
+
+
+def test_all_pods_of_a_node_that_is_well(node: Node):
+    sockets = node.pods[0].run("ss -Htuanp exclude time-wait")
+    found = node.report()
+    assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
+    assert found["untried"] == []
+    [second] = node.names() - {"web", "db"}
+    assert second.startswith("db 10.9.0.")
+    assert {each["trial"]["family"] for each in found["trials"]} == {4, 6}
+    assert [each["tried"] for each in found["scenarios"] if each["name"] == "node-pod-same"] == [18]
+    assert node.pods[0].run("ss -Htuanp exclude time-wait") == sockets
+
+
+def test_the_same_addresses_elsewhere_on_the_machine_are_no_pods(node: Node, make_netns: Callable[[], Netns]):
+    elsewhere = make_netns()
+    elsewhere.bridge("br7", "10.9.0.9/24", "fd09::9/64")
+    beyond = make_netns()
+    elsewhere.run(f"ip link add p1 type veth peer name eth0 netns {beyond.path}; ip link set p1 up")
+    beyond.run("ip address add 10.9.0.8/24 dev eth0; ip link set eth0 up")
+    assert len(node.names()) == len(NAMES)
+
+
+def test_a_pods_host_name_is_no_more_than_a_word(node: Node, make_netns: Callable[[], Netns]):
+    """A pod may call itself as its node, as another pod, or by what no terminal should get."""
+    for number, name in enumerate((socket.gethostname().encode(), b"db", b"\x1b[31m", b"a\xff"), 5):
+        pod = make_netns()
+        node.netns.run(f"ip link add p{number} master br7 up type veth peer name eth0 netns {pod.path}")
+        pod.run(f"ip address add 10.9.0.{number}/24 dev eth0; ip link set eth0 up; ip route add default via 10.9.0.1")
+        pod.popen(
+            [
+                "unshare",
+                "--uts",
+                sys.executable,
+                "-c",
+                f"import socket, time; socket.sethostname({name!r}); time.sleep(999)",
+            ]
+        )
+    names = eventually(lambda: (found := node.names()) and len(found) == 7 and found, seconds=10)
+    own = socket.gethostname()
+    assert names - {"web", "db"} >= {f"{own} 10.9.0.5", "10.9.0.7", "10.9.0.8"}
+    found = node.report()
+    assert found["failed"] == 0, found["conclusion"]
+    assert {each["trial"]["source"] for each in found["trials"] if each["trial"]["scenario"] == "node-pod-same"} == {
+        own
+    }
+
+
+def test_two_pods_of_one_address(node: Node, make_netns: Callable[[], Netns]):
+    twin = make_netns()
+    node.netns.run(f"ip link add p9 master br7 up type veth peer name eth0 netns {twin.path}")
+    twin.run("ip address add 10.9.0.3/24 dev eth0; ip link set eth0 up; ip route add default via 10.9.0.1")
+    twin.popen(["sleep", "1000"])
+    found = node.report()
+    assert "is to an address that another pod has, too: CHECK-001" in found["conclusion"]
+    assert next(each["failed"] for each in found["demands"] if each["name"] == "own-address") == 6
+
+
+def test_without_the_right_to_enter_namespaces_nothing_is_said_to_be_well(node: Node):
+    options = ["--conf-dir", str(node.folder), "--subnet-file", str(node.folder / "none")]
+    drop = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--reset-env"]
+    process = node.netns.popen(
+        [*drop, WEFT, "check", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert "HOST-002 weft check: [Errno 1] Operation not permitted" in err
+
+
+ENDING = """
+from ipaddress import ip_network
+from weft.diag.reaching.pods import Pods
+pods = Pods([ip_network("10.9.0.0/24")], "node1")
+print(all(map(pods.is_there, pods.found)), flush=True)
+input()
+print(*(pod.name for pod in pods.found if not pods.is_there(pod)))
+"""
+
+
+def test_a_pod_that_ends_meanwhile_is_noticed(node: Node):
+    process = node.netns.popen([sys.executable, "-c", ENDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    node.netns.run("ip link del p2")
+    assert process.communicate("\n", timeout=60)[0] == "web\n"
+
+
+def test_a_pod_that_is_cut_off_and_its_reason(node: Node):
+    node.netns.run("ip link set p2 nomaster")
+    ran = node.check()
+    assert ran.returncode == 3
+    # The node takes packets for its own address from any link, so some may still arrive there.
+    assert re.match("(every packet|all losses are) between web and others", ran.stdout)
+    assert "\nnode-pod-same: 6 of 18 failed\n" in ran.stdout
+    assert "Next: weft doctor\n      weft trace --explain 10.9.0." in ran.stderr
+    cases = ET.fromstring(node.check("-o", "junit").stdout)  # noqa: S314 - our own
+    failed = [str(case.get("name")) for case in cases if case.find("failure") is not None]
+    assert failed
+    assert all("web" in name for name in failed)
+    assert {str(case.get("classname")) for case in cases} >= {"weft.check.pod-itself", "weft.check.node-pod-same"}
+
+
+def test_a_packet_filter_on_the_node_is_named(node: Node):
+    node.netns.run("nft add table inet t; nft 'add chain inet t i { type filter hook input priority 0; }'")
+    node.netns.run("nft add rule inet t i iifname br7 meta l4proto udp drop")
+    ran = node.check()
+    assert ran.returncode == 3
+    first = ran.stdout.splitlines()[0]
+    assert re.fullmatch(r"every UDP packet from others to \S+ is lost: FW-002 input of udp 10\.9\.0\.[234] .*", first)
+
+
+def test_a_node_that_has_nothing(netns: Netns, tmp_path: Path):
+    ran = Node(netns, [], tmp_path).check()
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "INST-003 weft check: a node that has no pods and knows no other nodes" in ran.stderr
+
+
+def trace(node: Node, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    files = ("--conf-dir", str(node.folder), "--subnet-file", str(node.folder / "none"))
+    command = [WEFT, "trace", *files, *arguments]
+    process = node.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def proved(node: Node, *arguments: str) -> Any:
+    ran = trace(node, "--probe", "-o", "json", *arguments)
+    assert ran.stdout, ran.stderr
+    found = json.loads(ran.stdout)
+    assert ran.returncode == (0 if found["well"] else 3)
+    return found
+
+
+@pytest.mark.parametrize(
+    "source, target",
+    [("10.9.0.2", "10.9.0.3"), ("10.9.0.1", "10.9.0.2:80"), ("fd09::2", "fd09::3"), ("fd09::2", "fd09::1")],
+)
+def test_a_trace_is_proved_by_probes_from_where_it_begins(node: Node, source: str, target: str):
+    found = proved(node, source, target)
+    refused = "it arrives, and is refused: nothing listens at the port"
+    wanted = refused if target.endswith(":80") else "it arrives, and the answer comes back"
+    assert (found["verdict"], found["reached"], found["tried"]) == (wanted, 3, 3)
+    counts = [count for leg in found["legs"] for count in leg["counted"].values()]
+    assert counts.count(3) >= 2
+
+
+def test_probes_show_what_no_rule_that_was_read_drops(node: Node):
+    node.pods[1].run(
+        "nft add table inet t; nft 'add chain inet t i { type filter hook input priority 0; policy drop; }'"
+    )
+    found = proved(node, "10.9.0.2", "10.9.0.3")
+    assert found["reached"] == 0
+    assert re.match(r"FW-002 (web|db|db .*): .* received 3 and answered 0", found["verdict"])
+    said = trace(node, "--probe", "10.9.0.2", "10.9.0.3")
+    assert said.returncode == 3
+    assert "0 of 3 probes were answered\nFW-002 " in said.stdout
+    assert trace(node, "--probe", "-o", "mermaid", "10.9.0.2", "10.9.0.3").stdout.startswith("sequenceDiagram\n")
+    datagram = proved(node, "--udp", "10.9.0.2", "10.9.0.3:53")
+    assert re.match(r"it arrives; .* does not answer", datagram["verdict"])
+
+
+def test_of_a_service_by_chance_those_that_went_to_one_pod_are_judged(node: Node):
+    node.netns.run("nft add table ip s; nft 'add chain ip s p { type nat hook prerouting priority -100; }'")
+    pods = "{ 0 : 10.9.0.3, 1 : 10.9.0.4 }"
+    node.netns.run(f"nft 'add rule ip s p ip daddr 10.96.0.9 dnat to numgen random mod 2 map {pods}'")
+    found = proved(node, "10.9.0.2", "10.96.0.9")
+    assert (found["well"], found["reached"]) == (True, found["tried"])
+    assert found["elsewhere"] + found["tried"] == 12
+
+
+def test_a_port_where_nothing_listens(node: Node):
+    found = proved(node, "10.9.0.2", "10.9.0.3:81")
+    assert (found["verdict"], found["well"]) == ("it arrives, and is refused: nothing listens at the port", True)
+
+
+def test_a_pods_link_may_have_any_name(node: Node):
+    node.pods[1].run("ip link set eth0 down; ip link set eth0 name net1; ip link set net1 up")
+    found = proved(node, "10.9.0.2", "10.9.0.3")
+    assert found["verdict"] == "it arrives, and the answer comes back"
+    assert [leg["counted"] for leg in found["legs"] if leg["pod"] == "db"] == [{"net1": 3}, {"net1": 3}]
+
+
+def test_packets_without_end_do_not_keep_it(node: Node):
+    flood = "import socket\ns = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(b'x', ('10.9.0.4', 9))"
+    node.pods[0].popen([sys.executable, "-c", flood])
+    started = time.monotonic()
+    proved(node, "10.9.0.2", "10.9.0.3:81")
+    assert time.monotonic() - started < 30  # of a command that waits for a second
+
+
+def test_what_the_kernel_refuses_to_send_is_said_in_its_words(node: Node):
+    found = proved(node, "10.9.0.2", "10.9.0.255")
+    assert found["verdict"] == "FW-002 web: web sent 0 by eth0: its kernel says 'Permission denied'"
+
+
+@pytest.mark.parametrize("arguments", [("10.9.0.2", "[fd09::3]81"), ("--udp", "10.9.0.2", "10.9.0.3")])
+def test_targets_that_are_none(node: Node, arguments: tuple[str, ...]):
+    ran = trace(node, *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "port" in ran.stderr
+
+
+def test_only_what_begins_on_the_node_can_be_tried(node: Node):
+    ran = trace(node, "--probe", "192.0.2.1", "10.9.0.2")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "FLAG-001 weft trace --probe: 192.0.2.1 is no address of this node" in ran.stderr
+    command = [WEFT, "trace", "--probe", "--from", "x.tar.gz", "10.9.0.3", "10.9.0.2"]
+    both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--from and --probe exclude each other" in both.stderr

@@ -1,0 +1,259 @@
+"""The legs of a trace, and where probes that were counted at its devices were lost."""
+
+import struct
+from typing import Any
+
+import pytest
+
+from weft.diag.reaching.echoes import request
+from weft.diag.tracing.counted import Counted, Wanted
+from weft.diag.tracing.hops import Hop, Way
+from weft.diag.tracing.legs import End, Leg, counted, legs
+from weft.diag.tracing.outcome import Answers, Outcome, outcome, parted
+from weft.diag.tracing.probes import Kind
+from weft.diag.tracing.tried import Asked, TraceReport, tried_diagram, tried_lines
+from weft.diag.tracing.tried import tried as put_together
+from weft.model.errors import Problem
+from weft.model.value import replace
+
+POD1 = End(node="node1", address="10.244.1.2", pod="pod1", host_end="veth1")
+POD2 = End(node="node2", address="10.244.2.2", pod="pod2", host_end="veth2")
+NODE2 = End(node="node2", address="172.31.0.12")
+DROPPED = Problem(code="FW-002", where="forward", seen="dropped by a rule")
+
+
+def hops(*devices: str) -> tuple[Hop, ...]:
+    """`what:device`, or what alone."""
+    pairs = (each.partition(":") for each in devices)
+    return tuple(Hop(what=what, seen="", device=device) for what, _, device in pairs)
+
+
+OUT = Way(hops=hops("from the pod by:cni0", "route", "out by:flannel.1", "outer packet by:eth0"), end="sent")
+IN = Way(hops=hops("received by:eth0", "unwrapped by:flannel.1", "out by:cni0"), end="delivered")
+FIRST: Any = ("node1", {"there": OUT, "back": IN})
+KNOWN: Any = [FIRST, ("node2", {"there": IN, "back": OUT})]
+
+
+def steps(found: list[Leg]) -> list[str]:
+    return [f"{leg.place} {hop.device}" for leg in found for hop in leg.way.hops if hop.device]
+
+
+THERE = [
+    *("pod1 eth0", "node1 veth1", "node1 cni0", "node1 flannel.1", "node1 eth0"),
+    *("node2 eth0", "node2 flannel.1", "node2 cni0", "node2 veth2", "pod2 eth0"),
+]
+
+
+def test_between_pods_all_devices_are_passed_there_and_back():
+    found = legs(POD1, POD2, KNOWN)
+    assert steps(found) == [*THERE, *reversed(THERE)]
+    assert [(leg.place, leg.direction) for leg in found] == [
+        *(("pod1", "there"), ("node1", "there"), ("node2", "there"), ("pod2", "there")),
+        *(("pod2", "back"), ("node2", "back"), ("node1", "back"), ("pod1", "back")),
+    ]
+
+
+def test_to_a_node_and_on_one_node():
+    assert (POD1.place, NODE2.place) == ("pod1", "node2")
+    assert steps(legs(POD1, NODE2, KNOWN))[:8] == THERE[:8]
+    same = Way(hops=hops("from the pod by:veth1", "out by:veth2"), end="delivered")
+    back = Way(hops=hops("from the pod by:veth2", "out by:veth1"), end="delivered")
+    other = End(node="node1", address="10.244.1.3", pod="pod3", host_end="veth2")
+    found = legs(POD1, other, [("node1", {"there": same, "back": back})])
+    assert steps(found) == [
+        *(
+            "pod1 eth0",
+            "node1 veth1",
+            "node1 veth2",
+            "pod3 eth0",
+            "pod3 eth0",
+            "node1 veth2",
+            "node1 veth1",
+            "pod1 eth0",
+        )
+    ]
+
+
+def test_the_legs_end_where_the_packet_does():
+    dropped = Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)
+    found = legs(POD1, POD2, [FIRST, ("node2", {"there": dropped, "back": OUT})])
+    assert steps(found) == THERE[:6]
+
+
+def tried(seen: int, lost_at: int, *, known: Any = None, answers: bool = True, hidden: tuple[int, ...] = ()) -> Outcome:
+    """Three probes, of which `seen` alone pass the device of this number and those behind it."""
+    found = legs(POD1, POD2, known or KNOWN)
+    numbers = iter(range(99))
+
+    def at(*_: Any) -> int:
+        number = next(numbers)
+        return 0 if number in hidden else 3 if number < lost_at else seen
+
+    found = [counted(leg, at) for leg in found]
+    reached = seen if lost_at < 20 else 3
+    return outcome(found, Answers(sent=3, reached=reached), due=answers)
+
+
+def test_all_is_well_even_where_a_cipher_hides_probes():
+    assert tried(0, 20) == Outcome(verdict="it arrives, and the answer comes back", well=True, leg=7)
+    assert parted([counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)], 3) is None
+    assert tried(0, 7, hidden=(4, 5)).verdict.startswith("FW-002 node2: sent 3 by flannel.1 of node2, cni0 of node2")
+
+
+@pytest.mark.parametrize(
+    "lost_at, said",
+    [
+        (0, "FW-002 pod1: pod1 sent 0 by eth0"),
+        (1, "CHECK-001 pod pod1: sent 3 by eth0 of pod1, veth1 of node1 received 0"),
+        (3, "FW-002 node1: sent 3 by cni0 of node1, flannel.1 of node1 received 0"),
+        (4, "REACH-001 node1: sent 3 by flannel.1 of node1, eth0 of node1 received 0"),
+        (5, "REACH-001 node1 to node2: sent 3 by eth0 of node1, eth0 of node2 received 0"),
+        (6, "REACH-001 node2: sent 3 by eth0 of node2, flannel.1 of node2 received 0"),
+        (9, "CHECK-001 pod pod2: sent 3 by veth2 of node2, eth0 of pod2 received 0"),
+        (10, "FW-002 pod2: pod2 received 3 and answered 0"),
+        (15, "REACH-001 node2 to node1: sent 3 by eth0 of node2, eth0 of node1 received 0"),
+    ],
+)
+def test_the_first_device_that_did_not_see_them(lost_at: int, said: str):
+    found = tried(0, lost_at)
+    assert found.verdict.startswith(said)
+    assert not found.well
+    assert found.leg == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 6][lost_at]
+
+
+def test_some_are_lost():
+    assert tried(2, 5).verdict.startswith("REACH-001 node1 to node2: sent 3 by eth0 of node1, eth0 of node2 received 2")
+
+
+def test_a_datagram_need_not_be_answered():
+    assert tried(0, 10, answers=False) == Outcome(verdict="it arrives; pod2 does not answer", well=True, leg=7)
+
+
+def test_what_was_predicted_to_be_dropped():
+    dropped = [
+        FIRST,
+        ("node2", {"there": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED), "back": OUT}),
+    ]
+    assert tried(0, 6, known=dropped).verdict == f"the packet is dropped on node2: {DROPPED}"
+    assert tried(0, 20, known=dropped).verdict == (
+        f"3 of 3 answers came back, and the packet was predicted to be dropped on node2: {DROPPED}"
+    )
+    back = [
+        ("node1", {"there": OUT, "back": Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)}),
+        KNOWN[1],
+    ]
+    assert tried(0, 16, known=back).verdict == f"the answer is dropped on node1: {DROPPED}"
+
+
+def test_what_was_not_told():
+    known = [("node1", {"there": Way(hops=OUT.hops, end="undecided"), "back": IN}), KNOWN[1]]
+    assert tried(0, 3, known=known).verdict.startswith(
+        "the rules that were read do not decide it; FW-002 node1: sent 3"
+    )
+    found = [counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)]
+    assert outcome(found, Answers(sent=3, reached=2), due=True).verdict.startswith(
+        "2 of 3 answers came back, and no device"
+    )
+
+
+def test_what_answers_alone_tell():
+    found = [counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)]
+    refused = outcome(found, Answers(sent=3, reached=3, denied=3), due=True)
+    assert (refused.verdict, refused.well) == ("it arrives, and is refused: nothing listens at the port", True)
+    beyond = outcome(found, Answers(sent=3, reached=3, denied=3), due=True, beyond="192.0.2.2")
+    assert beyond.verdict == "192.0.2.2 refuses it: nothing listens at the port, or a firewall says so"
+    lost = [counted(leg, lambda *_: 0) for leg in legs(POD1, POD2, KNOWN)]
+    unread = outcome(lost, Answers(sent=3, reached=1, unread=70), due=True)
+    assert unread.verdict.startswith(
+        "1 of 3 answers came back, and of the others nothing is told: 70 packets were not read"
+    )
+    assert (unread.well, unread.problem) == (False, None)
+    kernel = outcome(lost, Answers(sent=3, reached=0, refusal="Permission denied"), due=True)
+    assert kernel.verdict == "FW-002 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"
+
+
+def test_what_goes_on_to_where_nothing_is_counted():
+    there = Way(hops=hops("from the pod by:cni0", "outer packet by:eth0"), end="sent", to="192.0.2.2")
+    visits: Any = [("node1", {"there": there, "back": IN})]
+    end = End(node="192.0.2.2", address="10.244.2.2")
+
+    def seen(there: set[int], back: set[int]) -> Counted:
+        devices = {("pod1", "eth0"): (there, back), ("node1", "cni0"): (there, back), ("node1", "eth0"): (there, back)}
+        return Counted(
+            seen={
+                (*place, direction): numbers
+                for place, both in devices.items()
+                for direction, numbers in zip(("there", "back"), both, strict=True)
+            },
+            to={},
+        )
+
+    def report(counted: Counted, kind: Kind = "icmp") -> TraceReport:
+        asked = Asked(source="a", target="b", kind=kind, numbers=[1, 3, 5])
+        return put_together(asked, POD1, end, visits, counted, beyond="192.0.2.2")
+
+    well = report(seen({1, 3, 5}, {1, 3, 5}))
+    assert (well.verdict, well.reached, well.well) == ("it arrives, and the answer comes back", 3, True)
+    silent = report(seen({1, 3, 5}, set()))
+    assert (silent.reached, silent.well) == (0, False)
+    assert silent.verdict.startswith(
+        "REACH-001 node1 to 192.0.2.2: sent 3 by eth0 of node1, and eth0 received 0 answers."
+    )
+    datagrams = report(seen({1, 3, 5}, set()), "udp")
+    assert (datagrams.verdict, datagrams.well) == ("it leaves for 192.0.2.2, and nothing answers", True)
+    kept = report(seen(set(), set()))
+    assert kept.verdict.startswith("FW-002 pod1: pod1 sent 0 by eth0")
+
+
+def test_what_an_end_sends_itself_has_not_arrived_by_that():
+    both = Way(hops=hops("from the pod by:cni0"), end="delivered")
+    visits: Any = [("node1", {"there": both, "back": both})]
+    asked = Asked(source="a", target="b", kind="tcp", numbers=[1, 3])
+    seen = {("pod1", "eth0", "there"): {1, 3}, ("pod1", "eth0", "back"): {1, 3}}
+    refused = put_together(asked, POD1, POD1, visits, Counted(seen=seen, to={}))
+    assert (refused.reached, refused.tried) == (0, 2)
+    came = put_together(asked, POD1, POD1, visits, Counted(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
+    assert (came.reached, came.tried, came.elsewhere) == (1, 1, 1)
+
+
+def test_a_frame_is_counted_where_it_was_seen():
+    wanted = Wanted(
+        kind="icmp", numbers=[7], chosen={"10.0.0.2": bytes((10, 0, 0, 2)), "10.0.0.3": bytes((10, 0, 0, 3))}
+    )
+    found = Counted(seen={}, to={})
+    address = bytes((10, 0, 0, 1, 10, 0, 0, 2))
+    found.note("pod1", "eth0", address + request(4, 7), wanted)
+    found.note("pod1", "eth0", address + request(4, 8), wanted)
+    found.note("node1", "cni0", bytes((10, 0, 0, 2, 10, 0, 0, 1)) + b"\0" + request(4, 7)[1:], wanted)
+    assert not found.denied
+    reset = struct.pack("!HHIIBBHHH", 80, 40000, 0, 8, 0x50, 0x14, 0, 0, 0)
+    Counted.note(found, "pod1", "eth0", bytes(20) + reset, Wanted(kind="tcp", numbers=[7]))
+    assert found.denied == {7}
+    found.seen.pop(("pod1", "eth0", "back"))
+    assert found.seen == {("pod1", "eth0", "there"): {7}, ("node1", "cni0", "back"): {7}}
+    assert found.to == {7: "10.0.0.2"}
+    assert found.towards("10.0.0.2", [7, 8]) == {7, 8}
+    assert found.towards("10.0.0.3", [7]) == set()
+    assert found.sent_to("10.0.0.2") == {7}
+
+
+def test_as_text_and_as_a_diagram():
+    legs_ = [Leg(node="node1", direction="there", way=OUT, counted={"cni0": 3, "flannel.1": 3, "eth0": 0})]
+    report = TraceReport(
+        source="a",
+        target="b",
+        legs=[*legs_, *legs_],
+        tried=3,
+        reached=0,
+        elsewhere=2,
+        verdict="lost",
+        well=False,
+        last=0,
+    )
+    said = list(tried_lines(report, explain=False))
+    assert said[0] == "node1, there"
+    assert " +3 from the pod by" in said[1]
+    assert said[-2:] == ["0 of 3 probes were answered; 2 went to other pods", "lost"]
+    assert sum(line == "node1, there" for line in said) == 1
+    assert list(tried_lines(replace(report, elsewhere=0), explain=True))[-2] == "0 of 3 probes were answered"
+    assert tried_diagram(report).startswith("sequenceDiagram\n  participant p0 as node1\n")
