@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -144,24 +145,48 @@ def let_in(running: Lab, program: str) -> None:
         running.weft("exec", "node1", "--", *restore, str(RULES / f"{program}-mended.saved"))
 
 
+ASKED_OF_A_BUNDLE = (
+    ("doctor", "-o", "json"),
+    ("doctor", "-v"),
+    ("trace", "-o", "json", "ADDRESSES"),
+    ("trace", "ADDRESSES"),
+    ("peers", "-o", "json"),
+    ("events",),
+    ("events", "-o", "json", "-n", "2"),
+    ("status", "-o", "json"),
+)
+
+
+Ran = subprocess.CompletedProcess[str]
+
+
+def answers(running: Lab, file: str, name: str, *options: str) -> tuple[Ran, Ran]:
+    """What the node answers, and what its bundle does."""
+    given = [each for option in options for each in (addresses(running) if option == "ADDRESSES" else (option,))]
+    live = running.weft("exec", "node1", "--", "weft", name, *given, check=False)
+    return live, weft(name, "--from", file, *given, check=False)
+
+
+def told(running: Lab) -> str:
+    """What the node's daemon says of itself and of what happened."""
+    return "".join(
+        without_times(running.run("node1", "weft", command, "-o", "json", check=False))
+        for command in ("status", "events")
+    )
+
+
 def test_a_bundle_answers_as_the_node_does(running: Lab, tmp_path: Path):
     file = str(tmp_path / "bundle.tar.gz")
     running.weft("break", "node1", "forward-dropped")
     try:
-        running.run("node1", "weft", "bundle", "--out", file)
-        for command in (
-            ("doctor", "-o", "json"),
-            ("doctor", "-v"),
-            ("trace", "-o", "json", *addresses(running)),
-            ("trace", *addresses(running)),
-            ("peers", "-o", "json"),
-            ("events",),
-            ("events", "-o", "json", "-n", "2"),
-            ("status", "-o", "json"),
-        ):
-            live = running.weft("exec", "node1", "--", "weft", *command, check=False)
-            name, *options = command
-            offline = weft(name, "--from", file, *options, check=False)
+        # The daemon looks once a minute, and what it finds then the bundle does not have.
+        before, after = "", told(running)
+        while before != after:
+            before = after
+            running.run("node1", "weft", "bundle", "--out", file)
+            said = [answers(running, file, *command) for command in ASKED_OF_A_BUNDLE]
+            after = told(running)
+        for live, offline in said:
             assert offline.returncode == live.returncode, offline.stderr
             assert without_times(offline.stdout) == without_times(live.stdout)
     finally:

@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from weft.lab import labkeys
+from weft.lab.files import labkeys
 from weft.screen.documents import document
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "lab.schema.json"

@@ -10,7 +10,7 @@ from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
 from weft.model.errors import Problem
-from weft.model.net import Subnets
+from weft.model.net import Family, Subnets
 
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
 understand: Final = partial(parse_netconf, backends=BACKENDS)
@@ -27,7 +27,7 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
     problems = []
     nodes = len(lab.nodes)
     fullest, pods = max(Counter(pod.node for pod in lab.pods).items(), key=lambda item: item[1], default=("", 0))
-    pools: dict[spec.Family, Pool[Any, Any] | None] = {4: network.v4, 6: network.v6}
+    pools: dict[Family, Pool[Any, Any] | None] = {4: network.v4, 6: network.v6}
     for family, pool in pools.items():
         if pool is None:
             continue

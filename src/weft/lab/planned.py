@@ -8,17 +8,22 @@ import msgspec
 from weft.lab import spec
 from weft.lab.fitting import share, understand
 from weft.lab.inside import underlay
+from weft.model.net import Family
 
 _FIRST: Final = 2  # of a subnet's addresses: the bridge has the one before, and host-local gives out the others in turn
 
 
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node. `subnets` are empty where Kubernetes gives them out; `ports` are those of the machine that lead to it."""
+    """A node. `subnets` are empty where Kubernetes gives them out; `ports` are those of the machine that lead to it.
+
+    `daemon` is the program that serves it in weftd's place, or empty.
+    """
 
     name: str
     underlay: list[str]
     subnets: list[str]
     ports: list[str]
+    daemon: str
 
 
 class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,17 +35,18 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole lab. `network` is its net-conf, `store` what holds the leases."""
+    """A whole lab. `network` is its net-conf, `store` what holds the leases, `nat` are the segments behind a NAT."""
 
     name: str
     backend: str
-    families: list[spec.Family]
+    families: list[Family]
     store: spec.Store
     kubernetes: bool
     network: msgspec.Raw
     nodes: list[PlannedNode]
     pods: list[PlannedPod]
     services: list[spec.Service]
+    nat: list[int]
 
 
 def planned(lab: spec.Lab) -> Plan:
@@ -67,12 +73,14 @@ def planned(lab: spec.Lab) -> Plan:
         nodes=[
             PlannedNode(
                 name=node.name,
-                underlay=[str(underlay.address(family, node.index).ip) for family in lab.families],
+                underlay=[str(underlay.address_of(node, family)) for family in lab.families],
                 subnets=[str(net) for net in subnets[node.name]],
-                ports=[f"{port.address}:{port.outside} to {port.inside}" for port in node.ports],
+                daemon=node.daemon,
+                ports=[f"{port.url_address}:{port.outside} to {port.inside}" for port in node.ports],
             )
             for node in lab.nodes
         ],
         pods=pods,
         services=list(lab.services),
+        nat=list(lab.nat),
     )

@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from weft.diag.checking.trial import Trial
+from weft.diag.tracing.probes import Kind
 from weft.lab import changes
-from weft.lab.checking.trial import Trial
 from weft.lab.spec import HostPort, Lab, Service
-from weft.lab.tracing.probes import Kind
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
 

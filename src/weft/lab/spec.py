@@ -9,8 +9,8 @@ import msgspec
 
 from weft.lab.links import STORE
 from weft.model.errors import Problem
+from weft.model.net import Family
 
-Family = Literal[4, 6]
 Store = Literal["etcd", "kubernetes"]
 Protocol = Literal["TCP", "UDP"]
 FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
@@ -39,13 +39,22 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     outside: int
     inside: int
 
+    @property
+    def url_address(self) -> str:
+        """The address as it stands before a colon."""
+        return f"[{self.address}]" if ":" in self.address else self.address
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: `index` counts from 1 and decides its underlay addresses, with the `segment` that it is in."""
+    """A node: `index` counts from 1 and decides its underlay addresses, with the `segment` that it is in.
+
+    `daemon` is the program that serves it in the place of this weft's, found by PATH unless it has a slash; or empty.
+    """
 
     name: str
     index: int
     segment: int = 1
+    daemon: str = ""
     ports: tuple[Port, ...] = ()
 
 
@@ -85,7 +94,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
 
     With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
-    On `bare` nodes nothing runs, and no pod network is configured: what is in them is built by hand.
+    On `bare` nodes nothing runs, and no pod network is configured: what is in them is built by hand. Segments of `nat`
+    are behind one: their nodes are known outside by the router's address, and nothing begins a connection to them.
     """
 
     name: str
@@ -97,6 +107,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     kubelets: bool = False
     services: tuple[Service, ...] = ()
     bare: bool = False
+    nat: tuple[int, ...] = ()
 
     @property
     def option(self) -> str:
@@ -111,7 +122,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def nftables(self) -> bool:
         """Tell whether nodes write their rules with nft."""
-        return bool(json.loads(self.network).get("EnableNFTables"))
+        keys = {key.casefold(): value for key, value in json.loads(self.network).items()}  # net-conf's have no case
+        return bool(keys.get("enablenftables"))
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,12 +186,14 @@ def regular(
 
 def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:
     """Return so many nodes, of which the first has number `start`, and the pods, so many on each of them."""
-    indexes = range(start, start + nodes)
-    return (
-        tuple(Node(name=f"node{index}", index=index) for index in indexes),
-        tuple(
-            Pod(name=f"pod{index}-{number}", node=f"node{index}") for index in indexes for number in range(1, pods + 1)
-        ),
+    made = tuple(Node(name=f"node{index}", index=index) for index in range(start, start + nodes))
+    return made, pods_of(made, pods)
+
+
+def pods_of(nodes: Sequence[Node], pods: int) -> tuple[Pod, ...]:
+    """Return `pods` pods for each node; a pod's first number is its node's."""
+    return tuple(
+        Pod(name=f"pod{node.index}-{number}", node=node.name) for node in nodes for number in range(1, pods + 1)
     )
 
 

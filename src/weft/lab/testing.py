@@ -93,7 +93,7 @@ def lab(
     `file` is the text of a lab file; what else is given takes the place of what it says. Without a `name` it has one of
     its own, so that labs stand side by side. `family` is "4", "6" or "46". `note` is called with what is being done.
     """
-    from weft.lab import labfile
+    from weft.lab.files import labfile
 
     over = spec.Overrides(nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store)
     wanted = labfile.read(file, "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)

@@ -469,8 +469,8 @@ def test_a_lab_of_options(make, monkeypatch, capsys, options, wanted):
 DRY = """\
 lab edge would be: host-gw, IPv4, store etcd
 
-NODE   UNDERLAY     POD SUBNET     PORTS OF THE MACHINE
-node1  172.31.0.11  10.244.1.0/24  -
+NODE   UNDERLAY     POD SUBNET     DAEMON  PORTS OF THE MACHINE
+node1  172.31.0.11  10.244.1.0/24  weftd   -
 
 POD     NODE   ADDRESS
 pod1-1  node1  10.244.1.2/24

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weft.lab import labfile
+from weft.lab.files import labfile
 from weft.lab.spec import Port
 from weft.model.errors import ConfigError
 
@@ -123,16 +123,16 @@ def test_another_version_of_kinds_files():
     [
         ("{hostPort: 1}", "a port mapping without 'containerPort'"),
         ("{containerPort: 1}", "a port mapping without 'hostPort'"),
-        ("{containerPort: 0, hostPort: 1}", "containerPort: 0; expected 1 to 65535"),
-        ("{containerPort: 1, hostPort: 65536}", "hostPort: 65536; expected 1 to 65535"),
+        ("{containerPort: 0, hostPort: 1}", "port 0; expected 1 to 65535"),
+        ("{containerPort: 1, hostPort: 65536}", "port 65536; expected 1 to 65535"),
         ("{containerPort: 1, hostPort: 1, protocol: UDP}", "protocol 'UDP'; expected TCP, or nothing"),
         (
             "{containerPort: 1, hostPort: 1, listenAddress: 0.0.0.0}",
-            "listenAddress '0.0.0.0'; expected an address of lo",
+            "port 1 of 0.0.0.0; expected an address of loopback",
         ),
-        ("{containerPort: 1, hostPort: 1, listenAddress: x}", "listenAddress 'x'; expected an address of loopback"),
+        ("{containerPort: 1, hostPort: 1, listenAddress: x}", "port 1 of x; expected an address of loopback"),
         ("{containerPort: 1, hostPort: 1, listenAddress: 1}", "listenAddress: Expected `str`"),
-        ("{containerPort: 1, hostPort: 1}, {containerPort: 2, hostPort: 1}", "hostPort 1 a second time"),
+        ("{containerPort: 1, hostPort: 1}, {containerPort: 2, hostPort: 1}", "port 1 of 127.0.0.1 a second time"),
         (", ".join(f"{{containerPort: 1, hostPort: {port}}}" for port in range(1, 202)), "more than 200 port mappings"),
     ],
 )

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.support.lab import new_name, weft
-from weft.lab import labfile, spec
+from weft.lab import spec
+from weft.lab.files import labfile
 from weft.model.errors import ConfigError
 
 
@@ -60,6 +61,26 @@ def test_everything_a_file_may_say():
     ]
 
 
+def test_segments_behind_a_nat():
+    nodes = "nodes: [a, {name: b, segment: 3}, {name: c, segment: 2}, {name: d, segment: 2}]"
+    assert read(f"{nodes}\nnat: [3, 2, 3]").nat == (2, 3)
+    assert read(nodes).nat == ()
+
+
+@pytest.mark.parametrize(
+    "file, program, path",
+    [
+        ("labs/x.yaml", "flanneld", "flanneld"),
+        ("labs/x.yaml", "./flanneld", "labs/./flanneld"),
+        ("labs/x.yaml", "/opt/flanneld", "/opt/flanneld"),
+        ("standard input", "bin/weftd", "bin/weftd"),
+    ],
+)
+def test_a_daemon_with_a_slash_is_seen_from_the_files_folder(file, program, path):
+    lab = labfile.read(f"nodes: [a, {{name: b, daemon: {program}}}]", file)
+    assert [node.daemon for node in lab.nodes] == ["", path]
+
+
 def test_a_lab_on_kubernetes():
     assert read("store: kubernetes") == labfile.regular(
         name="weft", backend="vxlan", families=(4,), nft=False, nodes=3, pods=2, store="kubernetes"
@@ -102,10 +123,10 @@ def test_the_network_goes_to_the_store_as_written():
 MISTAKES = {
     "name: a\nnods: 3\n": (
         "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes, "
-        "services. Did you mean 'nodes'?"
+        "nat, services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
-        "3: unknown key 'pod'; expected one of name, pods, segment, extraPortMappings. Did you mean 'pods'?"
+        "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings. Did you mean 'pods'?"
     ),
     "name: a\nname: b\n": "2: 'name' a second time",
     "nodes:\n- a\n- b\n- a\n": "4: a second node named 'a'",
@@ -127,6 +148,14 @@ MISTAKES = {
     "- a\n": "1: the lab is a sequence",
     "name: Edge Lab": "1: a lab named 'Edge Lab'; expected a lower-case letter",
     "nodes:\n- {name: a, segment: 9}": "2: segment: 9; expected 1 to 8",
+    "nat: 2": "1: nat is no list; expected a list of segments, as [2]",
+    "nat: [1]": "1: a segment behind a NAT: 1; expected 2 to 8",
+    "nodes: [{name: a, segment: 3}]\nnat: [2, 3]": "2: nat: no node is in segment 2; expected a segment of a node",
+    "nodes:\n- name: a\n  daemon: ''": "3: daemon: ''; expected a program",
+    "nodes: [{name: a, daemon: 3}]": "1: daemon: Expected `str`, got `int`",
+    "kubernetes: true\nnodes: [{name: a, daemon: flanneld}]": (
+        "1: another daemon in a lab of Kubernetes nodes; expected weft as a DaemonSet"
+    ),
     "kubernetes: true\nnodes: [{name: a, segment: 2}]": "1: several segments in a lab of Kubernetes nodes",
     "nodes: [../x]": "1: a node named '../x'",
     "kind: Pod": "1: kind is 'Pod'; expected Lab",
@@ -147,6 +176,14 @@ MISTAKES = {
     "[" * 5000: "1: nested too deeply",
     "network: {Network: 2020-01-01}": "1: network: Object of type date is not JSON serializable; expected what JSON",
     "network: &a {x: *a}": "1: network: Circular reference detected; expected what JSON can say",
+    "name: 2020-13-45": "1: name: '2020-13-45' is no timestamp; expected a value, or quotes",
+    "name: 0x_": "1: name: '0x_' is no int; expected a value, or quotes",
+    "kubernetes: !!bool maybe": "1: kubernetes: 'maybe' is no bool",
+    "nodes: [{name: a, segment: !!timestamp x}]": "1: segment: 'x' is no timestamp",
+    "nodes: &a\n- {<<: {pods: 2}, name: a}": "2: a merge key, '<<'; expected each key written out",
+    f"nodes: [{', '.join(f'n{number}' for number in range(1001))}]\npods: 0\nnetwork: {{Network: 10.0.0.0/12}}": (
+        "1: 1001 nodes; expected 1 to 1000"
+    ),
     "name: !!python/object:os.system x": "1: name: could not determine a constructor",
 }
 
@@ -235,6 +272,16 @@ def test_bad_options(arguments, problem):
     ran = weft("lab", "up", *arguments, check=False)
     assert ran.returncode == 2
     assert problem in ran.stderr
+
+
+def test_more_nodes_by_options_than_the_network_has_subnets():
+    with pytest.raises(ConfigError, match=r"--nodes 300: Network .* has 255 subnets"):
+        labfile.regular(name="a", backend="vxlan", families=(4,), nft=False, nodes=300, pods=0)
+
+
+def test_a_pods_name_that_is_no_text():
+    with pytest.raises(ConfigError, match="a pod's name: Expected `str`, got `int`"):
+        labfile.read("nodes: [{name: a, pods: [5]}]", "x.yaml")
 
 
 def test_names_that_fit_everywhere():

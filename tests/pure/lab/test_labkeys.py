@@ -6,7 +6,7 @@ import yaml
 from tests.pure.lab.test_labfile import MISTAKES, read
 from tests.support.jsonschema import fits
 from tests.support.labschema import PUBLISHED, made
-from weft.lab import labkeys
+from weft.lab.files import labkeys
 from weft.model.errors import ConfigError
 
 GOOD = (
@@ -51,6 +51,12 @@ BEYOND = (
     "IPv6SubnetLen: 126",
     "nodes: 256",
     "segment: 2}]",
+    "daemon: flanneld}]",
+    "nat: [2, 3]",
+    "2020-13-45",
+    "0x_",
+    "!!",
+    "<<",
 )
 
 

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from weft.lab import labfile
+from weft.lab.files import labfile
 from weft.lab.planned import planned
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError

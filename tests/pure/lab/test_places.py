@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.lab import labfile, places
+from weft.lab import places
 from weft.lab.commands import start
+from weft.lab.files import labfile
 from weft.lab.places import Place
 from weft.model.errors import ConfigError, Unavailable
 

@@ -4,7 +4,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from weft.lab import labfile, spec
+from weft.lab import spec
+from weft.lab.files import labfile
 from weft.lab.services import choice, rules
 from weft.lab.services.choice import Endpoint
 from weft.lab.spec import Service

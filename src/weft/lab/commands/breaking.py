@@ -9,7 +9,6 @@ import msgspec
 from weft.lab import changes, protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes, within
-from weft.lab.commands.speak import next_commands
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.links import DAEMON
@@ -17,6 +16,7 @@ from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
 
 _SEEN_ELSEWHERE = "peer-away"
@@ -46,7 +46,9 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         return
     wanted = _named(fault)
     if mend and not (wanted.mends or wanted.kills):
-        raise ConfigError(_problem(wanted.name, f"--mend, and what ends it is {_ends(wanted)}", "no --mend"))
+        raise ConfigError(
+            _problem(wanted.name, f"--mend does not undo this fault: {_ends(wanted)} ends it", "no --mend")
+        )
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
     change(place, report, node, wanted, mend=mend)

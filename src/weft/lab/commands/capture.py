@@ -18,13 +18,13 @@ from weft.lab.commands.packets import recording, tunnels
 from weft.lab.commands.packets.decode import USUAL
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
-from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted
 from weft.model.value import replace
+from weft.screen.beside import next_commands
 from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
 from weft.screen.say import say
 
@@ -73,7 +73,8 @@ def capture(
 ) -> None:
     """Show the packets of nodes and pods, or write them to a file for Wireshark, in order of time, until Ctrl-C.
 
-    Without a name it is all nodes; behind names, links: those of these alone. An option that chooses packets counts
+    A link applies to the nodes and pods named before it; without a link all of theirs are captured, and without any
+    name those of all nodes. An option that chooses packets counts
     inside tunnels, too; --host and --pod, twice, choose what passes between the two.
 
     \b

@@ -11,26 +11,25 @@ from typing import Final
 import click
 import msgspec
 
+from weft.diag.checking import forms
+from weft.diag.checking.causes import Cause, causes
+from weft.diag.checking.evidence import Evidence, concerned
+from weft.diag.checking.judging import judged, untried
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.sizes import measured
+from weft.diag.checking.summary import CheckReport, summed_up
+from weft.diag.checking.trial import FAULTS, OUTSIDE, Outcome, Trial, Tried, TriedReport
 from weft.diag.finding import Weight
 from weft.lab import protocol
-from weft.lab.checking import forms
-from weft.lab.checking.causes import Cause, causes
-from weft.lab.checking.evidence import Evidence, concerned
-from weft.lab.checking.judging import judged, untried
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.sizes import LEAST, Bounds
-from weft.lab.checking.summary import CheckReport, summed_up
-from weft.lab.checking.trial import FAULTS, OUTSIDE, Outcome, Trial, Tried, TriedReport
-from weft.lab.checking.trials import trials
+from weft.lab.checking.trials import IN_A_LAB, trials
 from weft.lab.commands import start, terminal, tracing
 from weft.lab.commands.choose import ask, base, lab_option, within
-from weft.lab.commands.speak import Progress, next_commands
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import counted
-from weft.model.value import replace
+from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_with, show_report
 
 FAILED: Final = 3
@@ -40,7 +39,9 @@ _AT_ONCE: Final = 2
 
 
 @click.command("check")
-@click.option("--quick", is_flag=True, help="One pod speaks for each node, and nothing is sent in masses.")
+@click.option(
+    "--quick", is_flag=True, help="Try one pod of each node, and leave out the trials with many flows at once."
+)
 @lab_option
 @output_with("junit")
 def check(lab: str, output: str, *, quick: bool) -> int:
@@ -65,7 +66,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
     finally:
         progress.done()
     if output == "junit":
-        click.echo(forms.as_junit(report))
+        click.echo(forms.as_junit("weft lab check", report))
     else:
         show_report(output, report, "".join(forms.text(report)))
     if not report.failed:
@@ -99,13 +100,13 @@ def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckRe
     found_out, rest = judged(wanted, outcomes), untried(wanted, outcomes)
     found = [cause for fault in FAULTS for cause in causes(found_out, fault)]
     if not found:
-        return summed_up(found_out, (), (), untried=rest)
+        return summed_up(IN_A_LAB, found_out, (), (), untried=rest)
     note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         gathered = pool.map(lambda gather: gather(), _evidence(place, [each for each in found if each.fault == "lost"]))
-        measured = [_measured(place, cause) for cause in found]
+        exact = [measured(cause, lambda wanted: _try(place, wanted, lambda _: None)) for cause in found]
         evidence = [piece for pieces in gathered for piece in pieces]
-    return summed_up(found_out, measured, evidence, untried=rest)
+    return summed_up(IN_A_LAB, found_out, exact, evidence, untried=rest)
 
 
 def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:
@@ -114,18 +115,6 @@ def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> 
         return call.result(TriedReport, note=note).outcomes
     finally:
         call.close()
-
-
-def _measured(place: Place, cause: Cause) -> Cause:
-    """A cause of sizes with the largest size that arrives, by trials of other sizes."""
-    if ("size", "mtu") not in cause.traits:
-        return cause
-    trial = cause.examples[0].trial
-    bounds = Bounds(low=LEAST[trial.family], high=trial.size)
-    while sizes := bounds.between:
-        wanted = [replace(trial, size=size) for size in sizes]
-        bounds = bounds.narrowed(judged(wanted, _try(place, wanted, lambda _: None)))
-    return replace(cause, limit=bounds.low)
 
 
 def _evidence(place: Place, found: Sequence[Cause]) -> Iterable[Callable[[], list[Evidence]]]:

@@ -7,10 +7,10 @@ import click
 from weft.lab import protocol
 from weft.lab.commands import overview, start
 from weft.lab.commands.choose import ask, base, lab_option, within
-from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport, StatesReport
 from weft.model.node.nodestate import NodeState
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
 from weft.screen.watching import redraw, watch_option
 

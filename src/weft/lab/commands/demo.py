@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from weft.lab import labfile, places, protocol
+from weft.lab import places, protocol
 from weft.lab.commands import show, start, terminal
 from weft.lab.commands.packets import decode
 from weft.lab.commands.packets.decode import Layer
 from weft.lab.commands.packets.reader import Readers
+from weft.lab.files import labfile
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport

@@ -6,9 +6,9 @@ from weft.lab import protocol, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import ask, base, lab_option, pods, within
 from weft.lab.commands.choose import services as names
-from weft.lab.commands.speak import next_commands
 from weft.lab.report import LabReport, Nothing, ServiceReport
 from weft.lab.services.choice import NODE_PORTS
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
 
 _PORT = click.IntRange(1, 65535)
@@ -18,7 +18,7 @@ _PORT = click.IntRange(1, 65535)
 @click.argument("name")
 @click.argument("chosen", metavar="POD…", nargs=-1, required=True, shell_complete=pods)
 @click.option("--port", type=_PORT, required=True, help="The port of its address.")
-@click.option("--target-port", type=_PORT, help="The port of the pods: the same if not told.")
+@click.option("--target-port", type=_PORT, help="The port of the pods: the same by default.")
 @click.option("--node-port", type=click.IntRange(*NODE_PORTS), help="A port of every node that leads to it.")
 @click.option("--cluster-ip", multiple=True, metavar="ADDRESS", help="Its address, of each family; else chosen.")
 @click.option("--udp", is_flag=True, help="Datagrams instead of TCP.")
@@ -36,7 +36,7 @@ def expose(
     lab: str,
     output: str,
 ) -> None:
-    """Begin a Service NAME: its address, and a port of every node if told, lead to one of the PODs, by chance.
+    """Begin a Service NAME: its address, and with --node-port a port of every node, lead to one of the PODs, by chance.
 
     A POD that ends in * means all pods whose names begin so, those that are yet to come, too. Nodes and pods know the
     Service by its name.

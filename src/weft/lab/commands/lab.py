@@ -26,11 +26,11 @@ from weft.lab.commands import (
 )
 from weft.lab.commands.changes import links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
-from weft.lab.commands.speak import next_commands
 from weft.lab.commands.using import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort
 from weft.model.errors import ConfigError, Problem
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, output_with, show_report
 from weft.screen.groups import Group
 from weft.screen.watching import redraw, watch_option
@@ -51,6 +51,7 @@ for command in (
     lifecycle.list_labs,
     lifecycle.clean,
     lifecycle.schema,
+    lifecycle.export,
     executing.execute,
     copying.copy,
     shell.shell,

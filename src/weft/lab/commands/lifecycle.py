@@ -11,9 +11,9 @@ import click
 from weft.lab import places, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
-from weft.lab.commands.speak import Progress, next_commands
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
+from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.say import say
 
@@ -23,19 +23,19 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.command()
 @click.argument("file", required=False, type=_FILE)
 @click.option("-f", "--file", "named", type=_FILE, metavar="FILE", help="The same; - is standard input.")
-@click.option("--nodes", type=click.IntRange(1, spec.MOST_NODES), help="How many nodes: 3 if not told.")
-@click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="How many pods on each node: 2 if not told.")
-@click.option("--backend", help="vxlan, host-gw, …: vxlan if not told.")
-@click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 if not told.")
+@click.option("--nodes", type=click.IntRange(1, spec.MOST_NODES), help="How many nodes: 3 by default.")
+@click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="How many pods on each node: 2 by default.")
+@click.option("--backend", help="vxlan, host-gw, …: vxlan by default.")
+@click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 by default.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
-@click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd if not told.")
+@click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd by default.")
 @click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
 @click.option(
     "--name",
     default="",
     envvar=VARIABLE,
     show_envvar=True,
-    help=f"The lab's name: if not told, the file's, or {DEFAULT}.",
+    help=f"The lab's name: by default the file's, or {DEFAULT}.",
 )
 @click.option("--dry-run", "dry", is_flag=True, help="Check everything, say what would be, and start nothing.")
 @click.option("--keep", is_flag=True, help="If the start fails, keep what has started, to look at it.")
@@ -105,7 +105,7 @@ def _of_what_is_kept(place: places.Place) -> list[str]:
 
 def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
     """Return the lab that a file and options describe, checked."""
-    from weft.lab import labfile
+    from weft.lab.files import labfile
 
     if file is not None:
         piped = str(file) == "-"
@@ -136,9 +136,28 @@ def schema() -> None:
 
     A file says `# yaml-language-server: $schema=lab.schema.json` in its first line.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab import labkeys
+    from weft.lab.files import labkeys
 
     click.echo(document("json", labkeys.schema()), nl=False)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--to", type=click.Choice(("kind", "containerlab")), default="kind", show_default=True, help="For what.")
+def export(file: Path, to: str) -> None:
+    """Print a file for kind or containerlab with the nodes and ports of a lab FILE; - is standard input.
+
+    \b
+      weft lab export lab.yaml >kind.yaml
+      kind create cluster --config kind.yaml
+      weft lab export --to containerlab lab.yaml >lab.clab.yml
+
+    Comments in it say what weft needs there besides, and what has no place there. `weft lab up` reads such files.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.lab.files import clabexport, kindexport
+
+    written = kindexport.written if to == "kind" else clabexport.written
+    click.echo(written(_wanted(file, "", spec.Overrides())), nl=False)
 
 
 @click.command()

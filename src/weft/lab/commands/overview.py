@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 
 from weft.lab.report import LabReport, NodeReport
 from weft.model.node.nodestate import NodeState
@@ -30,7 +31,8 @@ def repairs(state: NodeState) -> Counter[str]:
 def _row(node: NodeReport, state: NodeState | None) -> tuple[str, ...]:
     subnets = ", ".join(node.subnets)
     if state is None:
-        return (node.name, node.daemon, "-", subnets, *["-"] * 6)
+        # A program that is not weft says nothing of all this.
+        return (node.name, node.daemon, "-", subnets, *["-"] * 5, PurePath(node.program).name or "-")
     served = sum(not (peer.lacks or peer.trouble) for peer in state.peers)
     lease = "-" if state.lease is None or state.lease.seconds is None else shortly(state.lease.seconds)
     return (

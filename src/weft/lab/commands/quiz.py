@@ -12,7 +12,6 @@ from weft.diag import explain
 from weft.lab import protocol
 from weft.lab.commands import breaking, checking, start
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
-from weft.lab.commands.speak import Progress, next_commands
 from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import areas, game, symptoms
@@ -20,6 +19,7 @@ from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Round, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import Value
+from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_option, show_report
 from weft.screen.groups import Group
 
@@ -96,7 +96,7 @@ def quiz(ctx: click.Context, lab: str, output: str) -> None:
 def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     """Break something, and show what a user would notice.
 
-    By a fault of level easy something fails now; one of level hard may wait for its day.
+    By a fault of level easy something fails now; by one of level hard perhaps nothing fails yet.
     """
     place = start.find(base(), lab)
     before = place.note(_NOTE, Game) or Game()

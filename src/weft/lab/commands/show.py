@@ -98,11 +98,19 @@ def plan(plan: Plan) -> str:
     families = " and ".join(f"IPv{family}" for family in plan.families)
     kind = ", nodes of Kubernetes" if plan.kubernetes else ""
     head = f"lab {plan.name} would be: {plan.backend}, {families}, store {plan.store}{kind}\n"
+    if plan.nat:
+        head += f"behind a NAT: segment {', '.join(map(str, plan.nat))}\n"
     rows = (
-        (node.name, ", ".join(node.underlay), ", ".join(node.subnets) or _BY_KUBERNETES, ", ".join(node.ports) or "-")
+        (
+            node.name,
+            ", ".join(node.underlay),
+            ", ".join(node.subnets) or _BY_KUBERNETES,
+            node.daemon or "weftd",
+            ", ".join(node.ports) or "-",
+        )
         for node in plan.nodes
     )
-    parts = [head, table(("NODE", "UNDERLAY", "POD SUBNET", "PORTS OF THE MACHINE"), rows)]
+    parts = [head, table(("NODE", "UNDERLAY", "POD SUBNET", "DAEMON", "PORTS OF THE MACHINE"), rows)]
     if plan.pods:
         pods = ((pod.name, pod.node, ", ".join(pod.addresses) or _BY_KUBERNETES) for pod in plan.pods)
         parts.append(table(("POD", "NODE", "ADDRESS"), pods))

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import places, protocol, spec
+from weft.lab import otherdaemons, places, protocol, spec
 from weft.lab.inside import etcd
 from weft.lab.kubernetes import programs
 from weft.lab.places import Place
@@ -34,6 +34,7 @@ _FOR_OTHERS: Final = (errno.EADDRINUSE, errno.EACCES)  # of a port, which anothe
 def check(lab: spec.Lab, base: Path, environ: Mapping[str, str]) -> None:
     """Look for what would keep a lab from starting. Raises `ConfigError` and `Unavailable`."""
     _check_tools(lab, _environment(environ))
+    otherdaemons.located(lab, environ.get("PATH", ""))
     if any(place.alive and place.name == lab.name for place in places.found(base)):
         raise ConfigError(_up_already(lab.name))
     with ExitStack() as stack:
@@ -50,6 +51,7 @@ def up(
     """
     environment = _environment(environ)
     _check_tools(lab, environment)
+    lab = otherdaemons.located(lab, environ.get("PATH", ""))
     place = places.make(base, lab.name)
     lock = place.claim()
     if lock is None:

@@ -7,49 +7,24 @@ from typing import Final
 import click
 import msgspec
 
-from weft.diag.commands.trace import EXPLAIN, lines
+from weft.diag.commands.trace import EXPLAIN
 from weft.diag.tracing.hops import Addressed, Way
-from weft.diag.tracing.sequence import Stage, diagram
+from weft.diag.tracing.legs import Direction, End, Visit
+from weft.diag.tracing.probes import Kind, numbers
+from weft.diag.tracing.tried import Asked, TraceReport, tried, tried_diagram, tried_lines
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
-from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node, translated
 from weft.lab.tracing.itinerary import goal as goal_of
-from weft.lab.tracing.legs import Direction, End, Leg, Visit, counted, legs
-from weft.lab.tracing.outcome import outcome
-from weft.lab.tracing.probes import Kind
 from weft.model.errors import Problem, Unavailable
-from weft.model.value import Value
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_with, show_report
 
-_PROBES: Final = 3
-_OF_EACH: Final = 6  # to a Service, for each of its pods: chance may choose another
-_MOST: Final = 48
 _MOST_NODES: Final = 6
-_APART: Final = 2  # between the numbers of probes: what acknowledges one is the number of no other
-
-
-class TraceReport(Value):
-    """The legs in order, each with how many probes were seen at its devices.
-
-    Of `tried` probes `reached` came back; `elsewhere` went to other pods of a Service. `verdict` is all of it in one
-    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to.
-    """
-
-    source: str
-    target: str
-    legs: list[Leg]
-    tried: int
-    reached: int
-    elsewhere: int
-    verdict: str
-    well: bool
-    last: int
-    problem: Problem | None = None
 
 
 @click.command("trace")
@@ -64,9 +39,9 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
     """Say what a packet from A to B passes in each pod and node, and its answer; where it is lost, and why.
 
     It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
-    for a connection, or datagrams. At a device, +3 says that all were seen there; behind the first 0 they were lost.
-    B may be a Service, or the port of a node that leads to one: of its pods one is followed, by those probes that
-    chance has sent there.
+    for a connection, or datagrams. At a device, +3 says that all were seen there; before the first 0 they were lost.
+    B may be a Service, or the port of a node that leads to one: one of its pods is followed, and only the probes count
+    that chance has sent there.
 
     \b
       weft lab trace pod1-1 pod2-1
@@ -79,7 +54,11 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
     found = follow(place, source, target, six=six, udp=udp)
-    text = _diagram(found) if output == "mermaid" else "".join(f"{line}\n" for line in _text(found, explain=explain))
+    text = (
+        tried_diagram(found)
+        if output == "mermaid"
+        else "".join(f"{line}\n" for line in tried_lines(found, explain=explain))
+    )
     show_report(output, msgspec.to_builtins(found), text)
     if found.well:
         return 0
@@ -94,36 +73,18 @@ def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bo
     visits = _visits(place, report, begin, goal)
     end = _end(report, visits, goal)
     kind: Kind = "icmp" if not goal.port else "udp" if goal.udp else "tcp"
-    first = randbits(32)
-    several = _OF_EACH * len(goal.ends) if len(goal.ends) > 1 else _PROBES
     probe = protocol.Probe(
         source=begin.place,
         address=begin.address,
         target=goal.address,
         kind=kind,
         port=goal.port,
-        numbers=[first + number * _APART for number in range(min(several, _MOST))],
+        numbers=numbers(randbits(32), len(goal.ends)),
     )
     places = [node for node, _ in visits] + [each.place for each in (*goal.ends, end)]
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
     seen = count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
-    ours = seen.towards(end.address, probe.numbers)
-    found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
-    # A firewall's answer in the name of the target is none.
-    reached = len(seen.anywhere(begin.place, "back") & seen.anywhere(end.place, "there") & ours)
-    result = outcome(found, sent=len(ours), reached=reached, answers=kind != "udp")
-    return TraceReport(
-        source=source,
-        target=target,
-        legs=found,
-        tried=len(ours),
-        elsewhere=len(probe.numbers) - len(ours),
-        reached=reached,
-        verdict=result.verdict,
-        well=result.well,
-        last=result.leg,
-        problem=result.problem,
-    )
+    return tried(Asked(source=source, target=target, kind=kind, numbers=probe.numbers), begin, end, visits, seen)
 
 
 def _asked(report: LabReport, source: str, target: str, *, six: bool, udp: bool) -> tuple[End, Goal]:
@@ -169,20 +130,3 @@ def _ways(place: Place, node: str, words: list[str]) -> dict[Direction, Way]:
     if status not in (0, 3):
         raise Unavailable(Problem(code="LAB-002", where=f"weft trace on {node}", seen=" ".join(stderr.split())[:300]))
     return msgspec.json.decode(stdout, type=dict[Direction, Way])
-
-
-def _diagram(found: TraceReport) -> str:
-    """The same legs as a sequence diagram."""
-    shown = found.legs[: found.last + 1]
-    return diagram(
-        [Stage(place=leg.place, way=leg.way, back=leg.direction == "back", counted=leg.counted) for leg in shown]
-    )
-
-
-def _text(found: TraceReport, *, explain: bool) -> list[str]:
-    """The legs up to the last one that packets came to."""
-    shown: list[str] = []
-    for leg in found.legs[: found.last + 1]:
-        shown += [f"{leg.place}, {leg.direction}", *lines(leg.way, leg.counted, explain=explain)]
-    others = f"; {found.elsewhere} went to other pods" if found.elsewhere else ""
-    return [*shown, f"{found.reached} of {found.tried} probes were answered{others}", found.verdict]

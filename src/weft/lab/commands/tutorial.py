@@ -9,14 +9,14 @@ from click.shell_completion import CompletionItem
 
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, hand_down, labs
-from weft.lab.commands.speak import Progress as Clock
-from weft.lab.commands.speak import next_commands
 from weft.lab.places import Place
 from weft.lab.tutorial import pages, playground, progress
 from weft.lab.tutorial.progress import Progress
 from weft.lab.tutorial.step import Step, judged, right
 from weft.lab.tutorial.steps import STEPS
 from weft.model.errors import ConfigError, Problem
+from weft.screen.beside import Progress as Clock
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
 from weft.screen.groups import Group
 
@@ -27,7 +27,7 @@ _NAME: Final = "tutorial"  # of the lab, and of what is kept with it
 
 def _options(command: Command) -> Command:
     """Give a command `--lab` and `-o`."""
-    about = f"The tutorial's lab: {_NAME} if not told."
+    about = f"The tutorial's lab: {_NAME} by default."
     lab = click.option("-l", "--lab", default=_NAME, metavar="LAB", shell_complete=labs, help=about)
     return lab(output_option(command))
 

@@ -95,7 +95,8 @@ BETWEEN: Final = (
         name="neighbour-lost",
         code="FDB-001",
         about="the neighbour entries of peers are gone",
-        breaks="ip neigh flush nud permanent dev $DEVICE",
+        # Again if it fails: the daemon may be putting an entry back that it has listed.
+        breaks="ip neigh flush nud permanent dev $DEVICE || ip neigh flush nud permanent dev $DEVICE",
         mends="",
         repaired=True,
         backends=VXLAN,

@@ -15,7 +15,7 @@ from weft.desired.backends.wireguard import WireguardOptions
 from weft.lab.fitting import understand
 from weft.lab.inside import underlay
 from weft.lab.report import LabReport, NodeReport
-from weft.lab.spec import Family
+from weft.model.net import Family
 from weft.model.value import Value
 
 _BRIDGE: Final = "cni0"  # of flannel's conflist, which is in each node

@@ -8,8 +8,9 @@ import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -17,16 +18,15 @@ from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import understand
-from weft.lab.inside import daemons, filesystem, health, node, pod, relay, underlay
+from weft.lab.inside import daemons, filesystem, health, nat, node, pod, relay, stores, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
-from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
+from weft.lab.inside.offloads import finish_checksums
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
-from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.report import PodReport, ServiceReport
 from weft.lab.services.serving import Serving
@@ -34,23 +34,8 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
 from weft.model.value import replace
 
-if TYPE_CHECKING:
-    from weft.lab.kubernetes.kubelets import Kubelets
-
 _LOOK_AGAIN: Final = 0.02  # seconds
 _AT_ONCE: Final = 8  # nodes on which pods are started together
-
-
-def _store(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
-    """Return what holds the leases, and what makes nodes ones of Kubernetes, if they are to be."""
-    if lab.store == "etcd":
-        return EtcdStore(processes, lab), None
-    # Late: they bring more than labs on etcd need.
-    from weft.lab.kubernetes.kubelets import Kubelets
-    from weft.lab.kubernetes.store import KubernetesStore
-
-    store = KubernetesStore(processes, lab, outside)
-    return store, Kubelets(processes, lab, store) if lab.kubelets else None
 
 
 class World:
@@ -71,7 +56,9 @@ class World:
         self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self.rtnl = Rtnl.open()
         ways = list(outside)
-        self.store, self._kubelets = _store(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
+        self.store, self._kubelets = stores.made(
+            self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None
+        )
         self._ways = ways
         self._arrivals = Arrivals()
         self.switch = Switch(self.rtnl, self.processes, lab.families)
@@ -84,6 +71,8 @@ class World:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families
         underlay.make_switches(self.rtnl, families, self.lab.segments)
+        if self.lab.nat:
+            await self.switch.load(nat.transaction(map(underlay.switch, self.lab.nat)))
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))
@@ -249,6 +238,8 @@ class World:
                 running.configure_network()
             underlay.plug_in(self.rtnl, wanted, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted, self.lab.families, self.lab.segments)
+            if wanted.segment in self.lab.nat:
+                await self.inside.run(running.room, partial(finish_checksums, underlay.UPLINK))
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
             if self.lab.store == "etcd" and not self.lab.bare:  # Kubernetes gives out subnets by itself

@@ -12,9 +12,9 @@ from weft.lab.inside import health, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.filesystem import ETCD_DATA
 from weft.lab.inside.processes import Processes
-from weft.lab.spec import Family, Lab, Node
+from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.net import Net
+from weft.model.net import Family, Net
 from weft.wire.etcd import lease_id
 
 CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the default --etcd-prefix

@@ -11,18 +11,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 
-from weft.lab import system
+from weft.kernel.namespaces import (
+    CLONE_FS,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUTS,
+    setns,
+    unshare,
+)
 from weft.model.value import Value
 
 T = TypeVar("T")
 
 # The kind of each namespace, its name here and that of its file in /proc.
 _FILES: Final = (
-    (system.CLONE_NEWNS, "mnt", "mnt"),
-    (system.CLONE_NEWNET, "net", "net"),
-    (system.CLONE_NEWUTS, "uts", "uts"),
-    (system.CLONE_NEWIPC, "ipc", "ipc"),
-    (system.CLONE_NEWPID, "pid", "pid_for_children"),  # a process stays in its own; what it starts is in this
+    (CLONE_NEWNS, "mnt", "mnt"),
+    (CLONE_NEWNET, "net", "net"),
+    (CLONE_NEWUTS, "uts", "uts"),
+    (CLONE_NEWIPC, "ipc", "ipc"),
+    (CLONE_NEWPID, "pid", "pid_for_children"),  # a process stays in its own; what it starts is in this
 )
 
 
@@ -44,7 +53,7 @@ class Room(Value):
     def enter(self) -> None:
         """Move the calling thread in; its working directory becomes `/`."""
         for kind, name, _ in _FILES:
-            system.setns(getattr(self, name), kind)
+            setns(getattr(self, name), kind)
 
     def close(self) -> None:
         for _, name, _ in _FILES:
@@ -61,7 +70,7 @@ class Inside:
 
     def _settle(self) -> None:
         # The kernel lets only a thread with a root and working directory of its own into another mount namespace.
-        system.unshare(system.CLONE_FS)
+        unshare(CLONE_FS)
         self._home = Room.here(self.proc)
 
     async def run(self, room: Room | None, work: Callable[[], T]) -> T:

@@ -24,9 +24,9 @@ from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.links import Link
 from weft.lab.report import NodeReport
-from weft.lab.spec import Family, Node
+from weft.lab.spec import Node
 from weft.model.errors import Problem, Unavailable
-from weft.model.net import Net
+from weft.model.net import Family, Net
 from weft.model.value import Value
 from weft.wire.subnetenv import PluginEnv, SubnetEnv, parse_for_cni, render
 
@@ -75,14 +75,21 @@ class RunningNode(Value, frozen=False):
     async def knows(self, subnets: AbstractSet[Net], inside: Inside, *, apart: bool) -> bool:
         """Tell whether its daemon says that it serves each of `subnets`, or that it is its own.
 
-        Of nodes that are `apart`, in several segments, it may also say why it cannot.
+        Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
+        nothing: its routes do.
         """
         state = await asking.state(inside, self.room)
+        others = subnets - set(self.subnet_env().subnets)
+        if state is None and self.spec.daemon:
+            return apart or await inside.run(None, lambda: self._routes_lead_to(others))
         told = [] if state is None else state.peers
         peers = [peer for peer in told if not peer.lacks and (apart or not peer.trouble)]
-        return {str(net) for net in subnets - set(self.subnet_env().subnets)} <= {
-            net for peer in peers for net in peer.subnets
-        }
+        return {str(net) for net in others} <= {net for peer in peers for net in peer.subnets}
+
+    def _routes_lead_to(self, subnets: AbstractSet[Net]) -> bool:
+        """Tell whether the node has a route to each, but for its default route."""
+        ways = [route.dst for route in self.rtnl.routes() if route.dst.prefixlen]
+        return all(any(net.version == way.version and net.subnet_of(way) for way in ways) for net in subnets)  # type: ignore[arg-type]
 
     async def health(self, inside: Inside) -> Health:
         """Return how its daemon is; `none` where there is none."""
@@ -120,6 +127,7 @@ class RunningNode(Value, frozen=False):
             pid=self.pid,
             link=link,
             segment=self.spec.segment,
+            program=self.spec.daemon,
         )
 
 
@@ -185,7 +193,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
     """Start weftd in the node; it is not ready yet."""
     store.prepare(node.spec)
     command = [
-        *_program(),
+        *_program(node.spec),
         *store.flags(),
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
@@ -198,8 +206,10 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
     return node.daemon
 
 
-def _program() -> list[str]:
-    """Return how to start weftd: by the script of that name, so that it has the name in `ps`, where it is installed."""
+def _program(node: Node) -> list[str]:
+    """Return how to start its daemon: weftd by the script of that name, which `ps` shows, where it is installed."""
+    if node.daemon:
+        return [node.daemon]
     script = Path(sys.executable).with_name("weftd")
     return [str(script)] if script.exists() else [sys.executable, "-m", "weft.daemon.main"]
 

@@ -19,14 +19,23 @@ from pathlib import Path
 
 import msgspec
 
+from weft.kernel.namespaces import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    unshare,
+)
 from weft.lab import system
 from weft.lab.inside import filesystem
-from weft.lab.inside.server import Server
+from weft.lab.inside.requests.server import Server
 from weft.lab.protocol import Failed
 from weft.model.errors import ConfigError, Problem
 
 # All that `Inside` enters and leaves must be ours: a user namespace gives no right to go back to the machine's own.
-_KINDS = system.CLONE_NEWNS | system.CLONE_NEWNET | system.CLONE_NEWUTS | system.CLONE_NEWIPC | system.CLONE_NEWPID
+_KINDS = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
 
 
 def main() -> None:
@@ -64,14 +73,14 @@ def _enter_namespaces() -> None:
     """Get namespaces of our own, as root or, where we may not, as root of a user namespace of our own."""
     user, group = os.geteuid(), os.getegid()
     try:
-        system.unshare(_KINDS)
+        unshare(_KINDS)
     except PermissionError:
-        system.unshare(system.CLONE_NEWUSER)
+        unshare(CLONE_NEWUSER)
         proc = Path("/proc/self")
         (proc / "setgroups").write_text("deny")  # user_namespaces(7): else gid_map is refused
         (proc / "uid_map").write_text(f"0 {user} 1")
         (proc / "gid_map").write_text(f"0 {group} 1")
-        system.unshare(_KINDS)
+        unshare(_KINDS)
 
 
 def _detach(logs: int) -> None:

@@ -14,11 +14,11 @@ from weft.kernel import sysctl
 from weft.kernel.rtnetlink import neigh
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.spec import SERVICES, Family, Node
+from weft.lab.spec import SERVICES, Node
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import FORWARDING
 from weft.model.kernel.objects import Sysctl
-from weft.model.net import Ip, Mac, Net
+from weft.model.net import Family, Ip, Mac, Net
 
 UPLINK: Final = "eth0"
 _SWITCH: Final = "underlay"
@@ -73,16 +73,16 @@ def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int
         _set({FORWARDING[family]: "1" for family in families} | _DAD)
     for segment in segments:
         # One that has no MAC of its own gets another with each node that comes: others would keep the former for long.
-        index = rtnl.add_bridge(_switch(segment), mac=_mac(0, segment), up=True).index
+        index = rtnl.add_bridge(switch(segment), mac=_mac(0, segment), up=True).index
         _add_addresses(rtnl, index, [address(family, segment=segment) for family in families])
 
 
 def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
     """Join a node, whose network namespace is open as `netns`, to its segment's switch in the lab of `rtnl`."""
-    switch = rtnl.index_of(_switch(node.segment))
-    assert switch is not None  # noqa: S101 - make_switches has run
+    bridge = rtnl.index_of(switch(node.segment))
+    assert bridge is not None  # noqa: S101 - make_switches has run
     end = rtnl.add_veth(port(node.index), peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
-    rtnl.set_link(end.index, master=switch)
+    rtnl.set_link(end.index, master=bridge)
 
 
 def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: Iterable[int]) -> None:
@@ -151,10 +151,10 @@ def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, want
 
 def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
     """Give the lab, of which `rtnl` is a socket, a route to a node's pods: an API server passes requests on to them."""
-    switch = rtnl.index_of(_switch(node.segment))
-    assert switch is not None  # noqa: S101 - make_switches has run
+    bridge = rtnl.index_of(switch(node.segment))
+    assert bridge is not None  # noqa: S101 - make_switches has run
     via = address_of(node, 4 if subnet.version == 4 else 6)
-    rtnl.add_route(subnet, via=via, index=switch, protocol=_BY_ADMINISTRATOR)
+    rtnl.add_route(subnet, via=via, index=bridge, protocol=_BY_ADMINISTRATOR)
 
 
 def mac(node: Node) -> Mac:
@@ -173,7 +173,8 @@ def _set(settings: Mapping[str, str]) -> None:
             raise Unavailable(Problem(code="HOST-002", where="the router of the lab", seen=refused.message))
 
 
-def _switch(segment: int) -> str:
+def switch(segment: int) -> str:
+    """Return the name of a segment's bridge in the lab's own namespace."""
     return _SWITCH if segment == 1 else f"{_SWITCH}{segment}"
 
 

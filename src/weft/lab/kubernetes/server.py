@@ -6,7 +6,8 @@ from typing import Final
 from weft.config.netconf import NetConf
 from weft.lab.inside import underlay
 from weft.lab.kubernetes.access import CERTIFICATE, HOME, KEY, PORT, TOKENS
-from weft.lab.spec import SERVICES, Family
+from weft.lab.spec import SERVICES
+from weft.model.net import Family
 
 CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"

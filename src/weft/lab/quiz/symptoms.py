@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import Tried
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.trial import Tried
 
 
 def noticed(tried: Sequence[Tried]) -> list[str]:

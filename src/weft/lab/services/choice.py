@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from weft.lab import spec
-from weft.lab.spec import SERVICES, Family, Service
+from weft.lab.spec import SERVICES, Service
 from weft.model.errors import Problem
-from weft.model.net import Ip, Net
+from weft.model.net import Family, Ip, Net
 from weft.model.value import Value
 
 NODE_PORTS: Final = (30000, 32767)  # as Kubernetes has them

@@ -7,10 +7,10 @@ import msgspec
 import yaml
 
 from weft.lab import spec
-from weft.lab.labkeys import MOST_PORT, SERVICE, SERVICES, needed
+from weft.lab.files.labkeys import MOST_PORT, SERVICE, SERVICES, needed
+from weft.lab.files.yamlfile import Reader
 from weft.lab.services import choice
 from weft.lab.spec import Protocol, Service
-from weft.lab.yamlfile import Reader
 
 _KEYS: Final = tuple(SERVICE)
 

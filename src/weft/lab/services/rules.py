@@ -11,10 +11,9 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.lab.services.choice import Endpoint, Served
-from weft.lab.spec import Family
 from weft.model.kernel.marks import SERVICES_TABLE
 from weft.model.kernel.nftset import Table
-from weft.model.net import Net
+from weft.model.net import Family, Net
 from weft.wire import nft
 
 _MARK: Final = "0x4000"  # kube-proxy's; flannel's rules leave what bears it alone (flannel.md §8.1)

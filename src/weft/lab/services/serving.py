@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from weft.diag.checking.trial import EndpointReport
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.lab import spec
@@ -21,7 +22,7 @@ from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
-from weft.lab.report import EndpointReport, ServiceReport
+from weft.lab.report import ServiceReport
 from weft.lab.services import choice, rules
 from weft.lab.services.choice import Endpoint, Served
 from weft.lab.spec import Service

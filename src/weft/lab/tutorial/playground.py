@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import labfile, protocol
+from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.packets import decode
 from weft.lab.commands.packets.decode import Layer
 from weft.lab.commands.packets.reader import Readers
+from weft.lab.files import labfile
 from weft.lab.inside import underlay
 from weft.lab.places import Place
 from weft.lab.protocol import Call

@@ -8,10 +8,10 @@ import click
 from weft.lab import changes
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_store, within
-from weft.lab.commands.speak import next_commands
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.report import LinksReport
 from weft.model.errors import ConfigError, Problem
+from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
 
 

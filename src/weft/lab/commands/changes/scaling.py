@@ -5,17 +5,15 @@ import click
 from weft.lab import changes, spec
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import base, lab_option, within
-from weft.lab.commands.speak import Progress, next_commands
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
+from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_option, show_report
 
 
 @click.command()
 @click.argument("nodes", type=click.IntRange(1, spec.MOST_NODES))
-@click.option(
-    "--pods", type=click.IntRange(0, spec.MOST_PODS), help="Pods on each new node: as the first, if not told."
-)
+@click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="Pods on each new node: as the first, by default.")
 @lab_option
 @output_option
 def scale(nodes: int, *, pods: int | None, lab: str, output: str) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from weft.lab import changes
-from weft.lab.inside import account
 from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
+from weft.lab.inside.requests import account
 from weft.lab.links import STORE, Conditions
 from weft.lab.report import LabReport, LinksReport, TurnReport
 from weft.model.errors import ConfigError, Problem

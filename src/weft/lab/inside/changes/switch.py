@@ -11,8 +11,9 @@ from weft.lab.inside.changes.rules import Place
 from weft.lab.inside.changes.shaping import shape
 from weft.lab.inside.processes import Processes
 from weft.lab.links import STORE, Conditions, Link
-from weft.lab.spec import Family, Node
+from weft.lab.spec import Node
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.net import Family
 
 _NFT: Final = ("nft", "-f", "-")
 
@@ -47,7 +48,7 @@ class Switch:
             if (old.delay, old.rate) != (new.delay, new.rate):
                 shape(self._rtnl, place.port, new)
         if self._rules(had, places) != (script := self._rules(wanted, places)):
-            await self._load(script)
+            await self.load(script)
         for node, place in places.items():
             if had.link(node).up != wanted.link(node).up:
                 self._turn(place.port, wanted.link(node))
@@ -62,7 +63,8 @@ class Switch:
         cuts = [(places[cut.source], places[cut.target]) for cut in conditions.in_order()]
         return rules.transaction(losses, cuts)
 
-    async def _load(self, script: str) -> None:
+    async def load(self, script: str) -> None:
+        """Have nft load a script in the lab's own namespace. `ConfigError` without nft, `Unavailable` if it refuses."""
         try:
             ran = await self._processes.answer(None, _NFT, {}, script.encode())
         except FileNotFoundError:

@@ -32,8 +32,8 @@ Here is one: red takes connections to port 80 from green, and from no other pod.
 
 Where can that be decided?
 Not in red, whose namespace belongs to the pod.
-And not where node1 forwards: what blue sends to red stays on the bridge, and does not come by there, or only on
-machines where net.bridge.bridge-nf-call-iptables makes it.
+Nor where node1 forwards: packets from blue to red stay on the bridge and pass no forward rule, unless
+net.bridge.bridge-nf-call-iptables is on.
 But all that reaches red goes out of one port of the bridge, vethred.
 """,
     typed=(
@@ -63,8 +63,8 @@ The port by which a frame leaves is `oifname`.
 """,
     judge=_judge,
     answer="""\
-At the port of the bridge that leads to it.
-There everything passes, from the same node and from others, and the pod cannot take it away.
+At the port of the bridge that leads to the pod.
+All that is sent to it passes there, from this node and from others, and the pod cannot remove the rule.
 
 The rule reads sender's addresses.
 That is sound because nothing on the way changes them: pod to pod there is no translation.

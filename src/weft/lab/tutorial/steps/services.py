@@ -37,7 +37,7 @@ STEP: Final = Step(
     question="Where is the address of a Service?",
     why="""\
 Pods come and go, and their addresses with them.
-A Service is an address that stays, here 10.96.0.10: who connects to it gets one of the pods behind it.
+A Service is an address that stays, here 10.96.0.10: a client that connects to it reaches one of the pods behind it.
 No link of any node has it.
 """,
     typed=(
@@ -50,7 +50,7 @@ No link of any node has it.
             "nft 'add chain ip services prerouting { type nat hook prerouting priority dstnat; }'",
             "A place for rules that change where packets go, before the node looks for a route.",
         ),
-        Typed("node2", _RULE % "10.244.1.2", "Who wants 10.96.0.10 gets red."),
+        Typed("node2", _RULE % "10.244.1.2", "A connection to 10.96.0.10 now goes to red."),
         look("node2", _FETCH % "10.96.0.10", "red, by way of the Service."),
     ),
     task="Have red and blue answer in turns.",

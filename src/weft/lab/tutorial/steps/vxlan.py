@@ -141,7 +141,8 @@ other's.
 """,
     judge=_judge,
     answer="""\
-Then it need not: between the nodes there are only datagrams from 172.31.0.11 to 172.31.0.12.
+The network between the nodes need not know pods' addresses: it carries only datagrams from 172.31.0.11 to
+172.31.0.12.
 The captured packet below has the pods' packet inside.
 
 These are exactly the entries that flannel's vxlan makes of node2's lease, which says its address, its subnet and

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from weft.lab import changes, protocol
-from weft.lab.inside import account, answers
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
-from weft.lab.inside.connection import Connection
+from weft.lab.inside.requests import account, answers
+from weft.lab.inside.requests.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, Nothing
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError

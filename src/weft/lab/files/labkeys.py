@@ -61,6 +61,7 @@ def _object(keys: Keys) -> Schema:
 _TEXT: Final[Schema] = {"type": "string"}
 _LAB_NAME: Final[Schema] = {**_TEXT, "pattern": f"^{spec.NAME.pattern}$"}
 _NAME: Final[Schema] = {**_LAB_NAME, "not": {"enum": sorted(spec.TAKEN)}}
+_PROGRAM: Final[Schema] = {**_TEXT, "pattern": "."}
 _PORT: Final = _number(1, MOST_PORT)
 _POD_COUNT: Final = _number(0, spec.MOST_PODS)
 
@@ -68,7 +69,7 @@ PORT: Final[Keys] = MappingProxyType(
     {
         "containerPort": Key("The port of the node.", _PORT, needed=True),
         "hostPort": Key("The TCP port of the machine that leads to it.", _PORT, needed=True),
-        "listenAddress": Key("An address of the machine's loopback: 127.0.0.1 if not told.", _TEXT),
+        "listenAddress": Key("An address of the machine's loopback: 127.0.0.1 by default.", _TEXT),
         "protocol": Key("TCP, and nothing else.", {"const": "TCP"}),
     }
 )
@@ -76,7 +77,8 @@ NODE: Final[Keys] = MappingProxyType(
     {
         "name": Key("The node's name.", _NAME, needed=True),
         "pods": Key("How many pods it has, or their names.", _either(_POD_COUNT, _list(_NAME))),
-        "segment": Key("The part of the underlay that it is in: 1 if not told.", _number(1, spec.MOST_SEGMENTS)),
+        "segment": Key("The part of the underlay that it is in: 1 by default.", _number(1, spec.MOST_SEGMENTS)),
+        "daemon": Key("The program that serves it in weftd's place, with flannel's flags: flanneld, say.", _PROGRAM),
         PORTS: Key("Ports of the machine's loopback that lead to ports of the node.", _list(_object(PORT))),
     }
 )
@@ -90,10 +92,10 @@ SERVICE: Final[Keys] = MappingProxyType(
     {
         "name": Key("By which nodes and pods know it.", _NAME, needed=True),
         "port": Key("The port of its address.", _PORT, needed=True),
-        "targetPort": Key("The port of the pods: that of the Service if not told.", _PORT),
-        "protocol": Key("TCP if not told.", {"enum": list(get_args(spec.Protocol))}),
+        "targetPort": Key("The port of the pods: that of the Service by default.", _PORT),
+        "protocol": Key("TCP by default.", {"enum": list(get_args(spec.Protocol))}),
         "pods": Key("The pods behind it: names, or `web*` for all such.", _either(_TEXT, _list(_TEXT)), needed=True),
-        "clusterIP": Key("Its address, or one of each family: chosen if not told.", _either(_TEXT, _list(_TEXT))),
+        "clusterIP": Key("Its address, or one of each family: chosen by default.", _either(_TEXT, _list(_TEXT))),
         "nodePort": Key("A port of each node that leads to it.", _number(*NODE_PORTS)),
     }
 )
@@ -101,9 +103,9 @@ LAB: Final[Keys] = MappingProxyType(
     {
         "apiVersion": Key("The version of this format.", {"const": API}),
         "kind": Key("What the file describes.", {"const": KIND}),
-        "name": Key("The lab's name: weft if not told.", _LAB_NAME),
+        "name": Key("The lab's name: weft by default.", _LAB_NAME),
         "network": Key(
-            "flannel's network configuration (net-conf.json): vxlan in 10.244.0.0/16 if not told.",
+            "flannel's network configuration (net-conf.json): vxlan in 10.244.0.0/16 by default.",
             {
                 "type": "object",
                 "properties": {
@@ -116,15 +118,19 @@ LAB: Final[Keys] = MappingProxyType(
             },
         ),
         "nodes": Key(
-            "How many nodes, 3 if not told: node1, node2, …; or a list of names, or of nodes in detail.",
-            _either(_number(1, spec.MOST_NODES), {**_list(_either(_NAME, _object(NODE))), "minItems": 1}),
+            "How many nodes, 3 by default: node1, node2, …; or a list of names, or of nodes in detail.",
+            _either(
+                _number(1, spec.MOST_NODES),
+                {**_list(_either(_NAME, _object(NODE))), "minItems": 1, "maxItems": spec.MOST_NODES},
+            ),
         ),
         "pods": Key(
-            "How many pods on each node that does not say, 2 if not told: pod1-1, pod1-2, …; or a list of pods.",
+            "How many pods on each node that does not say, 2 by default: pod1-1, pod1-2, …; or a list of pods.",
             _either(_POD_COUNT, _list(_object(POD))),
         ),
-        "store": Key("What holds the leases: etcd if not told.", {"enum": list(get_args(spec.Store))}),
+        "store": Key("What holds the leases: etcd by default.", {"enum": list(get_args(spec.Store))}),
         "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
+        "nat": Key("Segments behind a NAT, from 2 on.", _list(_number(2, spec.MOST_SEGMENTS))),
         SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
     }
 )

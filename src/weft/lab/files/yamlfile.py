@@ -61,10 +61,15 @@ class Reader:
         """Return a value of some type as msgspec knows them, None if it is another."""
         try:
             return msgspec.convert(yaml.constructor.SafeConstructor().construct_document(node), kind)
-        except (msgspec.ValidationError, yaml.MarkedYAMLError) as error:
-            # A YAML error's own text shows the line once more, below the problem itself.
-            self.problem(node, f"{what}: {error.problem if isinstance(error, yaml.MarkedYAMLError) else error}")
-            return None
+        except yaml.MarkedYAMLError as error:  # whose own text shows the line once more, below the problem itself
+            self.problem(node, f"{what}: {error.problem}")
+        except msgspec.ValidationError as error:
+            self.problem(node, f"{what}: {error}")
+        except (ValueError, KeyError, AttributeError):  # of PyYAML, for what looks like a date, a number or a tag's own
+            self.problem(
+                node, f"{what}: {node.value!r} is no {node.tag.rpartition(':')[2]}", expected="a value, or quotes"
+            )
+        return None
 
     def mapping(
         self,
@@ -90,6 +95,8 @@ class Reader:
                 self.problem(
                     key, f"{name!r}, which a lab does not have: {elsewhere[name]}", expected="a file without it"
                 )
+            elif name == "<<":
+                self.problem(key, "a merge key, '<<'", expected="each key written out")
             elif name not in known:
                 self.problem(
                     key, f"unknown key {name!r}", expected=f"one of {', '.join(known)}", known=known, name=name

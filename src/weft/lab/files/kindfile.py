@@ -21,9 +21,11 @@ from typing import Any, Final, Literal
 import yaml
 
 from weft.config.netconf import NetConf
-from weft.lab import labkeys, portmappings, spec, yamlfile
+from weft.lab import spec
+from weft.lab.files import labkeys, portmappings, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.model.errors import ConfigError
+from weft.model.net import Family
 
 API: Final = "kind.x-k8s.io/v1alpha4"
 _NAME: Final = "kind"  # a cluster without a name
@@ -50,7 +52,7 @@ _NETWORKING: Final = {
     "serviceSubnet": "it is fixed in a lab",
     "dnsSearch": "nodes have the machine's",
 }
-_FAMILIES: Final[dict[str, tuple[spec.Family, ...]]] = {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}
+_FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}
 
 
 def is_one(root: yaml.Node | None) -> bool:
@@ -58,6 +60,16 @@ def is_one(root: yaml.Node | None) -> bool:
     entries = root.value if isinstance(root, yaml.MappingNode) else []
     said = {str(key.value): str(value.value) for key, value in entries if isinstance(value, yaml.ScalarNode)}
     return said.get("apiVersion", "").startswith("kind.x-k8s.io/")
+
+
+def names(lab: str, count: int) -> list[str]:
+    """Return what kind calls the nodes of a cluster with one control plane."""
+    workers = (_node_name(lab, "worker", number) for number in range(1, count))
+    return [_node_name(lab, "control-plane", 1), *workers]
+
+
+def _node_name(lab: str, role: str, number: int) -> str:
+    return f"{lab}-{role}{number if number > 1 else ''}"
 
 
 class Reader(yamlfile.Reader):
@@ -78,7 +90,7 @@ class Reader(yamlfile.Reader):
             name=name,
             network=text,
             families=() if checked is None else checked.families,
-            nodes=tuple(self._nodes(parts.get("nodes"), name)),
+            nodes=tuple(self._nodes(parts.get("nodes"), name, parts.get("name"))),
             pods=(),
             store="kubernetes",
             kubelets=True,
@@ -109,7 +121,7 @@ class Reader(yamlfile.Reader):
                 self.problem(place, f"podSubnet: {problem.seen}", expected=problem.expected)
             return "", None
 
-    def _subnets(self, node: yaml.Node, families: tuple[spec.Family, ...]) -> dict[str, Any]:
+    def _subnets(self, node: yaml.Node, families: tuple[Family, ...]) -> dict[str, Any]:
         """Return what net-conf says of the networks of pods."""
         found: dict[str, Any] = {}
         for text in (self.value(node, str, "podSubnet") or "").split(","):
@@ -131,7 +143,8 @@ class Reader(yamlfile.Reader):
     def _one_of(self, parts: Mapping[str, yaml.Node], key: str, kind: Any) -> Any:
         return self.value(parts[key], kind, key) if key in parts else None
 
-    def _nodes(self, node: yaml.Node | None, lab: str) -> Iterator[spec.Node]:
+    def _nodes(self, node: yaml.Node | None, lab: str, named: yaml.Node | None) -> Iterator[spec.Node]:
+        """Yield the nodes of a file, in which the lab is `named` if it says a name."""
         items = node.value if isinstance(node, yaml.SequenceNode) else []
         if node is not None and not items:
             self.problem(node, "no nodes", expected="a list of nodes")
@@ -140,6 +153,6 @@ class Reader(yamlfile.Reader):
             parts = {} if item is None else self.mapping(item, ("role", labkeys.PORTS), "node", elsewhere=_NODE)
             role = self._one_of(parts, "role", Literal["control-plane", "worker"]) or "control-plane"
             counts[role] += 1
-            name = f"{lab}-{role}{counts[role] if counts[role] > 1 else ''}"
-            self.check_name(item, "a node", name)
+            name = _node_name(lab, role, counts[role])
+            self.check_name(item or named, "a node", name)
             yield spec.Node(name=name, index=index, ports=self._ports.read(parts.get(labkeys.PORTS)))

@@ -1,18 +1,23 @@
 """What a lab that is up answers to a request, but to those that run a command or change how it is joined."""
 
 import os
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
+from weft.diag.checking.trial import OUTSIDE
+from weft.diag.reaching import trying
 from weft.lab import protocol, spec
-from weft.lab.inside import account, capture
 from weft.lab.inside.cluster import World
-from weft.lab.inside.connection import Connection
-from weft.lab.inside.reaching import ping, trying
+from weft.lab.inside.requests import account, capture, ping
+from weft.lab.inside.requests.connection import Connection
 from weft.lab.report import NamesReport, Nothing, OpenReport
 from weft.lab.tracing import sending
 from weft.model.errors import ConfigError, Problem
+
+T = TypeVar("T")
 
 
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
@@ -74,8 +79,12 @@ async def _probe(
         case protocol.PingAll():
             await connection.answer_while_wanted(ping.everything(world))
         case protocol.Try(trials):
+
+            async def visit(place: str, work: Callable[[], T]) -> T:
+                return await world.inside.run(None if place == OUTSIDE else world.place(place).room, work)
+
             async with connection.telling() as note:
-                await connection.answer_while_wanted(trying.everything(world, trials, note))
+                await connection.answer_while_wanted(trying.everything(visit, trials, note))
 
 
 async def _hand_out(

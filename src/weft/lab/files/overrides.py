@@ -8,9 +8,10 @@ from typing import Final
 
 import yaml
 
-from weft.lab import kindfile, spec
+from weft.lab import spec
+from weft.lab.files import kindfile
+from weft.lab.files.yamlfile import Reader
 from weft.lab.spec import Overrides
-from weft.lab.yamlfile import Reader
 
 _INT: Final = "tag:yaml.org,2002:int"
 _TEXT: Final = "tag:yaml.org,2002:str"

@@ -4,26 +4,32 @@
     kind: Lab
     name: edge
     network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
-    nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …}; pods as below
+    nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …, daemon: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
     store: etcd                  # or kubernetes
+    nat: [2]                     # segments that are behind one
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
 
-A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well: kindfile.py.
+A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, by kindfile.py, and by clabfile.py one of
+containerlab, which has a `topology`.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import yaml
 
 from weft.config.netconf import NetConf
-from weft.lab import kindfile, labkeys, overrides, portmappings, spec, yamlfile
+from weft.lab import spec
+from weft.lab.files import clabfile, kindfile, labkeys, overrides, portmappings, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.lab.services import filekey
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Family
 from weft.model.value import replace
 
 _NETWORK: Final = "network"
@@ -34,9 +40,14 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
 
     Raises `ConfigError` with all problems of the file, each `where` with the line.
     """
-    root = yamlfile.compose(text, where, "a lab file")
-    reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
-    lab = reader.lab(overrides.applied(root, over or spec.Overrides(), reader), name)
+    root, over = yamlfile.compose(text, where, "a lab file"), over or spec.Overrides()
+    reader: kindfile.Reader | clabfile.Reader | _Reader
+    if clabfile.is_one(root):
+        reader = clabfile.Reader(where, over)
+        lab = reader.lab(root, name)
+    else:
+        reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
+        lab = reader.lab(overrides.applied(root, over, reader), name)
     if reader.problems:
         raise ConfigError(*reader.problems)
     return lab
@@ -46,7 +57,7 @@ def regular(
     *,
     name: str,
     backend: str,
-    families: tuple[spec.Family, ...],
+    families: tuple[Family, ...],
     nft: bool,
     nodes: int,
     pods: int,
@@ -78,6 +89,7 @@ class _Reader(yamlfile.Reader):
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self._ports = portmappings.Mappings(self)
+        self._folder = os.path.dirname(where)  # noqa: PTH120 - text, and "" for standard input
 
     def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
         parts = self.mapping(root, tuple(labkeys.LAB), "lab") if root is not None else {}
@@ -89,6 +101,9 @@ class _Reader(yamlfile.Reader):
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
         if kubelets and any(each.segment > 1 for each in nodes):
             self.problem(parts["kubernetes"], "several segments in a lab of Kubernetes nodes", expected="one segment")
+        if kubelets and any(each.daemon for each in nodes):
+            expected = "weft as a DaemonSet"
+            self.problem(parts["kubernetes"], "another daemon in a lab of Kubernetes nodes", expected=expected)
         if kubelets and pods:
             self.problem(parts["kubernetes"], "pods in a lab of Kubernetes nodes", expected="pods from its API")
         lab = spec.Lab(
@@ -99,6 +114,7 @@ class _Reader(yamlfile.Reader):
             pods=pods,
             store=store,
             kubelets=kubelets,
+            nat=self._nat(parts.get("nat"), {each.segment for each in nodes}),
         )
         lab = filekey.read(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
@@ -162,7 +178,10 @@ class _Reader(yamlfile.Reader):
             if name in nodes:
                 self.problem(place, f"a second node named {name!r}", expected="names that differ")
             ports = self._ports.read(parts.get(labkeys.PORTS))
-            nodes.setdefault(name, spec.Node(name=name, index=index, segment=self._segment(parts), ports=ports))
+            made = spec.Node(
+                name=name, index=index, segment=self._segment(parts), daemon=self._daemon(parts), ports=ports
+            )
+            nodes.setdefault(name, made)
             found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
@@ -171,6 +190,31 @@ class _Reader(yamlfile.Reader):
         if "segment" not in parts:
             return 1
         return self.count(parts["segment"], "segment", least=1, most=spec.MOST_SEGMENTS)
+
+    def _nat(self, node: yaml.Node | None, used: AbstractSet[int]) -> tuple[int, ...]:
+        """Return the segments that are behind a NAT, of those that are used."""
+        if node is None:
+            return ()
+        if not isinstance(node, yaml.SequenceNode):
+            self.problem(node, "nat is no list", expected="a list of segments, as [2]")
+            return ()
+        found = set()
+        for item in node.value:
+            known = len(self.problems)
+            segment = self.count(item, "a segment behind a NAT", least=2, most=spec.MOST_SEGMENTS)
+            if len(self.problems) == known and segment not in used:
+                self.problem(item, f"nat: no node is in segment {segment}", expected="a segment of a node")
+            found.add(segment)
+        return tuple(sorted(found))
+
+    def _daemon(self, parts: dict[str, yaml.Node]) -> str:
+        """Return the path of a node's own program, if it has one; one with a slash is seen from the file's folder."""
+        if "daemon" not in parts:
+            return ""
+        program = self.value(parts["daemon"], str, "daemon")
+        if program == "":
+            self.problem(parts["daemon"], "daemon: ''", expected="a program")
+        return os.path.join(self._folder, program) if program and "/" in program else program or ""  # noqa: PTH118
 
     def _node_entries(self, node: yaml.Node | None) -> Iterator[tuple[yaml.Node | None, str, dict[str, yaml.Node]]]:
         """Yield each node's place in the file, its name and what else is said of it."""
@@ -183,8 +227,8 @@ class _Reader(yamlfile.Reader):
                     name = self.value(parts["name"], str, "a node's name") if "name" in parts else None
                     if name is not None:
                         yield parts["name"], name, parts
-            if not node.value:
-                self.problem(node, "no nodes", expected="one node at least")
+            if not 1 <= len(node.value) <= spec.MOST_NODES:
+                self.problem(node, f"{len(node.value) or 'no'} nodes", expected=f"1 to {spec.MOST_NODES}")
             return
         count = 3 if node is None else self.count(node, "nodes", least=1, most=spec.MOST_NODES)
         for index in range(1, count + 1):

@@ -1,0 +1,1 @@
+"""What a lab answers: its side of each command's connection."""
