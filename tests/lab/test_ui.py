@@ -152,6 +152,35 @@ def test_the_way_between_two_pods(page: Page, running: Lab):
     expect(page.locator(".cluster .edge.down")).to_have_count(0, timeout=20_000)
 
 
+def test_a_service_is_traced_to_and_what_the_lab_cuts_is_seen(page: Page, running: Lab):
+    running.weft("expose", "web", "--port", "80", "--target-port", "8080", "pod2-1")
+    running.weft("link", "node2", "--rate", "500mbit")
+    running.weft("partition", "node1", "store")
+    try:
+        service = page.get_by_role("button", name="Service web")
+        expect(page.locator(".services li")).to_contain_text("port 80/TCP → pod2-1")
+        expect(node(page, "node2")).to_have_attribute("aria-label", re.compile("link: .*500 Mbit"))
+        expect(node(page, "node1")).to_have_attribute("aria-label", re.compile("cut by the lab: node1 → store"))
+        service.click()
+        expect(page.locator(".hint")).to_contain_text("choose the pod that asks it")
+        page.get_by_role("button", name="pod pod1-1 on").click()
+        expect(page.get_by_role("heading", name="pod1-1 → web:80")).to_be_visible()
+        # Nothing listens there, and a refusal is an answer.
+        expect(page.locator(".verdict.well")).to_be_visible()
+        expect(page.locator(".hop", has_text="DNAT").first).to_contain_text("10.244.")
+        page.keyboard.press("Escape")
+        running.weft("partition", "node1", "node2")
+        expect(page.locator(".cluster .edge.down")).to_have_attribute(
+            "aria-label", re.compile("cut by the lab: node1 → node2; cut by the lab: node2 → node1")
+        )
+    finally:
+        running.weft("heal")
+        running.weft("link", "node2", "--clear")
+        running.weft("unexpose", "web")
+    expect(page.locator(".cluster .edge.down")).to_have_count(0, timeout=20_000)
+    expect(page.locator(".services")).to_have_count(0)
+
+
 def test_back_in_time(page: Page, running: Lab):
     running.run("node2", "ip", "link", "set", "eth0", "down")
     expect(page.locator("#events .event", has_text="node2 uplink-lost")).to_be_visible()

@@ -13,6 +13,7 @@ from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
 from weft.model.value import Value, field, fields_of
+from weft.ui import conditions
 from weft.ui.measuring import Measured, Pair
 
 Piece = dict[str, Any]
@@ -31,12 +32,16 @@ class NodeView(Value):
 
 
 class View(Value):
-    """All but the measurements: the lab's own piece, the nodes in order, the pods, and which pairs have an edge."""
+    """All but the measurements: the lab's own piece, the nodes in order, and which pairs have an edge.
+
+    `more` are the pieces of pods and Services; `cuts` what the lab itself keeps apart, in words.
+    """
 
     lab: Piece
     nodes: list[NodeView]
-    pods: Picture = field(default_factory=dict)
+    more: Picture = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
+    cuts: dict[Pair, list[str]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # of nodes, by all that events call them
 
 
@@ -57,6 +62,8 @@ def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: f
             "health": _node_health(node, state),
             "wrong": [*wrong(state)] if state is not None else node.problems or [f"its daemon is {node.daemon}"],
             "pods": pods[node.name],
+            "place": conditions.segment(report, node),
+            "notes": conditions.notes(report, node),
             "detail": None if state is None else _detail(state, sees or {}, unix),
         }
         nodes.append(NodeView(name=node.name, piece=piece, sees=sees))
@@ -64,10 +71,15 @@ def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: f
     return View(
         lab=_lab(report),
         nodes=nodes,
-        pods={
-            f"pod/{pod.name}": {"name": pod.name, "node": pod.node, "addresses": pod.addresses} for pod in report.pods
+        more={
+            **{
+                f"pod/{pod.name}": {"name": pod.name, "node": pod.node, "addresses": pod.addresses}
+                for pod in report.pods
+            },
+            **conditions.services(report),
         },
         pairs=[(a, b) for number, a in enumerate(order) for b in order[number + 1 :]],
+        cuts=conditions.cuts(report),
         names=names,
     )
 
@@ -86,6 +98,8 @@ def of_node(name: str, state: NodeState, *, unix: float) -> View:
         "health": _state_health(state),
         "wrong": [*wrong(state)],
         "pods": [],
+        "place": [],
+        "notes": [],
         "detail": _detail(state, sees, unix),
     }
     others = [
@@ -98,6 +112,8 @@ def of_node(name: str, state: NodeState, *, unix: float) -> View:
                 "health": _HEALTH[row.state],
                 "wrong": row.why,
                 "pods": [],
+                "place": [],
+                "notes": [],
                 "detail": None,
             },
         )
@@ -120,8 +136,11 @@ def picture(view: View, measured: Mapping[Pair, Measured]) -> Picture:
     return {
         "lab": view.lab,
         **{f"node/{node.name}": node.piece for node in view.nodes},
-        **view.pods,
-        **{edge_name(pair): edge(nodes[pair[0]], nodes[pair[1]], measured.get(pair)) for pair in view.pairs},
+        **view.more,
+        **{
+            edge_name(pair): _cut(edge(nodes[pair[0]], nodes[pair[1]], measured.get(pair)), view.cuts.get(pair, []))
+            for pair in view.pairs
+        },
     }
 
 
@@ -153,6 +172,11 @@ def edge(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
         "tried": len(measured.probes),
         "at": int(measured.at),
     }
+
+
+def _cut(found: Piece, words: list[str]) -> Piece:
+    """An edge that the lab itself has cut: no ping gets there and back, whatever the latest ones did."""
+    return {**found, "health": "down", "cut": True, "words": [*words, *found["words"]]} if words else found
 
 
 def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:

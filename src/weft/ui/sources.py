@@ -15,11 +15,11 @@ from weft.diag import probing
 from weft.diag.interfaces import InterfaceState
 from weft.diag.look import interfaces
 from weft.diag.sight import Sight, peers
+from weft.diag.tracing.tried import TraceReport
 from weft.kernel import asking
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
 from weft.lab.commands import tracing
-from weft.lab.commands.tracing import TraceReport
 from weft.lab.places import Place
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport
 from weft.model.errors import ConfigError, Problem

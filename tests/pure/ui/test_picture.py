@@ -3,7 +3,10 @@
 import msgspec
 import pytest
 
-from tests.support.pages import lab, peer, public, state, subnet
+from tests.support.pages import Seen, lab, peer, public, state, subnet
+from weft.diag.checking.trial import EndpointReport
+from weft.lab.links import Cut, Link
+from weft.lab.report import ServiceReport
 from weft.model.errors import Problem
 from weft.model.node.history import Event
 from weft.model.node.nodestate import LoopState, RefusedState
@@ -36,6 +39,55 @@ def test_a_lab_that_is_well():
     assert {piece["health"] for piece in found.values() if "health" in piece} == {"well"}
     assert [each["name"] for each in found["node/node1"]["detail"]["peers"]] == ["node2", "node3"]
     msgspec.json.encode(found)  # all of it is JSON
+
+
+def test_what_the_lab_does_to_links_and_which_services_it_has():
+    made = lab(3)
+    first, second, third = made.lab.nodes
+    service = ServiceReport(
+        name="web",
+        protocol="TCP",
+        addresses=["10.96.0.11"],
+        port=80,
+        target_port=8080,
+        node_port=30080,
+        pods=["pod1*"],
+        endpoints=[
+            EndpointReport(pod="pod1-1", node="node1", address="10.244.1.2"),
+            EndpointReport(pod="pod1-1", node="node1", address="fd00::2"),
+        ],
+    )
+    cuts = [
+        Cut(source="node3", target="node1"),
+        Cut(source="node2", target="store"),
+        Cut(source="node1", target="node3"),
+    ]
+    report = msgspec.structs.replace(
+        made.lab,
+        nodes=[
+            msgspec.structs.replace(first, segment=2),
+            msgspec.structs.replace(second, link=Link(delay=20.0)),
+            third,
+        ],
+        services=[service],
+        cuts=cuts,
+    )
+    found = shown(Seen(lab=report, states=made.states), {("node1", "node3"): noted(None, 0.5, at=UNIX, words="")})
+    assert found["service/web"]["target"] == "web:80"
+    assert found["service/web"]["pods"] == ["pod1-1"]
+    assert [found[f"node/node{n}"]["place"] for n in (1, 2, 3)] == [["segment 2"], ["segment 1"], ["segment 1"]]
+    assert [found[f"node/node{n}"]["notes"] for n in (1, 2, 3)] == [
+        [],
+        ["link: delay 20 ms", "cut by the lab: node2 → store"],
+        [],
+    ]
+    assert found["edge/node1/node3"]["health"] == "down"
+    assert found["edge/node1/node3"]["words"] == ["cut by the lab: node3 → node1", "cut by the lab: node1 → node3"]
+    assert found["edge/node1/node3"]["cut"]
+    assert "cut" not in found["edge/node1/node2"]
+    assert found["edge/node1/node2"]["words"] == []
+    assert [shown(made)[f"node/node{n}"][key] for n in (1, 2, 3) for key in ("place", "notes")] == [[]] * 6
+    msgspec.json.encode(found)
 
 
 def test_two_looks_at_the_same_are_the_same():

@@ -11,13 +11,15 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
   const nodes = model.list("node");
   if (!nodes.length) return [h("p", { class: "empty" }, "Nothing is known yet.")];
   const pods = Math.max(...nodes.map((node) => node.pods.length));
-  const layout = places(nodes.length, room.width, Math.max(320, room.height - 44), pods);
+  const below = services(model, picked, pick);
+  const free = Math.max(320, room.height - 44 - (below ? 64 : 0));
+  const layout = places(nodes.length, room.width, free, pods);
   const at = new Map(nodes.map((node, number) => [node.name, layout.at[number]]));
   const status = (node) => then?.node(node.name) ?? node;
-  const edges = model.list("edge").map((edge) => ({ ...edge, ...(then ? { ...then.edge(edge.a, edge.b), tried: undefined } : {}) }));
+  const edges = model.list("edge").map((edge) => ({ ...edge, ...(then ? { ...then.edge(edge.a, edge.b), tried: undefined, cut: undefined } : {}) }));
   const troubled = countTroubled(edges);
   const drawn = edges.filter((edge) => isDrawn(edge, nodes.length, troubled));
-  const height = Math.max(320, room.height - 44, layout.height ?? 0);
+  const height = Math.max(free, layout.height ?? 0);
   const marked = then?.event;
   const picture = s(
     "svg",
@@ -34,6 +36,7 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
         open,
         pick,
         isMarked: marked?.node === node.name,
+        notes: [...node.place, ...(then ? [] : node.notes)], // what the lab does to links is known of now alone
         arrow: (key) => {
           const next = towards(layout.at, number, key);
           if (next >= 0) focus(`node/${nodes[next].name}`);
@@ -42,7 +45,21 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
     ),
     layout.style === "card" ? drawn.map((edge) => label(edge, at, layout)) : null,
   );
-  return [h("h2", { class: "hidden" }, summary(model)), picture, legend(model, nodes.length, picked)];
+  return [h("h2", { class: "hidden" }, summary(model)), picture, below, legend(model, nodes.length, picked)];
+}
+
+// Services are on no node: they stand below the picture, each with what it leads to.
+function services(model, picked, pick) {
+  const all = model.list("service");
+  if (!all.length) return null;
+  const row = ({ name, addresses, port, protocol, node_port, pods }) =>
+    h(
+      "li",
+      {},
+      h("button", { type: "button", class: `pod${picked === name ? " picked" : ""}`, "aria-pressed": String(picked === name), "data-key": `service/${name}`, "aria-label": `Service ${name}`, click: () => pick(name) }, name),
+      h("span", { class: "detail" }, `${addresses.join(" ")} port ${port}/${protocol}${node_port ? `, each node's port ${node_port}` : ""} → ${pods.join(" ") || "no pod"}`),
+    );
+  return h("section", { class: "services" }, h("h3", {}, "Services"), h("ul", {}, all.map(row)));
 }
 
 function countTroubled(edges) {
@@ -101,7 +118,7 @@ function shape(node, status, how) {
     event.stopPropagation();
     how.open(node.name);
   });
-  const words = [node.name, HEALTH[status.health], node.subnets.join(" "), counted(node.pods.length, "pod"), ...status.wrong];
+  const words = [node.name, HEALTH[status.health], node.subnets.join(" "), counted(node.pods.length, "pod"), ...how.notes, ...status.wrong];
   return s(
     "g",
     { class: `node ${status.health}${how.isMarked ? " marked" : ""}`, transform: `translate(${(how.at.x - w / 2).toFixed(1)} ${(how.at.y - tall / 2).toFixed(1)})` },
@@ -124,7 +141,7 @@ function shape(node, status, how) {
       s("title", {}, words.filter(Boolean).join("\n")),
       s("rect", { class: "box", width: w, height: tall, rx: isCard ? 12 : 8 }),
       s("rect", { class: "stripe", x: 0, y: isCard ? 16 : 8, width: 4, height: tall - (isCard ? 32 : 16), rx: 2 }),
-      isCard ? cardText(node, status, w) : tileText(node, status, { w, tall, how }),
+      isCard ? cardText(node, status, w, how.notes) : tileText(node, status, { w, tall, how }),
     ),
     isCard ? chips(node, w, how) : how.grouped ? null : dots(node, w, tall),
   );
@@ -134,11 +151,11 @@ function mark(health, x, y) {
   return s("g", { class: `mark ${health}`, transform: `translate(${x} ${y})`, "aria-hidden": "true" }, s("circle", { r: 9 }), s("text", { y: 4, "text-anchor": "middle" }, MARKS[health]));
 }
 
-function cardText(node, status, w) {
+function cardText(node, status, w, notes) {
   const fits = Math.floor((w - 36) / 6.8);
   return [
     s("text", { class: "name", x: 18, y: 29 }, short(node.name, Math.floor((w - 56) / 8))),
-    s("text", { class: "detail", x: 18, y: 49 }, short(node.subnets[0] ?? "no subnet", fits)),
+    s("text", { class: "detail", x: 18, y: 49 }, short([node.subnets[0] ?? "no subnet", ...notes].join(" · "), fits)),
     mark(status.health, w - 21, 24),
   ];
 }
@@ -211,9 +228,9 @@ function legend(model, count, picked) {
       `${MARKS[health]} ${HEALTH[health]}`,
     );
   const hint = picked
-    ? [h("strong", {}, picked), " → choose the other pod to see the way between both"]
+    ? [h("strong", {}, picked), model.service(picked) ? " ← choose the pod that asks it" : " → choose the other pod, or a Service, to see the way to it"]
     : model.list("pod").length > 1 && count <= 12
-      ? ["Choose two pods to see the way of a packet between them."]
+      ? [`Choose two pods${model.list("service").length ? ", or a pod and a Service," : ""} to see the way of a packet between them.`]
       : count > 12
         ? ["Edges that are well are not drawn."]
         : [];

@@ -54,13 +54,14 @@ function out() {
   draw();
 }
 
-function pick(pod) {
-  if (state.picked === null) state.picked = pod;
-  else if (state.picked === pod) state.picked = null;
+// Two pods, or a pod and a Service, one after the other: a Service is what is asked, whichever was chosen first.
+function pick(name) {
+  const before = state.picked;
+  if (before === null || (model.service(before) && model.service(name))) state.picked = before === name ? null : name;
   else {
-    const source = state.picked;
     state.picked = null;
-    return go("trace", source, pod);
+    const [source, target] = model.service(before) ? [name, before] : [before, name];
+    if (before !== name) return go("trace", source, model.service(target)?.target ?? target);
   }
   draw();
 }

@@ -35,6 +35,10 @@ export class Model {
     return this.pieces.get(`node/${name}`);
   }
 
+  service(name) {
+    return this.pieces.get(`service/${name}`);
+  }
+
   pod(name) {
     return this.pieces.get(`pod/${name}`);
   }

@@ -17,7 +17,7 @@ export function node(model, name, { then, picked, pick, open, links }) {
     { class: "head" },
     h("h2", { tabindex: -1, "data-key": "title" }, name),
     badge(status.health, then ? undefined : found.daemon),
-    h("p", { class: "detail" }, [...found.addresses, ...found.subnets].join(" · ")),
+    h("p", { class: "detail" }, [...found.addresses, ...found.subnets, ...found.place, ...(then ? [] : found.notes)].join(" · ")),
     h("button", { type: "button", class: "main", "data-key": "interfaces", click: () => links(name) }, "Interfaces"),
   );
   return [
@@ -28,7 +28,7 @@ export function node(model, name, { then, picked, pick, open, links }) {
     h(
       "div",
       { class: "cards" },
-      found.pods.length ? pods(found, picked, pick, links) : null,
+      found.pods.length ? pods(model, found, picked, pick, links) : null,
       ...(found.detail ? details(found.detail, model, name) : [h("p", { class: "empty" }, "Its daemon says nothing.")]),
     ),
   ];
@@ -43,7 +43,11 @@ function facts(rows) {
   return h("dl", {}, shown.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]));
 }
 
-function pods(found, picked, pick, links) {
+function hint(model, picked) {
+  return model.service(picked) ? `${picked} ← choose the pod that asks it` : `${picked} → choose the other pod`;
+}
+
+function pods(model, found, picked, pick, links) {
   const row = (pod) =>
     h(
       "li",
@@ -51,7 +55,7 @@ function pods(found, picked, pick, links) {
       h("button", { type: "button", class: `pod${picked === pod ? " picked" : ""}`, "aria-pressed": String(picked === pod), "data-key": `pod/${pod}`, click: () => pick(pod) }, pod),
       h("button", { type: "button", class: "plain", "data-key": `links/${pod}`, click: () => links(pod) }, "interfaces"),
     );
-  return card("Pods", h("ul", { class: "pods" }, found.pods.map(row)), h("p", { class: "detail" }, picked ? `${picked} → choose the other pod` : "Choose two to see the way between them."));
+  return card("Pods", h("ul", { class: "pods" }, found.pods.map(row)), h("p", { class: "detail" }, picked ? hint(model, picked) : "Choose two to see the way between them."));
 }
 
 function details(detail, model, name) {

@@ -42,6 +42,7 @@ export function counted(count, noun) {
 
 // An edge's label: what was measured, in few characters.
 export function measured(edge) {
+  if (edge.cut) return "cut";
   if (edge.tried === undefined) return HEALTH[edge.health];
   if (edge.health === "down") return "no answer";
   const loss = edge.lost ? `, ${Math.round((100 * edge.lost) / edge.tried)} % lost` : "";

@@ -1,0 +1,55 @@
+"""What the page shows of a lab beside its nodes and pods: Services, segments, and what links and cuts do. Pure."""
+
+from typing import Any
+
+from weft.lab import links
+from weft.lab.report import LabReport, NodeReport
+from weft.ui.measuring import Pair
+
+
+def services(report: LabReport) -> dict[str, dict[str, Any]]:
+    """A piece for each Service; `target` is what a trace calls it."""
+    return {
+        f"service/{each.name}": {
+            "name": each.name,
+            "target": f"{each.name}:{each.port}",
+            "addresses": each.addresses,
+            "port": each.port,
+            "protocol": each.protocol,
+            "node_port": each.node_port,
+            "pods": list(dict.fromkeys(end.pod for end in each.endpoints)),
+        }
+        for each in report.services
+    }
+
+
+def segment(report: LabReport, node: NodeReport) -> list[str]:
+    """Where a node is, if the lab has several segments."""
+    return [f"segment {node.segment}"] if len({each.segment for each in report.nodes}) > 1 else []
+
+
+def notes(report: LabReport, node: NodeReport) -> list[str]:
+    """What a lab does to a node now: its link's conditions, cuts from the store."""
+    conditions = links.words(node.link)
+    said = [f"link: {conditions}"] if conditions else []
+    from_store = [cut for cut in report.cuts if node.name in (cut.source, cut.target) and _is_of_store(cut)]
+    return [*said, *map(_words, from_store)]
+
+
+def cuts(report: LabReport) -> dict[Pair, list[str]]:
+    """The ways between two nodes that are cut, in words, by the nodes in the lab's order."""
+    order = [node.name for node in report.nodes]
+    found: dict[Pair, list[str]] = {}
+    for cut in report.cuts:
+        if not _is_of_store(cut):
+            one, other = sorted((cut.source, cut.target), key=order.index)
+            found.setdefault((one, other), []).append(_words(cut))
+    return found
+
+
+def _is_of_store(cut: links.Cut) -> bool:
+    return links.STORE in (cut.source, cut.target)
+
+
+def _words(cut: links.Cut) -> str:
+    return f"cut by the lab: {cut.source} → {cut.target}"
