@@ -8,7 +8,8 @@ and in a smaller one in proportion.
 
 killed        a test failed that passes without the change, or else the type checker complains
 timed out     a test did not end: killed too, counted apart
-alive         every test that could notice it passed, or the time for one change was over
+alive         every test that could notice it passed, or the time for one group of them was over
+not tried     a quarter of `--minutes` was over before that, or all of it
 equivalent    listed in equivalent.toml with a reason; not counted
 """
 
@@ -85,7 +86,7 @@ def main() -> int:
     print(f"{len(tried)} changes to try, {options.jobs} at a time", flush=True)
     results = []
     with tempfile.TemporaryDirectory(prefix="weft-mutants-") as folder:
-        trials = Trials(Path(folder), options.jobs, until)
+        trials = Trials(Path(folder), options.jobs, until, one=options.minutes * 60 / 4)
         trials.prove()
         for result in trials.all(tried):
             print(result, flush=True)
@@ -125,10 +126,14 @@ def _chosen(places: Sequence[str], size: int) -> list[Mutant]:
 
 
 class Trials:
-    """Tries changes on `jobs` copies of the checkout below `folder`, until a time of the monotonic clock."""
+    """Tries changes on `jobs` copies of the checkout below `folder`, until a time of the monotonic clock.
 
-    def __init__(self, folder: Path, jobs: int, until: float) -> None:
+    One change takes `one` seconds at most, so that two with slow tests do not take the time of all others.
+    """
+
+    def __init__(self, folder: Path, jobs: int, until: float, *, one: float) -> None:
         self._until = until
+        self._one = one
         self._copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(jobs):
             self._copies.put(Copy(folder / str(number)))
@@ -170,9 +175,10 @@ class Trials:
         return Result(mutant=mutant, verdict=verdict, by=by, seconds=time.monotonic() - start)
 
     def _judge(self, copy: Copy, mutant: Mutant) -> tuple[str, str]:
+        until = min(self._until, time.monotonic() + self._one)
         for tests in (self._pure.tests(mutant), covering.others(mutant.path)):
             while tests:
-                seconds = min(_SECONDS, self._until - time.monotonic())
+                seconds = min(_SECONDS, until - time.monotonic())
                 if seconds <= 0:
                     return "not tried", ""
                 with copy.changed(mutant):
@@ -187,7 +193,7 @@ class Trials:
                 with self._lock:
                     self.flaky.add(outcome.failed)
                 print(f"fails without any change too: {outcome.failed}", flush=True)
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= until:
             return "not tried", ""
         with copy.changed(mutant):  # last, for it takes long: the type checker is a part of `make test`
             return ("killed", "mypy") if copy.is_mistyped(mutant) else ("alive", "")

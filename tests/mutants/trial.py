@@ -121,14 +121,13 @@ class Copy:
         """The program that a changed source belongs to, made of it until the end."""
         module, name = _PROGRAMS[str(Path(mutant.path).parent)]
         program = self.root / name
-        built = program.read_bytes()
-        program.unlink()
+        built = program.with_suffix(".built")
+        program.rename(built)  # never written to: what ran it may still be ending, and the kernel refuses meanwhile
         try:
             self._build(mutant, module)
             yield
         finally:
-            program.write_bytes(built)
-            program.chmod(0o755)
+            built.rename(program)
 
     def _write(self, path: Path, text: str) -> None:
         # A compiled module is known by the second and the size of its source, and both may be the same.
