@@ -1,5 +1,6 @@
 """The log waits for nobody: what is not taken, or is too much of one kind, is counted and said later."""
 
+import contextlib
 import json
 import logging
 import os
@@ -25,6 +26,20 @@ class Pipe:
         self.log = logging.Logger("weft.test")  # noqa: LOG001 - apart from the tree of loggers
         self.log.addHandler(self.queue)
         self._text = ""
+
+    def stop_up(self) -> None:
+        """Fill the pipe, and wait until the queue's thread has a line that it cannot write."""
+        writing = self.queue._descriptor
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"\n" * 4096)
+        os.set_blocking(writing, True)
+        self.log.debug("the line that waits")
+        deadline = time.monotonic() + 10
+        while self.queue._lines:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def until(self, words: str) -> str:
         """Read until these words come; returns all that came so far."""
@@ -75,6 +90,7 @@ def test_a_log_that_nobody_takes_stops_nobody_and_says_afterwards_what_is_missin
 
 
 def test_after_a_dropped_line_none_comes_before_that_is_said(pipe: Pipe):
+    pipe.stop_up()
     while not pipe.queue._dropped:
         pipe.log.debug("%s", "x" * 1000)
     pipe.log.debug("a short one, for which there is room")
