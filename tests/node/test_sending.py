@@ -1,17 +1,20 @@
 """Each back end carries what pods send, unchanged: streams, datagrams of every size, errors (flannel.md §6.2-6.7)."""
 
+import json
 import shutil
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.node.test_extension import EXAMPLES
 from tests.support import ipsecnode, wgnode
 from tests.support.sending import is_refused, send_every_size, transfer
 from tests.support.traffic import reaches
-from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Underlay, clusters, eventually
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, Underlay, clusters, eventually
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 DIRECT = {**VXLAN, "Backend": {"Type": "vxlan", "DirectRouting": True}}
@@ -28,7 +31,10 @@ BOTH_FAMILIES = {
 CONFIGURATIONS = {
     **{name: {**conf, **DUAL} for name, conf in BOTH_FAMILIES.items()},
     "ipsec": ipsecnode.IPSEC,
+    "extension, routes": {**VXLAN, "Backend": EXAMPLES[0]["Backend"]},
+    "extension, a tunnel": {**VXLAN, "Backend": EXAMPLES[1]["Backend"]},
 }
+ALL = pytest.mark.parametrize("name", CONFIGURATIONS)
 
 
 @pytest.fixture
@@ -44,10 +50,16 @@ def cluster(underlay: Underlay) -> Iterator[Cluster]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_what_pods_send_arrives_as_it_was_sent(cluster: Cluster, conf: dict[str, Any]):
-    cluster.configure(conf)
+@pytest.fixture
+def nodes(cluster: Cluster, name: str) -> tuple[Daemon, Daemon]:
+    cluster.configure(CONFIGURATIONS[name])
     one, two = [wgnode.start(cluster.node(number)) for number in (1, 2)]
+    return one, two
+
+
+@ALL
+def test_what_pods_send_arrives_as_it_was_sent(nodes: tuple[Daemon, Daemon]):
+    one, two = nodes
     here, there = one.pod(), two.pod()
     mtu = int(one.env["FLANNEL_MTU"])
     for near, far in zip(here.ips, there.ips, strict=True):
@@ -57,3 +69,26 @@ def test_what_pods_send_arrives_as_it_was_sent(cluster: Cluster, conf: dict[str,
         send_every_size(here, there, far, mtu=mtu)
         assert is_refused(here, far)
         assert is_refused(there, near)
+
+
+@ALL
+def test_a_restart_of_the_daemon_loses_no_datagram(nodes: tuple[Daemon, Daemon]):
+    one, two = nodes
+    here, there = one.pod(), two.pod()
+    eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+    server = there.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    eventually(lambda: ":5201" in there.run("ss -ltn"))
+    # Few and small, so that a process that the machine lets wait for a third of a second still finds room for all.
+    command = ["iperf3", "-J", "-u", "-b", "1M", "-l", "200", "-t", "4", "-c", str(there.ips[0])]
+    client = here.popen(command, stdout=subprocess.PIPE)
+    time.sleep(0.5)
+    for node in nodes:
+        node.stop()
+        wgnode.start(node)
+        node.kill()
+        wgnode.start(node)
+    report = json.loads(client.communicate()[0])
+    server.wait(10)
+    sent = report["end"]["sum"]
+    assert sent["packets"] > 2000
+    assert sent["lost_packets"] == 0

@@ -242,6 +242,7 @@ class Capture:
             return sock
 
         self._socket = netns.call(open_socket)
+        netns.closing.callback(self.close)  # where a test fails before it does
 
     def packets(self) -> list[Packet]:
         """What has passed since the last call, but for frames without IP."""
