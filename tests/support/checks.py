@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from weft.lab.checking.judging import judged
-from weft.lab.checking.scenarios import BY_NAME
-from weft.lab.checking.trial import Outcome, Trial, Tried
+from weft.diag.checking.judging import judged
+from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.checking.trial import EndpointReport, Outcome, Trial, Tried
 from weft.lab.checking.trials import trials
-from weft.lab.report import EndpointReport, LabReport, NodeReport, PodReport, ServiceReport
-from weft.lab.spec import Family
+from weft.lab.report import LabReport, NodeReport, PodReport, ServiceReport
+from weft.model.net import Family
 from weft.model.value import Value
 
 MTU = 1450

@@ -20,6 +20,7 @@ _WORDS: dict[str, tuple[type, Callable[[Any, Any], bool]]] = {
     "maximum": (int, lambda most, value: value <= most),
     "items": (list, lambda schema, value: all(fits(schema, each) for each in value)),
     "minItems": (list, lambda least, value: len(value) >= least),
+    "maxItems": (list, lambda most, value: len(value) <= most),
     "required": (dict, lambda names, value: set(names) <= value.keys()),
     "properties": (dict, lambda known, value: all(fits(known[key], value[key]) for key in known.keys() & value.keys())),
 }

@@ -9,11 +9,11 @@ import msgspec
 
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
+from weft.diag.checking.summary import CheckReport
 from weft.diag.codes import Section
 from weft.diag.tracing.hops import Way
-from weft.lab.checking.summary import CheckReport
+from weft.diag.tracing.tried import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
-from weft.lab.commands.tracing import TraceReport
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
 from weft.lab.quiz.game import Score
@@ -57,7 +57,8 @@ SHAPES: Final[dict[str, Any]] = {
         "findings": [{**_FOUND, "fix": [str]}],
         "checks": [{"check": str, "about": str, "found": int, "unseen": str}],
     },
-    "weft trace": dict[str, Way],
+    "weft check": CheckReport,
+    "weft trace": (dict[str, Way], TraceReport),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
     "weft plan": {"notes": [str], "problems": [Problem], "steps": [Planned]},
     "weft cleanup": {"dry_run": bool, "found": [str], "left": [str], "foreign": [str], "problems": [Problem]},

@@ -11,7 +11,7 @@ import msgspec
 import uvicorn
 
 from weft.diag.interfaces import InterfaceState
-from weft.lab.commands.tracing import TraceReport
+from weft.diag.tracing.tried import TraceReport
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event, Told
