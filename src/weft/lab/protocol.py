@@ -119,7 +119,7 @@ class Capture(msgspec.Struct, frozen=True, tag=True):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Send a probe with each of `numbers` from an address of a node or pod. Answered by `Nothing`, once they are sent.
+    """Send a probe with each of `numbers` from an address of a node or pod. `SentReport` answers.
 
     With `kind` "icmp" there is no port.
     """

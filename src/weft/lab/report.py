@@ -194,5 +194,11 @@ class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
 
 
+class SentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Probes are under way, but for those that the kernel refused to send, by the words of `refusal`."""
+
+    refusal: str
+
+
 class Nothing(msgspec.Struct, frozen=True):
     """It is done, and there is nothing to tell."""

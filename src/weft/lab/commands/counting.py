@@ -11,7 +11,8 @@ from weft.lab.commands.choose import ask, ask_for_socket
 from weft.lab.commands.packets.reader import Reader
 from weft.lab.places import Place
 from weft.lab.protocol import Capture, Probe
-from weft.lab.report import Nothing
+from weft.lab.report import SentReport
+from weft.model.value import replace
 
 
 def count(lab: Place, probe: Probe, places: Iterable[str], *, ports: Collection[int], chosen: Iterable[str]) -> Counted:
@@ -30,7 +31,7 @@ def count(lab: Place, probe: Probe, places: Iterable[str], *, ports: Collection[
             reader = Reader(place, ask_for_socket(lab, Capture(where=place, link="")))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
-        ask(lab, probe, Nothing)
+        refusal = ask(lab, probe, SentReport).refusal
 
         def read(seconds: float) -> None:
             waiting.poll(1000 * seconds)
@@ -39,4 +40,4 @@ def count(lab: Place, probe: Probe, places: Iterable[str], *, ports: Collection[
                     counted.note(packet.place, packet.link, packet.data, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
-    return counted
+    return replace(counted, refusal=refusal)

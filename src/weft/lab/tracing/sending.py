@@ -6,10 +6,11 @@ from ipaddress import ip_address
 from weft.diag.reaching.sending import send as send_here
 from weft.lab.inside.cluster import World
 from weft.lab.protocol import Probe
+from weft.lab.report import SentReport
 
 
-async def send(world: World, wanted: Probe) -> None:
+async def send(world: World, wanted: Probe) -> SentReport:
     """Send all of them at once, in the place where they come from. One that its kernel refuses is seen nowhere."""
     source, target = ip_address(wanted.address), ip_address(wanted.target)
     sending = partial(send_here, source, target, kind=wanted.kind, port=wanted.port, numbers=wanted.numbers)
-    await world.inside.run(world.place(wanted.source).room, sending)
+    return SentReport(refusal=await world.inside.run(world.place(wanted.source).room, sending))

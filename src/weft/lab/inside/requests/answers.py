@@ -30,8 +30,7 @@ async def answer(world: World, connection: Connection, request: protocol.Request
         case protocol.Ping() | protocol.PingAll() | protocol.Try():
             await _probe(world, connection, request)
         case protocol.Probe():
-            await sending.send(world, request)
-            await connection.done(Nothing())
+            await connection.done(await sending.send(world, request))
         case protocol.Capture() | protocol.Open() | protocol.Names():
             await _hand_out(world, connection, request)
 
