@@ -1,4 +1,4 @@
-"""Checks of labs that are only imagined: a report, and a network in which some legs of trials are lost."""
+"""Checks of labs that are only imagined: a report, and a network in which some trips of trials are lost."""
 
 from collections.abc import Callable, Sequence
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.evidence import Evidence
-from weft.diag.checking.legs import Place
 from weft.diag.checking.scenarios import BY_NAME, Way
 from weft.diag.checking.trial import Tried
+from weft.diag.checking.trips import Place
 from weft.model.errors import Problem
 from weft.model.value import replace
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.evidence import Evidence, reason
-from weft.diag.checking.legs import Place, PlaceKind
 from weft.diag.checking.trial import Fault, Tried
+from weft.diag.checking.trips import Place, PlaceKind
 from weft.model.text import counted, one_line
 
 # What happens to a packet that fails so, and what such failures are called.

@@ -32,7 +32,7 @@ class Addressed(Value):
 
 
 class Way(Value):
-    """The steps on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
+    """The hops on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
 
     `packet` is how it leaves, behind NAT. One that was dropped has a problem.
     """

@@ -27,7 +27,7 @@ class Outcome(Value):
     problem: Problem | None = None
 
 
-class Step(Value):
+class Point(Value):
     """A device on leg number `leg` that probes should pass, and how many did: `what` they do there."""
 
     leg: int
@@ -95,26 +95,26 @@ def _refused(beyond: str) -> str:
     )
 
 
-def parted(legs: list[Leg], sent: int) -> tuple[Step | None, Step] | None:
+def parted(legs: list[Leg], sent: int) -> tuple[Point | None, Point] | None:
     """Between which devices probes were lost first; before the first one is None. None if all were seen to the end.
 
     A device that saw none where a later one did has not lost them: what passes it may be a cipher.
     """
-    steps = list(_steps(legs))
+    points = list(_points(legs))
     alive = sent
-    for number, (before, after) in enumerate(pairwise([None, *steps])):
-        later = max(step.seen for step in steps[number:])
+    for number, (before, after) in enumerate(pairwise([None, *points])):
+        later = max(point.seen for point in points[number:])
         if after is not None and later < alive:
             return before, after
         alive = later
     return None
 
 
-def _steps(legs: list[Leg]) -> Iterator[Step]:
+def _points(legs: list[Leg]) -> Iterator[Point]:
     for number, leg in enumerate(legs):
         for hop in leg.way.hops:
             if hop.device:
-                yield Step(
+                yield Point(
                     leg=number,
                     node=leg.node,
                     place=leg.place,
@@ -125,14 +125,14 @@ def _steps(legs: list[Leg]) -> Iterator[Step]:
                 )
 
 
-def _beyond(before: Step, after: Step, name: str) -> Problem:
+def _beyond(before: Point, after: Point, name: str) -> Problem:
     """Say that nothing came back of what has left."""
     seen = f"sent {before.seen} by {before.device} of {before.place}, and {after.device} received {after.seen} answers"
     hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
     return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
 
 
-def _loss(before: Step | None, after: Step, refusal: str) -> Problem:
+def _loss(before: Point | None, after: Point, refusal: str) -> Problem:
     """Say where probes were lost although all that was read lets them pass."""
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"

@@ -56,7 +56,7 @@ def addressed(packet: Packet) -> Addressed:
 
 
 def _go(walk: Walk, entry: Entry) -> NoReturn:
-    """All steps."""
+    """All hops."""
     packet = _enter(walk, entry)
     own = is_own(walk.sight, packet.target)
     if own and entry.kind == "node":

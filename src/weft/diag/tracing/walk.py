@@ -1,4 +1,4 @@
-"""A packet under way on a node: the hops that it has passed, and the steps that all parts of its way share. Pure."""
+"""A packet under way on a node: the hops that it has passed, and what all parts of its way share. Pure."""
 
 from typing import NoReturn
 

@@ -10,10 +10,10 @@ from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
 from weft.diag.checking.causes import Cause, _Candidate, _cheapest, causes
 from weft.diag.checking.evidence import Evidence, concerned, reason
-from weft.diag.checking.legs import Place, legs_of
 from weft.diag.checking.scenarios import BY_NAME
 from weft.diag.checking.sizes import measured
 from weft.diag.checking.trial import FAULTS, EndpointReport, Outcome, Trial, Tried
+from weft.diag.checking.trips import Place, trips_of
 from weft.diag.checking.words import conclusion, sentence
 from weft.model.errors import Problem
 from weft.model.value import replace
@@ -143,7 +143,7 @@ INSIDE = ("node1", "node1")
 
 
 @pytest.mark.parametrize(
-    "one, legs",
+    "one, trips",
     [
         (to_web("pod-service", "pod3"), [("", (("node3", "node1"),)), ("back", (("node1", "node3"),))]),
         (
@@ -170,10 +170,10 @@ INSIDE = ("node1", "node1")
         ),
     ],
 )
-def test_a_packet_to_a_service_leads_to_one_of_its_pods(one: Tried, legs: list):
-    found = list(legs_of(one, "lost"))
-    said = [" ".join(["failed"] * leg.failed + ["back"] * leg.back) for leg in found]
-    assert [(words, *leg.paths) for words, leg in zip(said, found, strict=True)] == legs
+def test_a_packet_to_a_service_leads_to_one_of_its_pods(one: Tried, trips: list):
+    found = list(trips_of(one, "lost"))
+    said = [" ".join(["failed"] * trip.failed + ["back"] * trip.back) for trip in found]
+    assert [(words, *trip.paths) for words, trip in zip(said, found, strict=True)] == trips
 
 
 def test_a_node_whose_rules_for_services_are_gone_is_found():
@@ -223,7 +223,7 @@ def leads_by(sent: Sent, place: Place) -> bool:
 
 
 def planted(*names: tuple[Place, tuple[tuple[str, str], ...]]) -> list[Tried]:
-    """A check of a lab in which all legs are lost that match one of these."""
+    """A check of a lab in which all trips are lost that match one of these."""
 
     def loss(sent: Sent) -> bool:
         trial = sent.trial
@@ -235,7 +235,7 @@ def planted(*names: tuple[Place, tuple[tuple[str, str], ...]]) -> list[Tried]:
 
 
 def failed_legs(everything: list[Tried]) -> int:
-    return sum(leg.failed for each in everything for leg in legs_of(each, "lost"))
+    return sum(trip.failed for each in everything for trip in trips_of(each, "lost"))
 
 
 @reaches(lost=0.3)
@@ -378,7 +378,7 @@ def candidate(explains: int, cost: float) -> _Candidate:
 @pytest.mark.parametrize(
     "offered, chosen",
     [
-        ([(0b011, 1.2), (0b100, 2.5), (0b111, 3.0)], [0b111]),  # the first two look cheaper for each leg
+        ([(0b011, 1.2), (0b100, 2.5), (0b111, 3.0)], [0b111]),  # the first two look cheaper for each trip
         ([(0b111, 2.0), (0b1001, 1.4), (0b0110, 1.5), (0b1000, 4.0)], [0b1001, 0b0110]),
         ([(0b0001, 1.0), (0b0010, 1.0), (0b0100, 1.0), (0b1111, 9.0), (0b1000, 1.0)], [1, 2, 4, 8]),
         # The first that is taken turns out to explain nothing that the others do not.

@@ -11,10 +11,10 @@ from weft.diag.checking.causes import causes
 from weft.diag.checking.forms import as_junit
 from weft.diag.checking.here import FROM_HERE, Pod
 from weft.diag.checking.judging import described, judged
-from weft.diag.checking.legs import Place
 from weft.diag.checking.scenarios import SCENARIOS
 from weft.diag.checking.summary import summed_up
 from weft.diag.checking.trial import Outcome, Trial, Tried
+from weft.diag.checking.trips import Place
 from weft.diag.checking.words import sentence
 from weft.diag.sight import Configured, Sight
 from weft.lab.checking.trials import IN_A_LAB

@@ -1,4 +1,4 @@
-"""What a trial tells of the ways between nodes: its packet and its answer are two legs, of which each passed or not.
+"""What a trial tells of the ways between nodes: its packet and its answer are two trips, of which each passed or not.
 
 Which one failed is told by whether the target saw the packet. Pure.
 """
@@ -20,7 +20,7 @@ Path = tuple[Direction, ...]
 
 
 class Place(Value):
-    """Where a leg led: to or from a `node`, or inside it; between it and `others`, in one direction: `to` or `from`.
+    """Where a trip led: to or from a `node`, or inside it; between it and `others`, in one direction: `to` or `from`.
 
     `some` are several nodes, each of which has failures of its own.
     """
@@ -29,7 +29,7 @@ class Place(Value):
     nodes: tuple[str, ...] = ()
 
 
-class Leg(Value):
+class Trip(Value):
     """The way of a packet from node to node, or `back` that of its answer. It has several paths if it may be any.
 
     With `either` it is not known whether packet or answer failed. `hop` counts the nodes that the packet left before.
@@ -49,8 +49,8 @@ class Leg(Value):
         return (*self.paths, *map(_reversed, self.paths)) if self.either else self.paths
 
 
-def legs_of(tried: Tried, fault: Fault) -> Iterator[Leg]:
-    """The legs of a trial that tell something of a kind of fault; those that passed one by one from node to node."""
+def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
+    """The trips of a trial that tell something of a kind of fault; those that passed one by one from node to node."""
     trial, scenario = tried.trial, BY_NAME[tried.trial.scenario]
     if (fault == "unrefused") != (scenario.size == "more") or tried.fault not in ("", fault):
         return
@@ -59,21 +59,21 @@ def legs_of(tried: Tried, fault: Fault) -> Iterator[Leg]:
     if fault == "shared" and "own-address" not in scenario.demands:
         return
     there = _paths(trial, tried.outcome.at)
-    leg = partial(Leg, scenario=trial.scenario, traits=_traits(trial))
+    trip = partial(Trip, scenario=trial.scenario, traits=_traits(trial))
     if fault != "lost" and tried.fault:
-        yield leg(paths=there, failed=True)
+        yield trip(paths=there, failed=True)
     elif tried.fault and not tried.outcome.seen:
         # A connection is seen once it is open: the first packet may be lost, or the answer to it.
-        yield leg(paths=there, failed=True, either=trial.afar or trial.protocol == "tcp")
+        yield trip(paths=there, failed=True, either=trial.afar or trial.protocol == "tcp")
     elif len(there) > 1:  # it passed, by one of them
-        yield leg(paths=there, failed=False)
+        yield trip(paths=there, failed=False)
     else:
         back = _reversed(there[0])
-        yield from (leg(paths=((each,),), failed=False, hop=hop) for hop, each in enumerate(there[0]))
+        yield from (trip(paths=((each,),), failed=False, hop=hop) for hop, each in enumerate(there[0]))
         if tried.fault:
-            yield leg(paths=(back,), back=True, failed=True)
+            yield trip(paths=(back,), back=True, failed=True)
         elif fault == "lost":
-            yield from (leg(paths=((each,),), back=True, failed=False, hop=hop) for hop, each in enumerate(back))
+            yield from (trip(paths=((each,),), back=True, failed=False, hop=hop) for hop, each in enumerate(back))
 
 
 def places(path: Path) -> set[Place]:
