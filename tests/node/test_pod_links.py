@@ -1,4 +1,4 @@
-"""What pods of a node share is watched: a bridge that is set down is put up again; a pod that was cut is named."""
+"""What pods of a node share is watched: a bridge that is set down is put up again; a pod that is stranded is named."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -156,7 +156,7 @@ def test_links_that_del_removes_are_no_news(site: Site):
     site.node.pods.remove(pods["c3"])
     pods["c3"].close()
     assert site.runtime.call("DEL", "c3", None) is None
-    # One that is cut is named after both.
+    # One that is stranded is named after both.
     site.pod.run("ip link del eth0")
     site.node.says("CHECK-001 network=cbr0 container=c1")
     assert len(site.node.lines("CHECK-001")) == 1

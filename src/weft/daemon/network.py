@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.subnetfile import SubnetFile
 from weft.daemon.peers import Continues, Peers
 from weft.daemon.planes.contract import Plane
@@ -19,6 +18,7 @@ from weft.daemon.planes.plane import Keeper
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
+from weft.daemon.strandedpods import StrandedPods
 from weft.desired.decide import Decider
 from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import Ours
@@ -62,7 +62,7 @@ class Network:
         addresses: Collection[Ip],
         subnet_file: Path,
         status: Status,
-        cut_pods: CutPods,
+        stranded_pods: StrandedPods,
         clock: Callable[[], float],
         now: Callable[[], float],
         continues: Continues,
@@ -77,7 +77,7 @@ class Network:
         self.uplink_problem: Problem | None = None
         self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
-        self._cut_pods = cut_pods
+        self._stranded_pods = stranded_pods
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
@@ -99,7 +99,7 @@ class Network:
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
         status.parts["bridges"] = self._node_link_problem
-        status.losses["pods"] = lambda: cut_pods.problem
+        status.losses["pods"] = lambda: stranded_pods.problem
         if rules is not None:
             status.parts["rules"] = self._rules_problem
         status.parts["subnet.env"] = lambda: self.subnet_file.problem
@@ -153,7 +153,7 @@ class Network:
             case Seen(key=key, thing=thing):
                 self.links.seen(key, thing)
             case PodCut(key=key, bridge=bridge):
-                self._cut_pods.add(key, bridge)
+                self._stranded_pods.add(key, bridge)
             case Lost():
                 self.links.look_again()
             case UplinkChanged():

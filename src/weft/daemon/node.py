@@ -18,7 +18,6 @@ from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import control, doctor, events, host, remains, start
 from weft.daemon.confwatch import ConfWatch
-from weft.daemon.cutpods import CutPods
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.beside import beside
 from weft.daemon.disk.identity import Identity
@@ -30,6 +29,7 @@ from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health
 from weft.daemon.state import Reporter
+from weft.daemon.strandedpods import StrandedPods
 from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
@@ -66,7 +66,7 @@ class Node:
         )
         self._status = Status(waiting=_STARTING, history=History(world.unix))
         self._up = asyncio.Event()
-        self._cut_pods = CutPods()
+        self._stranded_pods = StrandedPods()
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._prepared: Value | None = None
@@ -90,7 +90,7 @@ class Node:
                     parts,
                     self._status,
                     up=self._up,
-                    cut_pods=self._cut_pods,
+                    stranded_pods=self._stranded_pods,
                     calls=self._report.calls,
                 )
                 self._start_control(parts, held)
@@ -151,7 +151,7 @@ class Node:
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
             status=status,
-            cut_pods=self._cut_pods,
+            stranded_pods=self._stranded_pods,
             clock=self._world.monotonic,
             now=self._world.now,
             continues=store.continues,

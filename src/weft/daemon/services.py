@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from weft.config.options import Options
 from weft.daemon.calls import Calls
-from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.beside import beside
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
+from weft.daemon.strandedpods import StrandedPods
 from weft.model.errors import Problem, Unavailable
 from weft.model.node.status import Status
 
@@ -43,11 +43,11 @@ def start_health(options: Options, parts: Supervisor, report: Reporter) -> None:
 
 
 def start_cni(
-    options: Options, parts: Supervisor, status: Status, *, up: asyncio.Event, cut_pods: CutPods, calls: Calls
+    options: Options, parts: Supervisor, status: Status, *, up: asyncio.Event, stranded_pods: StrandedPods, calls: Calls
 ) -> None:
     """Serve CNI plugins once the network is up, or after a moment: without a lease pods wait a little, then fail.
 
-    Of pods that were cut it is said whose they are, which the records of plugins tell.
+    Of pods that are stranded it is said whose they are, which the records of plugins tell.
     """
     settled = threading.Event()
 
@@ -70,7 +70,7 @@ def start_cni(
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await up.wait()
         with ExitStack() as held:
-            await _serve_cni(options, status, held, cut_pods=cut_pods, calls=calls, lease_comes=lease_comes)
+            await _serve_cni(options, status, held, stranded_pods=stranded_pods, calls=calls, lease_comes=lease_comes)
 
     parts.start("first pods", settle)
     parts.start("cni", serve)
@@ -81,7 +81,7 @@ async def _serve_cni(
     status: Status,
     held: ExitStack,
     *,
-    cut_pods: CutPods,
+    stranded_pods: StrandedPods,
     calls: Calls,
     lease_comes: Callable[[], bool],
 ) -> None:
@@ -90,7 +90,7 @@ async def _serve_cni(
     from weft.cni.attachment.retire import Retirement
     from weft.cni.host.descriptors import open_node
     from weft.cni.host.state import publish
-    from weft.cni.leaks.sweeper import Sweeper, cut
+    from weft.cni.leaks.sweeper import Sweeper, stranded
     from weft.cni.serve.endpoint import Endpoint
     from weft.cni.serve.plugins import run
     from weft.cni.serve.server import serve
@@ -125,7 +125,7 @@ async def _serve_cni(
     sweeper = Sweeper(node)
     held.callback(sweeper.close)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(cut_pods.tell(lambda bridges: beside(lambda: cut(node, bridges))))
+        tasks.create_task(stranded_pods.tell(lambda bridges: beside(lambda: stranded(node, bridges))))
         await serve(endpoint, node, run=calls.counting(run))
 
 

@@ -1,4 +1,4 @@
-"""When an attachment is leaked, or cut off: on proof only (settled.md §9). What follows from it is done elsewhere."""
+"""When an attachment is leaked, or stranded: on proof only (settled.md §9). What follows from it is done elsewhere."""
 
 from collections.abc import Callable, Collection
 from enum import Enum
@@ -15,8 +15,8 @@ class State(Enum):
     UNKNOWN = "unknown"
 
 
-class Cut(Value):
-    """An attachment that was cut off on the host while its container lives, and what is to be said of it.
+class Stranded(Value):
+    """An attachment that is stranded on the host while its container lives, and what is to be said of it.
 
     `key` is its own, as in its alias. `bridge` is the name of the bridge that it was on, if that is gone as a whole.
     """

@@ -12,10 +12,10 @@ from tests.support import builders
 from tests.support.waiting import comes
 from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.values import Mark
-from weft.daemon.cutpods import CutPods
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.strandedpods import StrandedPods
 from weft.desired.backends import vxlan
 from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
 from weft.model.cluster import Changed, Listed, Lost, Malformed
@@ -58,7 +58,7 @@ async def network(tmp_path: Path) -> Network:
         addresses={GATEWAY, UPLINK},
         subnet_file=tmp_path / "subnet.env",
         status=Status(),
-        cut_pods=CutPods(),
+        stranded_pods=StrandedPods(),
         clock=lambda: 0.0,
         now=lambda: 0.0,
         continues=continues,

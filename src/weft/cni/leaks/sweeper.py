@@ -17,7 +17,7 @@ from weft.cni.leaks import sweep
 from weft.cni.plugins.portmap import forms
 from weft.cni.sdk import record
 from weft.cni.sdk.host import ClientGone
-from weft.desired.leaks import Cut, State
+from weft.desired.leaks import State, Stranded
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 
@@ -59,8 +59,8 @@ def _nobody(*_: object) -> NoReturn:
     raise ClientGone("no client is there to run programs, or to open anything")
 
 
-def cut(node: Node, bridges: Mapping[str, str]) -> list[Cut]:
-    """Say which attachments, given by their keys, are cut off, and no request is for.
+def stranded(node: Node, bridges: Mapping[str, str]) -> list[Stranded]:
+    """Say which attachments, given by their keys, are stranded, and no request is for.
 
     `bridges` names for each the bridge that it was taken off; nothing if its host end was deleted.
     """
@@ -72,13 +72,13 @@ def cut(node: Node, bridges: Mapping[str, str]) -> list[Cut]:
             if attachment is None:
                 continue
             with host.claim(attachment.container_id) as claimed:
-                problem = _cut_off(host, attachment, bridge) if claimed else None
+                problem = _stranding(host, attachment, bridge) if claimed else None
             if problem is not None:
-                found.append(Cut(key=key, problem=problem, bridge=bridge if bridge in deleted else ""))
+                found.append(Stranded(key=key, problem=problem, bridge=bridge if bridge in deleted else ""))
     return found
 
 
-def _cut_off(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:
+def _stranding(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:
     verdict = sweep.judge(host, attachment)
     hint = "If its container lives, it has no network: delete the pod, its successor gets one"
     where = _words(attachment)

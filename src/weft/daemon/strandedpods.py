@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from weft.daemon.planes import repairs
-from weft.desired.leaks import Cut
+from weft.desired.leaks import Stranded
 from weft.model.errors import Problem
 from weft.model.text import counted
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 5.0
 
 
-class CutPods:
+class StrandedPods:
     """Attachments whose host end was deleted, or taken off its bridge.
 
     `problem` is the bridge that is gone while pods that were on it live; they are looked at until that has an end.
@@ -46,21 +46,21 @@ class CutPods:
             )
         return None
 
-    async def tell(self, look: Callable[[Mapping[str, str]], Awaitable[list[Cut]]]) -> None:
-        """Log, for ever, what `look` finds of those that were cut."""
+    async def tell(self, look: Callable[[Mapping[str, str]], Awaitable[list[Stranded]]]) -> None:
+        """Log, for ever, what `look` finds of those that are stranded."""
         while True:
             await self._event.wait()
             await asyncio.sleep(_GRACE_SECONDS)
             new, self._new = self._new, {}
             self._event.clear()
             try:
-                cut = await look(self._without_bridge | new)
+                stranded = await look(self._without_bridge | new)
             except OSError as error:
                 log.warning("pods that lost their links cannot be looked at: %s", error)
-                cut = []
-            before, self._without_bridge = self.problem, {each.key: each.bridge for each in cut if each.bridge}
+                stranded = []
+            before, self._without_bridge = self.problem, {each.key: each.bridge for each in stranded if each.bridge}
             if self.problem and not before:
                 log.warning("%s", self.problem)
-            repairs.say_some(log.warning, [str(each.problem) for each in cut if each.key in new])
+            repairs.say_some(log.warning, [str(each.problem) for each in stranded if each.key in new])
             if self._without_bridge:
                 self._event.set()

@@ -1,4 +1,4 @@
-"""Pods that were cut are looked at a moment later, once; those whose bridge is gone until that has an end."""
+"""Pods that are stranded are looked at a moment later, once; those whose bridge is gone until that has an end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from weft.daemon import cutpods
-from weft.daemon.cutpods import CutPods
-from weft.desired.leaks import Cut
+from weft.daemon import strandedpods
+from weft.daemon.strandedpods import StrandedPods
+from weft.desired.leaks import Stranded
 from weft.model.errors import Problem
 
 
@@ -16,11 +16,11 @@ class Node:
     """Tells what is asked about, and answers what a test says."""
 
     def __init__(self) -> None:
-        self.pods = CutPods()
+        self.pods = StrandedPods()
         self.asked: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
-        self.answers: asyncio.Queue[list[Cut] | OSError] = asyncio.Queue()
+        self.answers: asyncio.Queue[list[Stranded] | OSError] = asyncio.Queue()
 
-    async def look(self, bridges: Mapping[str, str]) -> list[Cut]:
+    async def look(self, bridges: Mapping[str, str]) -> list[Stranded]:
         self.asked.put_nowait(bridges)
         answer = await self.answers.get()
         if isinstance(answer, OSError):
@@ -37,13 +37,13 @@ class Node:
         assert self.asked.empty()
 
 
-def cut(key: str, bridge: str = "") -> Cut:
-    return Cut(key=key, bridge=bridge, problem=Problem(code="CHECK-001", where=f"pod {key}", seen="cut"))
+def stranded(key: str, bridge: str = "") -> Stranded:
+    return Stranded(key=key, bridge=bridge, problem=Problem(code="CHECK-001", where=f"pod {key}", seen="stranded"))
 
 
 @asynccontextmanager
 async def telling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    monkeypatch.setattr(cutpods, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(strandedpods, "_GRACE_SECONDS", 0.0)
     node = Node()
     task = asyncio.create_task(node.pods.tell(node.look))
     yield node
@@ -56,9 +56,12 @@ async def test_a_pod_that_was_cut_is_said_and_forgotten(monkeypatch, caplog):
         node.pods.add("b", "cni0")
         await node.is_asked(a="", b="cni0")
         node.pods.add("c", "")  # while the others are looked at
-        node.answers.put_nowait([cut("a"), cut("b")])
+        node.answers.put_nowait([stranded("a"), stranded("b")])
         await node.is_asked(c="")
-        assert [record.getMessage() for record in caplog.records] == ["CHECK-001 pod a: cut", "CHECK-001 pod b: cut"]
+        assert [record.getMessage() for record in caplog.records] == [
+            "CHECK-001 pod a: stranded",
+            "CHECK-001 pod b: stranded",
+        ]
         assert node.pods.problem is None
         node.answers.put_nowait([])
         await node.is_not_asked()
@@ -70,16 +73,16 @@ async def test_those_whose_bridge_is_gone_are_looked_at_until_they_are_gone_or_i
         for key in "ab":
             node.pods.add(key, "cni0")
         await node.is_asked(a="cni0", b="cni0")
-        node.answers.put_nowait([cut("a", "cni0"), cut("b", "cni0")])
+        node.answers.put_nowait([stranded("a", "cni0"), stranded("b", "cni0")])
         await node.is_asked(a="cni0", b="cni0")
         assert "BRIDGE-006 link cni0: another program deleted it with 2 pods on it" in str(node.pods.problem)
-        node.answers.put_nowait([cut("b", "cni0")])
+        node.answers.put_nowait([stranded("b", "cni0")])
         await node.is_asked(b="cni0")
         assert "with 1 pod on it" in str(node.pods.problem)
         node.pods.add("c", "")
-        node.answers.put_nowait([cut("b", "cni0")])
+        node.answers.put_nowait([stranded("b", "cni0")])
         await node.is_asked(b="cni0", c="")
-        node.answers.put_nowait([cut("b")])  # it is back
+        node.answers.put_nowait([stranded("b")])  # it is back
         await node.is_not_asked()
         assert node.pods.problem is None
         said = [record.getMessage().split(":")[0] for record in caplog.records]
@@ -94,7 +97,7 @@ async def test_one_look_that_fails_is_said_and_the_next_is_made(monkeypatch, cap
         await node.is_not_asked()
         assert "cannot be looked at: no descriptors" in caplog.text
         node.pods.add("b", "")
-        node.answers.put_nowait([cut("b")])
+        node.answers.put_nowait([stranded("b")])
         await node.is_asked(b="")
         await node.is_not_asked()
         assert "pod b" in caplog.text
