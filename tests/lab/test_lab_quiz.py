@@ -42,7 +42,7 @@ def doctor(running: Lab, node: str) -> list[str]:
     return [each["code"] for each in json.loads(ran.stdout)["findings"]]
 
 
-def test_a_round_that_is_won(running: Lab):
+def test_a_puzzle_that_is_solved(running: Lab):
     told = quiz(running, "start", "--seed", str(seed_of("forward-dropped", "easy", "node2")))
     assert "pod1-1 does not reach pod2-1" in told["symptoms"]
     assert told["worth"] == 10
@@ -87,7 +87,7 @@ def test_a_new_pod_that_does_not_start_is_noticed(running: Lab):
     assert [pod["name"] for pod in running.ps()["pods"]] == ["pod1-1", "pod2-1"]
 
 
-def test_a_fault_that_cannot_be_made_leaves_no_round_open(running: Lab):
+def test_a_fault_that_cannot_be_made_leaves_no_puzzle_open(running: Lab):
     running.run("node1", "ip", "link", "add", "cali0123456789a", "type", "bridge")
     try:
         seed = str(seed_of("network-left", "hard", "node1"))

@@ -10,7 +10,7 @@ from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.quiz import areas, game, symptoms
 from weft.lab.quiz.areas import Area
-from weft.lab.quiz.game import DRAWABLE, Round, Score
+from weft.lab.quiz.game import DRAWABLE, Puzzle, Score
 
 LASTING = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]
 
@@ -79,8 +79,8 @@ def test_an_answer(code: str, at: str, judgement: str):
     assert game.judge(FAULT, "node1", code, at) == judgement
 
 
-def opened(**fields: Any) -> Round:
-    return Round(level="easy", seed=1, fault=FAULT.name, node="node1", **fields)
+def opened(**fields: Any) -> Puzzle:
+    return Puzzle(level="easy", seed=1, fault=FAULT.name, node="node1", **fields)
 
 
 @pytest.mark.parametrize("hints, wrong, worth", [(0, 0, 10), (1, 0, 8), (3, 1, 3), (3, 3, 1), (3, 20, 1), (0, 9, 1)])
@@ -88,7 +88,7 @@ def test_hints_and_wrong_answers_cost_points_but_never_all(hints: int, wrong: in
     assert opened(hints=hints, wrong=wrong).worth == worth
 
 
-def test_a_score_counts_rounds():
+def test_a_score_counts_puzzles():
     after = game.ended(Score(), opened(hints=1), found=True)
     assert after == Score(points=8, found=1)
     assert game.ended(after, opened(), found=False) == Score(points=8, found=1, given_up=1)

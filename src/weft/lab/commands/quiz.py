@@ -15,7 +15,7 @@ from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, wi
 from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import areas, game, symptoms
-from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Round, Score
+from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import Value
@@ -36,12 +36,12 @@ _WORDS: Final[dict[Judgement, str]] = {
 
 
 class _Play(Value):
-    """A round that is open, with the lab that it is in and the score before it."""
+    """A puzzle that is open, with the lab that it is in and the score before it."""
 
     place: Place
     report: LabReport
     score: Score
-    now: Round
+    now: Puzzle
 
     @property
     def fault(self) -> Fault:
@@ -59,8 +59,8 @@ class _Play(Value):
             return False
         return True
 
-    def go_on(self, **changes: int | list[str]) -> Round:
-        """Change the round, and keep it."""
+    def go_on(self, **changes: int | list[str]) -> Puzzle:
+        """Change the puzzle, and keep it."""
         now = msgspec.structs.replace(self.now, **changes)
         self.place.keep(_NOTE, Game(score=self.score, now=now))
         return now
@@ -102,14 +102,14 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     before = place.note(_NOTE, Game) or Game()
     if before.now is not None:
         hint = f"'weft lab quiz{within(place)}' shows it; 'weft lab quiz give-up{within(place)}' ends it."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="a round is open", hint=hint))
+        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="a puzzle is open", hint=hint))
     report, seed = ask(place, protocol.Ps(), LabReport), secrets.randbelow(_SEEDS) if seed is None else seed
     fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
     play = _Play(
         place=place,
         report=report,
         score=before.score,
-        now=Round(level=level, seed=seed, fault=fault.name, node=node),
+        now=Puzzle(level=level, seed=seed, fault=fault.name, node=node),
     )
     progress = Progress(output)
     try:
@@ -205,7 +205,7 @@ def _close(play: _Play, output: str, *, found: bool) -> None:
 def _show(place: Place, so_far: Game, output: str) -> None:
     now, option = so_far.now, within(place)
     if now is None:
-        show_report(output, {"score": so_far.score, "symptoms": []}, f"No round is open.\n{_words(so_far.score)}\n")
+        show_report(output, {"score": so_far.score, "symptoms": []}, f"No puzzle is open.\n{_words(so_far.score)}\n")
         next_commands(output, f"weft lab quiz start{option}")
         return
     told = {"level": now.level, "seed": now.seed, "symptoms": now.symptoms, "worth": now.worth, "score": so_far.score}
@@ -223,12 +223,12 @@ def _words(score: Score) -> str:
 
 
 def _open(lab: str) -> _Play:
-    """Return the round that is open in a lab. `ConfigError` if none is."""
+    """Return the puzzle that is open in a lab. `ConfigError` if none is."""
     place = start.find(base(), lab)
     so_far = place.note(_NOTE, Game)
     if so_far is None or so_far.now is None:
         hint = f"'weft lab quiz start{within(place)}' begins one."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="no round is open", hint=hint))
+        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="no puzzle is open", hint=hint))
     return _Play(place=place, report=ask(place, protocol.Ps(), LabReport), score=so_far.score, now=so_far.now)
 
 

@@ -30,7 +30,7 @@ def _drawable() -> dict[str, tuple[Fault, Area]]:
 DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = _drawable()
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
+class Puzzle(msgspec.Struct, frozen=True, kw_only=True):
     """A fault that is to be found, what was noticed of it, and how it went so far."""
 
     level: Level
@@ -56,14 +56,14 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Game(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands in a lab: `now` is the round that is open, if one is."""
+    """How it stands in a lab: `now` is the puzzle that is open, if one is."""
 
     score: Score = Score()
-    now: Round | None = None
+    now: Puzzle | None = None
 
 
-def ended(score: Score, now: Round, *, found: bool) -> Score:
-    """Return the score after a round."""
+def ended(score: Score, now: Puzzle, *, found: bool) -> Score:
+    """Return the score after a puzzle."""
     if found:
         return msgspec.structs.replace(score, points=score.points + now.worth, found=score.found + 1)
     return msgspec.structs.replace(score, given_up=score.given_up + 1)
