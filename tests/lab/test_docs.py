@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TUTORIAL = "docs/tutorial/first-lab.md"
-BY_HAND = "docs/tutorial/build-a-pod-network.md"  # its steps are followed in test_lab_tutorial.py
+BY_HAND = "docs/tutorial/build-a-pod-network.md"  # its lessons are followed in test_lab_tutorial.py
 PAGES = (
     *("README.md", TUTORIAL, BY_HAND, "docs/howto/call-a-plugin.md", "docs/howto/check-everything.md"),
     *("docs/howto/find-what-is-wrong.md", "docs/howto/services-in-a-lab.md"),

@@ -1,4 +1,4 @@
-"""Each step of the tutorial, followed in a lab: what is typed, what is judged, and what a reset undoes."""
+"""Each lesson of the tutorial, followed in a lab: what is typed, what is judged, and what a reset undoes."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from weft.lab.commands import start
 from weft.lab.places import Place
 from weft.lab.tutorial import playground
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, judged, right
+from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import before
-from weft.lab.tutorial.step import Step, judged, right
-from weft.lab.tutorial.steps import STEPS
 
 
 @pytest.fixture(scope="module")
@@ -28,31 +28,31 @@ def place() -> Iterator[Place]:
         start.down(place)
 
 
-def look(place: Place, step: Step) -> list[Demand]:
-    return judged(step, playground.look(place, step))
+def look(place: Place, lesson: Lesson) -> list[Demand]:
+    return judged(lesson, playground.look(place, lesson))
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step(place: Place, step: Step):
-    playground.lay_out(place, before(step))  # a reset
-    assert not right(look(place, step))
-    for typed in step.typed:
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_a_lesson(place: Place, lesson: Lesson):
+    playground.lay_out(place, before(lesson))  # a reset
+    assert not right(look(place, lesson))
+    for typed in lesson.typed:
         status, stdout, stderr = playground.typed(place, typed)
         assert bool(status) == typed.fails, f"{typed.command}\n{stdout}{stderr}"
-    assert not right(look(place, step)), "nothing is left to do"
-    for typed in step.rest:
+    assert not right(look(place, lesson)), "nothing is left to do"
+    for typed in lesson.rest:
         status, stdout, stderr = playground.typed(place, typed)
         assert bool(status) == typed.fails, f"{typed.command}\n{stdout}{stderr}"
-    seen = playground.look(place, step)
-    assert right(judged(step, seen)), judged(step, seen)[-1]
+    seen = playground.look(place, lesson)
+    assert right(judged(lesson, seen)), judged(lesson, seen)[-1]
     # The page's picture is what a lab looks like.
-    assert tutorialdoc.picture(seen) == tutorialdoc.picture(tutorialdoc.record_of(step))
-    if step.wire:
+    assert tutorialdoc.picture(seen) == tutorialdoc.picture(tutorialdoc.record_of(lesson))
+    if lesson.wire:
         assert any("VXLAN" in {layer.name for layer in frame} for frame in seen.frames)
 
 
 def test_the_commands():
-    name, veth = new_name(), STEPS[1]
+    name, veth = new_name(), LESSONS[1]
 
     def tutorial(*words: str, check: bool = True) -> dict[str, Any]:
         ran = weft("lab", "tutorial", "--lab", name, "-o", "json", *words, check=check)
@@ -60,7 +60,7 @@ def test_the_commands():
         return said
 
     try:
-        assert tutorial("start", "veth")["step"] == "veth"
+        assert tutorial("start", "veth")["lesson"] == "veth"
         hints = [tutorial("hint") for _ in range(4)]
         assert [hint["number"] for hint in hints] == [1, 2, 3, 3]
         assert "ip link set vethred up" in hints[-1]["hint"]
@@ -68,14 +68,14 @@ def test_the_commands():
         assert stays.returncode == 1
         assert "✗ vethred of node1" in stays.stdout
         again = weft("lab", "tutorial", "start", "--lab", name, check=False)
-        assert "LAB-002 weft lab tutorial start: it runs, and you are at step 'veth'" in again.stderr
+        assert "LAB-002 weft lab tutorial start: it runs, and you are at lesson 'veth'" in again.stderr
         typed = " && ".join(each.command for each in veth.solution)
         weft("lab", "exec", "--lab", name, "node1", "--", "sh", "-c", typed)
         assert tutorial("check")["right"] is True
-        assert tutorial("next")["step"] == "bridge"
+        assert tutorial("next")["lesson"] == "bridge"
         assert tutorial("reset")["reset"] == "bridge"
         assert tutorial("check", check=False)["right"] is False
-        assert [step["done"] for step in tutorial()["steps"]][:3] == [False, True, False]
+        assert [lesson["done"] for lesson in tutorial()["lessons"]][:3] == [False, True, False]
         ps = weft("lab", "ps", "--lab", name)
         assert "node2  172.31.0.12  -           -    none" in ps.stdout
         assert "-- bash\n" in ps.stderr

@@ -21,7 +21,7 @@ PLANTED = {
     "What a diagnosis decides needs no machine": ("diag/checks/planted.py", "import socket"),
     "What a check decides needs no machine": ("lab/checking/planted.py", "import socket"),
     "What the page shows is decided without the machine": ("ui/measuring.py", "import socket"),
-    "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/steps/veth.py", "import socket"),
+    "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/veth.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),

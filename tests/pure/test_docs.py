@@ -187,7 +187,7 @@ def test_every_command_says_what_it_is_for():
     assert [called for called, command in commandsdoc.commands() if not command.help] == []
 
 
-def test_the_page_of_the_tutorial_is_made_from_its_steps():
+def test_the_page_of_the_tutorial_is_made_from_its_lessons():
     assert tutorialdoc.PAGE.read_text() == tutorialdoc.render(), "run `make docs`"
 
 

@@ -26,14 +26,14 @@ _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
 _FOUND: Final = {"check": str, "weight": str, "code": str, "where": str, "seen": str, "expected": str, "hint": str}
 _RAN: Final = {"status": int, "stdout": str, "stderr": str}
-_STEP: Final = {
-    "step": str,
+_LESSON: Final = {
+    "lesson": str,
     "question": str,
     "why": str,
     "typed": [{"node": str, "command": str, "look": str}],
     "task": str,
 }
-_JUDGED: Final = {"step": str, "right": bool, "demands": [{"what": str, "problem": str}]}
+_JUDGED: Final = {"lesson": str, "right": bool, "demands": [{"what": str, "problem": str}]}
 _SYMPTOMS: Final = {"level": str, "seed": int, "symptoms": [str], "worth": int, "score": Score}
 _REVEALED: Final = {
     "right": bool,
@@ -119,10 +119,10 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab quiz check": (_REVEALED, {"right": bool, "judgement": str}),
     "weft lab quiz hint": {"hint": str, "number": int, "of": int},
     "weft lab quiz give-up": _REVEALED,
-    "weft lab tutorial start": _STEP,
-    "weft lab tutorial show": _STEP,
+    "weft lab tutorial start": _LESSON,
+    "weft lab tutorial show": _LESSON,
     "weft lab tutorial check": _JUDGED,
-    "weft lab tutorial next": (_STEP, _JUDGED, {"done": bool}),
-    "weft lab tutorial hint": {"step": str, "hint": str, "number": int, "of": int},
+    "weft lab tutorial next": (_LESSON, _JUDGED, {"done": bool}),
+    "weft lab tutorial hint": {"lesson": str, "hint": str, "number": int, "of": int},
     "weft lab tutorial reset": {"reset": str},
 }

@@ -1,7 +1,7 @@
-"""docs/tutorial/build-a-pod-network.md, made from the tutorial's own steps: `python -m tests.support.tutorialdoc`.
+"""docs/tutorial/build-a-pod-network.md, made from the tutorial's own lessons: `python -m tests.support.tutorialdoc`.
 
-Its drawings are of what a lab looked like at the end of each step. `--record` follows the steps in a lab of its own,
-and keeps what it saw in `tests/support/tutorial`, for these drawings and for the tests of the judges.
+Its drawings are of what a lab looked like at the end of each lesson. `--record` follows the lessons in a lab of its
+own, and keeps what it saw in `tests/support/tutorial`, for these drawings and for the tests of the judges.
 """
 
 import os
@@ -17,9 +17,9 @@ from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.tutorial import pages, playground
 from weft.lab.tutorial.drawing import drawing
+from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
+from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, paragraphs
-from weft.lab.tutorial.steps import STEPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "build-a-pod-network.md"
 RECORDS = Path(__file__).with_name("tutorial")
@@ -27,7 +27,7 @@ RECORDS = Path(__file__).with_name("tutorial")
 HEAD = """\
 # Build a pod network by hand
 
-<!-- Made by `make docs` from src/weft/lab/tutorial/steps: change those. -->
+<!-- Made by `make docs` from src/weft/lab/tutorial/lessons: change those. -->
 
 You build what a pod network is made of, with `ip`, `bridge` and `nft`, on two nodes that nothing else touches.
 It takes an hour or so; nothing on your machine changes, and root is not needed where users may make user namespaces.
@@ -38,13 +38,13 @@ $ weft lab tutorial start
 $ weft lab tutorial show
 ```
 
-The first makes the nodes, in a lab named `tutorial`; `show` shows the step you are at, and what there is.
-Then, for each step:
+The first makes the nodes, in a lab named `tutorial`; `show` shows the lesson you are at, and what there is.
+Then, for each lesson:
 
 1. Read the question, and type the commands in shells of the two nodes: `weft lab exec --lab tutorial node1 -- bash`.
 2. Do the task. `weft lab tutorial hint` helps, a little more each time.
 3. `weft lab tutorial check` looks at the nodes themselves, and says what is missing.
-4. `weft lab tutorial next` goes on, `weft lab tutorial reset` puts the step back to its beginning.
+4. `weft lab tutorial next` goes on, `weft lab tutorial reset` puts the lesson back to its beginning.
 
 How far you are is kept with the lab: use as many terminals as you like.
 This page has all of it to read, with the solutions.
@@ -66,12 +66,12 @@ $ weft lab down tutorial
 
 
 def render() -> str:
-    return "\n".join([HEAD, *map(_step, range(len(STEPS))), TAIL])
+    return "\n".join([HEAD, *map(_lesson, range(len(LESSONS))), TAIL])
 
 
-def record_of(step: Step) -> Seen:
-    """What was seen at the end of a step."""
-    return msgspec.json.decode((RECORDS / f"{step.name}.json").read_bytes(), type=Seen)
+def record_of(lesson: Lesson) -> Seen:
+    """What was seen at the end of a lesson."""
+    return msgspec.json.decode((RECORDS / f"{lesson.name}.json").read_bytes(), type=Seen)
 
 
 def picture(seen: Seen) -> str:
@@ -79,31 +79,31 @@ def picture(seen: Seen) -> str:
     return re.sub(r"veth[0-9a-f]{8}\b", "veth…", drawing(seen))
 
 
-def follow(place: places.Place, step: Step) -> Seen:
-    """Type all that a step says, and look."""
-    for typed in (*step.typed, *step.rest):
+def follow(place: places.Place, lesson: Lesson) -> Seen:
+    """Type all that a lesson says, and look."""
+    for typed in (*lesson.typed, *lesson.rest):
         status, stdout, stderr = playground.typed(place, typed)
         assert bool(status) == typed.fails, f"{typed.node}: {typed.command}: {status}\n{stdout}{stderr}"
-    return playground.look(place, step)
+    return playground.look(place, lesson)
 
 
-def _step(number: int) -> str:
-    step = STEPS[number]
+def _lesson(number: int) -> str:
+    lesson = LESSONS[number]
     parts = [
-        f"## {number + 1}. {step.title}",
-        f"*{step.question}*",
-        *paragraphs(step.why),
-        *_commands(step.typed),
-        f"**Your task.** {_lines(step.task)}",
+        f"## {number + 1}. {lesson.title}",
+        f"*{lesson.question}*",
+        *paragraphs(lesson.why),
+        *_commands(lesson.typed),
+        f"**Your task.** {_lines(lesson.task)}",
         "<details><summary>A solution</summary>",
-        *_commands(step.rest),
+        *_commands(lesson.rest),
         "</details>",
-        *paragraphs(step.answer),
+        *paragraphs(lesson.answer),
     ]
-    drawn = picture(record_of(step))
-    if not number or drawn != picture(record_of(STEPS[number - 1])):
+    drawn = picture(record_of(lesson))
+    if not number or drawn != picture(record_of(LESSONS[number - 1])):
         parts.append(f"```text\n{drawn}\n```")
-    if crossing := "".join(pages.crossing(record_of(step))):
+    if crossing := "".join(pages.crossing(record_of(lesson))):
         parts.append(f"```text\n{crossing}\n```")
     return "\n\n".join(parts) + "\n"
 
@@ -135,10 +135,10 @@ def _record() -> None:
     place = playground.make("tutorial-record", places.home(os.environ), os.environ, note=print)
     try:
         RECORDS.mkdir(exist_ok=True)
-        for number, step in enumerate(STEPS):
-            playground.lay_out(place, STEPS[:number])
-            seen = follow(place, step)
-            (RECORDS / f"{step.name}.json").write_bytes(msgspec.json.encode(seen) + b"\n")
+        for number, lesson in enumerate(LESSONS):
+            playground.lay_out(place, LESSONS[:number])
+            seen = follow(place, lesson)
+            (RECORDS / f"{lesson.name}.json").write_bytes(msgspec.json.encode(seen) + b"\n")
     finally:
         start.down(place)
 

@@ -1,4 +1,4 @@
-"""The tutorial's judges, on what a lab looked like at the end of each step, and on what went wrong on the way there."""
+"""The tutorial's judges, on what a lab looked like at the end of each lesson, and on what went wrong before."""
 
 import re
 from collections.abc import Callable
@@ -10,18 +10,18 @@ import pytest
 from tests.support import tutorialdoc
 from weft.lab.tutorial import demands, pages, seen
 from weft.lab.tutorial.drawing import drawing
+from weft.lab.tutorial.lesson import Lesson, judged, paragraphs, right
+from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress, before, position
 from weft.lab.tutorial.seen import HERE, Link, Node, Seen, Space
-from weft.lab.tutorial.step import Step, judged, paragraphs, right
-from weft.lab.tutorial.steps import STEPS
 from weft.model.value import replace
 
 Change = Callable[[Seen], Seen]
 BARE = Seen(nodes={name: Node(forwards=False, spaces={HERE: Space()}) for name in ("node1", "node2")})
 
 
-def named(name: str) -> Step:
-    return STEPS[position(name)]
+def named(name: str) -> Lesson:
+    return LESSONS[position(name)]
 
 
 def space(node: str, name: str, change: Callable[[Space], Space]) -> Change:
@@ -246,17 +246,17 @@ WRONG: list[tuple[str, Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step_that_was_followed_is_right(step: Step):
-    found = judged(step, tutorialdoc.record_of(step))
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_a_lesson_that_was_followed_is_right(lesson: Lesson):
+    found = judged(lesson, tutorialdoc.record_of(lesson))
     assert right(found), found[-1]
     assert len({demand.what for demand in found}) == len(found) > 2
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_nothing_is_right_where_nothing_is(step: Step):
-    nobody = replace(BARE, answers={attempt.name: None for attempt in step.attempts})
-    found = judged(step, nobody)
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_nothing_is_right_where_nothing_is(lesson: Lesson):
+    nobody = replace(BARE, answers={attempt.name: None for attempt in lesson.attempts})
+    found = judged(lesson, nobody)
     assert not right(found)
     assert found[-1].problem
 
@@ -265,11 +265,11 @@ def test_nothing_is_right_where_nothing_is(step: Step):
     "name, change, said", WRONG, ids=[f"{name}-{number}" for number, (name, *_) in enumerate(WRONG)]
 )
 def test_what_is_wrong_is_said(name: str, change: Change, said: str):
-    step = named(name)
-    before = tutorialdoc.record_of(step)
+    lesson = named(name)
+    before = tutorialdoc.record_of(lesson)
     after = change(before)
     assert after != before
-    last = judged(step, after)[-1]
+    last = judged(lesson, after)[-1]
     assert said in f"{last.what}: {last.problem}", last
 
 
@@ -295,32 +295,32 @@ def test_without_the_label_the_pair_has_no_further_name():
     assert last.problem == "its further names are none"
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step_has_all_that_a_learner_needs(step: Step):
-    assert step.question.endswith("?")
-    assert len(paragraphs(step.hints)) == 2
-    assert paragraphs(step.why)
-    assert paragraphs(step.answer)
-    assert any(typed.look for typed in step.typed)
-    assert [typed for typed in step.rest if typed.changes]
-    assert {typed.node for typed in (*step.typed, *step.rest)} <= set(BARE.nodes)
-    assert not [typed for typed in (*step.typed, *step.rest) if typed.fails and typed.changes]
-    assert step.solution == tuple(typed for typed in (*step.typed, *step.rest) if typed.changes)
-    shown = pages.page(step, BARE, "sh %s")
-    assert f"of {len(STEPS)}: {step.title}\n{step.question}\n" in shown
-    assert all(f"  $ {typed.command.splitlines()[0]}\n" in shown for typed in step.typed)
-    *vague, last = pages.hints(step, "sh %s")
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_a_lesson_has_all_that_a_learner_needs(lesson: Lesson):
+    assert lesson.question.endswith("?")
+    assert len(paragraphs(lesson.hints)) == 2
+    assert paragraphs(lesson.why)
+    assert paragraphs(lesson.answer)
+    assert any(typed.look for typed in lesson.typed)
+    assert [typed for typed in lesson.rest if typed.changes]
+    assert {typed.node for typed in (*lesson.typed, *lesson.rest)} <= set(BARE.nodes)
+    assert not [typed for typed in (*lesson.typed, *lesson.rest) if typed.fails and typed.changes]
+    assert lesson.solution == tuple(typed for typed in (*lesson.typed, *lesson.rest) if typed.changes)
+    shown = pages.page(lesson, BARE, "sh %s")
+    assert f"of {len(LESSONS)}: {lesson.title}\n{lesson.question}\n" in shown
+    assert all(f"  $ {typed.command.splitlines()[0]}\n" in shown for typed in lesson.typed)
+    *vague, last = pages.hints(lesson, "sh %s")
     assert len(vague) == 2
-    assert all(typed.command.splitlines()[0] in last for typed in step.rest)
+    assert all(typed.command.splitlines()[0] in last for typed in lesson.rest)
     # The page alone is not the solution, nor are the hints before the last.
-    assert [typed for typed in step.rest if f"$ {typed.command}\n" not in shown]
-    assert not [typed for typed in step.rest if any(typed.command in hint for hint in vague)] or len(step.rest) > 1
+    assert [typed for typed in lesson.rest if f"$ {typed.command}\n" not in shown]
+    assert not [typed for typed in lesson.rest if any(typed.command in hint for hint in vague)] or len(lesson.rest) > 1
 
 
-def test_steps_have_names_of_their_own():
-    names = [step.name for step in STEPS]
+def test_lessons_have_names_of_their_own():
+    names = [lesson.name for lesson in LESSONS]
     assert len(set(names)) == len(names)
-    assert [step.name for step in before(STEPS[2])] == names[:2]
+    assert [lesson.name for lesson in before(LESSONS[2])] == names[:2]
 
 
 def test_what_ip_and_bridge_print_is_read():
@@ -371,18 +371,18 @@ def test_a_drawing_shows_what_is_down_and_what_is_bare():
 
 
 def test_a_verdict_shows_the_packet_and_the_answer_only_when_all_is_right():
-    step, record = named("vxlan"), tutorialdoc.record_of(named("vxlan"))
-    said = pages.verdict(step, judged(step, record), record)
+    lesson, record = named("vxlan"), tutorialdoc.record_of(named("vxlan"))
+    said = pages.verdict(lesson, judged(lesson, record), record)
     assert "VXLAN  VNI 1, a whole frame follows\n" in said
-    assert pages.wrapped(paragraphs(step.answer)[0]) in said
+    assert pages.wrapped(paragraphs(lesson.answer)[0]) in said
     wrong = answer(green=None)(record)
-    said = pages.verdict(step, judged(step, wrong), wrong)
+    said = pages.verdict(lesson, judged(lesson, wrong), wrong)
     assert said.splitlines()[-1] == "✗ red pings green on node2: no answer from 10.244.2.2"
     assert "VNI 1, a whole" not in said
 
 
 def test_the_overview_marks_what_is_done_and_where_one_is():
     assert not re.search("[✓→]", pages.overview(None))
-    shown = pages.overview(Progress(step="bridge", done=["namespace", "veth"])).splitlines()
+    shown = pages.overview(Progress(lesson="bridge", done=["namespace", "veth"])).splitlines()
     assert [bool(re.match("   ✓", line)) for line in shown[1:4]] == [True, True, False]
     assert shown[3].startswith("→")

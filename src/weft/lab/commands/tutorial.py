@@ -1,4 +1,4 @@
-"""`weft lab tutorial`: a pod network by hand, step by step. What a step is and how it is judged is elsewhere."""
+"""`weft lab tutorial`: a pod network by hand, step by step. What a lesson is and how it is judged is elsewhere."""
 
 import os
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import base, hand_down, labs
 from weft.lab.places import Place
 from weft.lab.tutorial import pages, playground, progress
+from weft.lab.tutorial.lesson import Lesson, judged, right
+from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress
-from weft.lab.tutorial.step import Step, judged, right
-from weft.lab.tutorial.steps import STEPS
 from weft.model.errors import ConfigError, Problem
 from weft.screen.beside import Progress as Clock
 from weft.screen.beside import next_commands
@@ -38,16 +38,16 @@ def _options(command: Command) -> Command:
 def tutorial(ctx: click.Context, lab: str, output: str) -> None:
     """Build a pod network by hand, step by step, and see why it is so.
 
-    Two nodes of a lab of their own are yours: nothing on them touches this machine. Each step asks a question, says
-    what to type and what to look at, and leaves you a task. Alone, it lists the steps and shows where you are.
+    Two nodes of a lab of their own are yours: nothing on them touches this machine. Each lesson asks a question, says
+    what to type and what to look at, and leaves you a task. Alone, it lists the lessons and shows where you are.
 
     \b
-      weft lab tutorial start      makes the nodes, and shows the first step
-      weft lab tutorial show       the step again, with what there is now
+      weft lab tutorial start      makes the nodes, and shows the first lesson
+      weft lab tutorial show       the lesson again, with what there is now
       weft lab tutorial hint       one hint after another, at last the solution
       weft lab tutorial check      looks whether the task is done
-      weft lab tutorial next       goes on to the next step
-      weft lab tutorial reset      puts the nodes back to the step's beginning
+      weft lab tutorial next       goes on to the next lesson
+      weft lab tutorial reset      puts the nodes back to the lesson's beginning
       weft lab down tutorial       ends it
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     hand_down(ctx)
@@ -55,27 +55,27 @@ def tutorial(ctx: click.Context, lab: str, output: str) -> None:
         return
     there = start.up_now(base()).get(lab)
     at = None if there is None else there.note(_NAME, Progress)
-    steps = [
-        {"name": step.name, "question": step.question, "done": at is not None and step.name in at.done}
-        for step in STEPS
+    lessons = [
+        {"name": lesson.name, "question": lesson.question, "done": at is not None and lesson.name in at.done}
+        for lesson in LESSONS
     ]
-    show_report(output, {"step": "" if at is None else at.step, "steps": steps}, pages.overview(at))
+    show_report(output, {"lesson": "" if at is None else at.lesson, "lessons": lessons}, pages.overview(at))
     next_commands(output, f"weft lab tutorial {'start' if at is None else 'show'}{_within(lab)}")
 
 
-def _step_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(step.name) for step in STEPS if step.name.startswith(incomplete)]
+def _lesson_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(lesson.name) for lesson in LESSONS if lesson.name.startswith(incomplete)]
 
 
 @tutorial.command("start")
-@click.argument("step", default="", metavar="[STEP]", shell_complete=_step_names)
+@click.argument("lesson", default="", metavar="[LESSON]", shell_complete=_lesson_names)
 @_options
-def begin(step: str, lab: str, output: str) -> None:
-    """Make the two nodes, and begin at the first step, or at STEP with all before it done for you.
+def begin(lesson: str, lab: str, output: str) -> None:
+    """Make the two nodes, and begin at the first lesson, or at LESSON with all before it done for you.
 
-    Where the tutorial runs already, it goes to STEP; what was built on the nodes is gone then.
+    Where the tutorial runs already, it goes to LESSON; what was built on the nodes is gone then.
     """
-    wanted = _named(step) if step else STEPS[0]
+    wanted = _named(lesson) if lesson else LESSONS[0]
     place = start.up_now(base()).get(lab)
     at = None if place is None else _read(place)
     if place is None or at is None:
@@ -84,27 +84,27 @@ def begin(step: str, lab: str, output: str) -> None:
             place = playground.make(lab, base(), os.environ, note=clock)
         finally:
             clock.done()
-    elif not step:
-        seen = f"it runs, and you are at step {at.step!r}"
-        hint = f"'weft lab tutorial show{_within(lab)}' shows it; 'start STEP' goes to another."
+    elif not lesson:
+        seen = f"it runs, and you are at lesson {at.lesson!r}"
+        hint = f"'weft lab tutorial show{_within(lab)}' shows it; 'start LESSON' goes to another."
         raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial start", seen=seen, hint=hint))
     playground.lay_out(place, progress.before(wanted))
-    place.keep(_NAME, Progress(step=wanted.name, done=[] if at is None else at.done))
+    place.keep(_NAME, Progress(lesson=wanted.name, done=[] if at is None else at.done))
     _show(place, wanted, output)
 
 
 @tutorial.command()
 @_options
 def show(lab: str, output: str) -> None:
-    """Show the step you are at: what there is now, what to type, what to look at, and the task."""
+    """Show the lesson you are at: what there is now, what to type, what to look at, and the task."""
     place, at = _current(lab)
-    _show(place, _named(at.step), output)
+    _show(place, _named(at.lesson), output)
 
 
 @tutorial.command()
 @_options
 def check(lab: str, output: str) -> int:
-    """Look at both nodes, and say whether the step's task is done, and if not, what is missing.
+    """Look at both nodes, and say whether the lesson's task is done, and if not, what is missing.
 
     It looks at what is there, not at what was typed. Exits 0 if all is right, 1 if something is missing.
     """
@@ -115,18 +115,18 @@ def check(lab: str, output: str) -> int:
 @tutorial.command("next")
 @_options
 def go_on(lab: str, output: str) -> int:
-    """Go on to the next step, if the task of this one is done. Exits 1 if it is not."""
+    """Go on to the next lesson, if the task of this one is done. Exits 1 if it is not."""
     place, at = _current(lab)
-    if at.step not in at.done and not _check(place, at, output):
+    if at.lesson not in at.done and not _check(place, at, output):
         return 1
-    here = progress.position(at.step)
-    if here + 1 == len(STEPS):
-        show_report(output, {"done": True}, "That was the last step.\n")
+    here = progress.position(at.lesson)
+    if here + 1 == len(LESSONS):
+        show_report(output, {"done": True}, "That was the last lesson.\n")
         next_commands(output, f"weft lab down {place.name}", "weft lab up", "weft lab quiz start")
         return 0
-    following = STEPS[here + 1]
-    done = [*at.done, *([] if at.step in at.done else [at.step])]
-    place.keep(_NAME, Progress(step=following.name, done=done))
+    following = LESSONS[here + 1]
+    done = [*at.done, *([] if at.lesson in at.done else [at.lesson])]
+    place.keep(_NAME, Progress(lesson=following.name, done=done))
     _show(place, following, output)
     return 0
 
@@ -134,13 +134,13 @@ def go_on(lab: str, output: str) -> int:
 @tutorial.command()
 @_options
 def hint(lab: str, output: str) -> None:
-    """Give one more hint to the step's task; the last one is the solution."""
+    """Give one more hint to the lesson's task; the last one is the solution."""
     place, at = _current(lab)
-    known = pages.hints(_named(at.step), _shell(place))
+    known = pages.hints(_named(at.lesson), _shell(place))
     given = min(at.hints + 1, len(known))
-    place.keep(_NAME, Progress(step=at.step, hints=given, done=at.done))
+    place.keep(_NAME, Progress(lesson=at.lesson, hints=given, done=at.done))
     text = f"Hint {given} of {len(known)}{', the solution' * (given == len(known))}:\n\n{known[given - 1]}\n"
-    show_report(output, {"step": at.step, "hint": known[given - 1], "number": given, "of": len(known)}, text)
+    show_report(output, {"lesson": at.lesson, "hint": known[given - 1], "number": given, "of": len(known)}, text)
     more = "check" if given == len(known) else "hint"
     next_commands(output, f"weft lab tutorial {more}{_within(place.name)}")
 
@@ -148,33 +148,41 @@ def hint(lab: str, output: str) -> None:
 @tutorial.command()
 @_options
 def reset(lab: str, output: str) -> None:
-    """Put both nodes back to the step's beginning, whatever was made on them."""
+    """Put both nodes back to the lesson's beginning, whatever was made on them."""
     place, at = _current(lab)
-    step = _named(at.step)
-    playground.lay_out(place, progress.before(step))
-    place.keep(_NAME, Progress(step=at.step, done=[name for name in at.done if name != at.step]))
-    show_report(output, {"reset": at.step}, f"Both nodes are as at the beginning of step {at.step!r}.\n")
+    lesson = _named(at.lesson)
+    playground.lay_out(place, progress.before(lesson))
+    place.keep(_NAME, Progress(lesson=at.lesson, done=[name for name in at.done if name != at.lesson]))
+    show_report(output, {"reset": at.lesson}, f"Both nodes are as at the beginning of lesson {at.lesson!r}.\n")
     next_commands(output, f"weft lab tutorial show{_within(lab)}")
 
 
-def _show(place: Place, step: Step, output: str) -> None:
+def _show(place: Place, lesson: Lesson, output: str) -> None:
     seen = playground.look(place, None)
-    typed = [{"node": each.node, "command": each.command, "look": each.look} for each in step.typed]
-    report = {"step": step.name, "question": step.question, "why": step.why, "typed": typed, "task": step.task}
-    show_report(output, report, pages.page(step, seen, _shell(place)))
+    typed = [{"node": each.node, "command": each.command, "look": each.look} for each in lesson.typed]
+    report = {
+        "lesson": lesson.name,
+        "question": lesson.question,
+        "why": lesson.why,
+        "typed": typed,
+        "task": lesson.task,
+    }
+    show_report(output, report, pages.page(lesson, seen, _shell(place)))
     option = _within(place.name)
     next_commands(output, f"weft lab tutorial check{option}", f"weft lab tutorial hint{option}")
 
 
 def _check(place: Place, at: Progress, output: str) -> bool:
-    step = _named(at.step)
-    seen = playground.look(place, step)
-    demands = judged(step, seen)
+    lesson = _named(at.lesson)
+    seen = playground.look(place, lesson)
+    demands = judged(lesson, seen)
     passed = right(demands)
-    if passed and at.step not in at.done:
-        place.keep(_NAME, Progress(step=at.step, hints=at.hints, done=[*at.done, at.step]))
+    if passed and at.lesson not in at.done:
+        place.keep(_NAME, Progress(lesson=at.lesson, hints=at.hints, done=[*at.done, at.lesson]))
     found = [{"what": each.what, "problem": each.problem} for each in demands]
-    show_report(output, {"step": step.name, "right": passed, "demands": found}, pages.verdict(step, demands, seen))
+    show_report(
+        output, {"lesson": lesson.name, "right": passed, "demands": found}, pages.verdict(lesson, demands, seen)
+    )
     next_commands(output, f"weft lab tutorial {'next' if passed else 'hint'}{_within(place.name)}")
     return passed
 
@@ -197,13 +205,15 @@ def _read(place: Place) -> Progress:
     return at
 
 
-def _named(name: str) -> Step:
-    """Return a step by its name. `ConfigError` names those there are."""
-    for step in STEPS:
-        if step.name == name:
-            return step
-    expected = f"one of {', '.join(step.name for step in STEPS)}"
-    raise ConfigError(Problem(code="FLAG-001", where="weft lab tutorial", seen=f"no step {name!r}", expected=expected))
+def _named(name: str) -> Lesson:
+    """Return a lesson by its name. `ConfigError` names those there are."""
+    for lesson in LESSONS:
+        if lesson.name == name:
+            return lesson
+    expected = f"one of {', '.join(lesson.name for lesson in LESSONS)}"
+    raise ConfigError(
+        Problem(code="FLAG-001", where="weft lab tutorial", seen=f"no lesson {name!r}", expected=expected)
+    )
 
 
 def _within(lab: str) -> str:

@@ -1,1 +1,1 @@
-"""The tutorial: a pod network built by hand, a step at a time, on two nodes of a lab that nothing else touches."""
+"""The tutorial: a pod network built by hand, a lesson at a time, on two nodes of a lab that nothing else touches."""

@@ -1,4 +1,4 @@
-"""What a step may demand of the playground, each with the words for what is there instead. Pure."""
+"""What a lesson may demand of the playground, each with the words for what is there instead. Pure."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NODES: Final = ("node1", "node2")
 
 
 class Demand(Value, kw_only=False):
-    """One thing that a step demands: `what`, and the `problem` with it, "" if it is so."""
+    """One thing that a lesson demands: `what`, and the `problem` with it, "" if it is so."""
 
     what: str
     problem: str = ""

@@ -8,40 +8,40 @@ from typing import Final
 from weft.lab.commands.packets.decode import Layer
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.drawing import drawing
+from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
+from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress, position
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, paragraphs
-from weft.lab.tutorial.steps import STEPS
 from weft.model.table import table
 
 _WIDTH: Final = 100
 
 
 def overview(progress: Progress | None) -> str:
-    """List the steps, and which of them are done."""
+    """List the lessons, and which of them are done."""
     rows = (
         (
-            "→" if progress is not None and step.name == progress.step else "",
-            "✓" if progress is not None and step.name in progress.done else "",
-            step.name,
-            step.question,
+            "→" if progress is not None and lesson.name == progress.lesson else "",
+            "✓" if progress is not None and lesson.name in progress.done else "",
+            lesson.name,
+            lesson.question,
         )
-        for step in STEPS
+        for lesson in LESSONS
     )
-    return table(("", "", "STEP", "QUESTION"), rows)
+    return table(("", "", "LESSON", "QUESTION"), rows)
 
 
-def page(step: Step, seen: Seen, shell: str) -> str:
-    """Return the page of a step: the question, what there is, what to type, and the task.
+def page(lesson: Lesson, seen: Seen, shell: str) -> str:
+    """Return the page of a lesson: the question, what there is, what to type, and the task.
 
     `shell` is the command that opens a shell on a node, with `%s` in the node's place.
     """
     parts = [
-        f"Step {position(step.name) + 1} of {len(STEPS)}: {step.title}\n{step.question}",
-        *map(wrapped, paragraphs(step.why)),
+        f"Lesson {position(lesson.name) + 1} of {len(LESSONS)}: {lesson.title}\n{lesson.question}",
+        *map(wrapped, paragraphs(lesson.why)),
         f"What there is now:\n\n{_indented(drawing(seen))}",
-        *typed(step.typed, shell),
-        wrapped(f"Your task: {step.task}"),
+        *typed(lesson.typed, shell),
+        wrapped(f"Your task: {lesson.task}"),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -58,13 +58,13 @@ def _typed(command: Typed) -> str:
     return "\n".join([*lines, *([_indented(wrapped(command.look, 8), 8)] if command.look else [])])
 
 
-def verdict(step: Step, demands: Sequence[Demand], seen: Seen) -> str:
+def verdict(lesson: Lesson, demands: Sequence[Demand], seen: Seen) -> str:
     """Return what a check has found; when all is right, what it has shown."""
     lines = [f"✗ {each.what}: {each.problem}" if each.problem else f"✓ {each.what}" for each in demands]
     if demands[-1].problem:
         return "\n".join(lines) + "\n"
     parts = ["\n".join(lines), f"What there is now:\n\n{_indented(drawing(seen))}", *crossing(seen)]
-    return "\n\n".join([*parts, f"{step.question}", *map(wrapped, paragraphs(step.answer))]) + "\n"
+    return "\n\n".join([*parts, f"{lesson.question}", *map(wrapped, paragraphs(lesson.answer))]) + "\n"
 
 
 def crossing(seen: Seen) -> list[str]:
@@ -78,9 +78,9 @@ def _layers(frame: Iterable[Layer]) -> Iterator[str]:
         yield f"{'  ' * depth}{layer.name}  {layer.text}"
 
 
-def hints(step: Step, shell: str) -> list[str]:
-    """Return the hints of a step, the last of which is its solution."""
-    return [*map(wrapped, paragraphs(step.hints)), "\n\n".join(typed(step.rest, shell))]
+def hints(lesson: Lesson, shell: str) -> list[str]:
+    """Return the hints of a lesson, the last of which is its solution."""
+    return [*map(wrapped, paragraphs(lesson.hints)), "\n\n".join(typed(lesson.rest, shell))]
 
 
 def wrapped(text: str, indent: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""The two nodes on which a learner builds: made, looked at, and put back to the beginning of a step."""
+"""The two nodes on which a learner builds: made, looked at, and put back to the beginning of a lesson."""
 
 import shutil
 import time
@@ -23,8 +23,8 @@ from weft.lab.protocol import Call
 from weft.lab.report import Nothing
 from weft.lab.tutorial import seen
 from weft.lab.tutorial.demands import NODES
+from weft.lab.tutorial.lesson import Attempt, Lesson, Typed
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Attempt, Step, Typed
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 _PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is told to use, beside a lab's own
@@ -63,24 +63,24 @@ def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[s
     return start.find(base, name)
 
 
-def lay_out(place: Place, steps: Sequence[Step]) -> None:
-    """Put the nodes into the state that these steps lead to, whatever was made on them."""
+def lay_out(place: Place, lessons: Sequence[Lesson]) -> None:
+    """Put the nodes into the state that these lessons lead to, whatever was made on them."""
     for number, node in enumerate(NODES, 1):
         _run(place, node, _WIPE, {"OWN": str(underlay.address(4, number))})
-    commands = [typed for step in steps for typed in step.solution]
+    commands = [typed for lesson in lessons for typed in lesson.solution]
     for node, typed in groupby(commands, key=lambda typed: typed.node):
         _run(place, node, "\n".join(each.command for each in typed))
 
 
-def look(place: Place, step: Step | None) -> Seen:
-    """Look at both nodes, and with a step let its attempts run."""
+def look(place: Place, lesson: Lesson | None) -> Seen:
+    """Look at both nodes, and with a lesson let its attempts run."""
     nodes = {node: seen.read(_run(place, node, seen.SCRIPT)) for node in NODES}
-    if step is None:
+    if lesson is None:
         return Seen(nodes=nodes)
     with ExitStack() as stack:
-        wire = stack.enter_context(_capture(place, step.wire)) if step.wire else None
+        wire = stack.enter_context(_capture(place, lesson.wire)) if lesson.wire else None
         pool = stack.enter_context(ThreadPoolExecutor())
-        answers = dict(pool.map(lambda attempt: (attempt.name, _answer(place, attempt)), step.attempts))
+        answers = dict(pool.map(lambda attempt: (attempt.name, _answer(place, attempt)), lesson.attempts))
         frames = () if wire is None else tuple(_frames(wire))
     return Seen(nodes=nodes, answers=answers, frames=frames)
 
@@ -103,7 +103,7 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = 
     if status:
         seen, hint = (
             f"exit {status}: {' '.join(stderr.split())[:300]}",
-            "'weft lab tutorial reset' begins the step anew.",
+            "'weft lab tutorial reset' begins the lesson anew.",
         )
         raise Unavailable(Problem(code="LAB-002", where=f"the tutorial's {node}", seen=seen, hint=hint))
     return stdout

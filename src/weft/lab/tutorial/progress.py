@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from weft.lab.tutorial.step import Step
-from weft.lab.tutorial.steps import STEPS
+from weft.lab.tutorial.lesson import Lesson
+from weft.lab.tutorial.lessons import LESSONS
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The step that the learner is at, how many of its hints were given, and which steps are done."""
+    """The lesson that the learner is at, how many of its hints were given, and which lessons are done."""
 
-    step: str
+    lesson: str
     hints: int = 0
     done: list[str] = []
 
 
 def position(name: str) -> int:
-    """Return the place of a step in STEPS, which has it."""
-    return [step.name for step in STEPS].index(name)
+    """Return the place of a lesson in LESSONS, which has it."""
+    return [lesson.name for lesson in LESSONS].index(name)
 
 
-def before(step: Step) -> Sequence[Step]:
-    """Return the steps that come before it."""
-    return STEPS[: position(step.name)]
+def before(lesson: Lesson) -> Sequence[Lesson]:
+    """Return the lessons that come before it."""
+    return LESSONS[: position(lesson.name)]

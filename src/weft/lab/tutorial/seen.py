@@ -105,7 +105,7 @@ class Node(Value):
 class Seen(Value):
     """The playground at one moment.
 
-    `answers` is what each attempt of the step printed, without the space around it; None for an attempt that failed.
+    `answers` is what each attempt of the lesson printed, without the space around it; None for an attempt that failed.
     `frames` are the packets that were captured meanwhile, each as its layers.
     """
 

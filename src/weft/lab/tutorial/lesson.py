@@ -1,4 +1,4 @@
-"""What a step of the tutorial is. Pure."""
+"""What a lesson of the tutorial is. Pure."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ Judge = Callable[[Seen], Iterator[Demand]]
 class Typed(Value, kw_only=False):
     """A command for a shell of a node, and what there is to see in its output.
 
-    `changes`: it makes something that the step is about; without it, it only looks. `fails`: as it is meant to.
+    `changes`: it makes something that the lesson is about; without it, it only looks. `fails`: as it is meant to.
     """
 
     node: str
@@ -44,8 +44,8 @@ def ping(name: str, node: str, inside: str, address: str) -> Attempt:
     return Attempt(name, node, f"{enter}ping -c 1 -w 2 -i 0.2 {address}")
 
 
-class Step(Value):
-    """One step: what to type, what is left to do, and how it is judged.
+class Lesson(Value):
+    """One lesson: what to type, what is left to do, and how it is judged.
 
     `why`, `hints` and `answer` are paragraphs with blank lines between them. `typed` is shown whole; `rest` is the
     learner's own task, which `task` describes and `hints` lead to; the last hint is `rest` itself. After `typed` and
@@ -68,7 +68,7 @@ class Step(Value):
 
     @property
     def solution(self) -> tuple[Typed, ...]:
-        """All commands that change something, from the step's beginning to its end."""
+        """All commands that change something, from the lesson's beginning to its end."""
         return tuple(each for each in (*self.typed, *self.rest) if each.changes)
 
 
@@ -77,10 +77,10 @@ def paragraphs(text: str) -> list[str]:
     return text.strip().split("\n\n")
 
 
-def judged(step: Step, seen: Seen) -> list[Demand]:
-    """Return what a step demands, up to the first that is not so: what comes after may be wrong because of it."""
+def judged(lesson: Lesson, seen: Seen) -> list[Demand]:
+    """Return what a lesson demands, up to the first that is not so: what comes after may be wrong because of it."""
     demands: list[Demand] = []
-    for demand in step.judge(seen):
+    for demand in lesson.judge(seen):
         demands.append(demand)
         if demand.problem:
             break

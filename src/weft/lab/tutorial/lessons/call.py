@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Attempt, Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _CONF: Final = "/etc/cni/net.d/10-hand.conf"
 
@@ -62,7 +62,7 @@ def _reserved(node: str, pod: str) -> Attempt:
     return Attempt(pod, node, f"grep -l ^{pod} /var/lib/cni/networks/hand/10.244.*")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="cni",
     title="A CNI plugin by hand",
     question="Who types all this when Kubernetes starts a pod?",
@@ -72,7 +72,7 @@ It is told by environment variables what to do and to which namespace, reads its
 and prints what it has made.
 That is all of CNI.
 
-The plugin bridge does what you did in the first three steps.
+The plugin bridge does what you did in the first three lessons.
 For the address it calls a second one, host-local, which notes in files who has which.
 """,
     typed=(

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Attempt, Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _FETCH: Final = "ip netns exec %s curl -sSm 3 http://%s"
 _NOT: Final = "ip netns exec %s curl -sSm 1 http://%s"
@@ -22,7 +22,7 @@ def _judge(seen: Seen) -> Iterator[Demand]:
     yield demands.answered(seen, "other", "red gets the page of blue", "nothing came from http://10.244.1.3")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="policy",
     title="A policy",
     question="How is a pod kept from another on the same bridge?",

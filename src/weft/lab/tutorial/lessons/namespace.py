@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, look, ping
 
 
 def _judge(seen: Seen) -> Iterator[Demand]:
@@ -15,7 +15,7 @@ def _judge(seen: Seen) -> Iterator[Demand]:
     yield demands.answered(seen, "itself", "red pings itself at 127.0.0.1", "no answer")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="namespace",
     title="A network namespace",
     question="What does a pod see of the network before anybody has attached it?",

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Attempt, Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Link, Seen
-from weft.lab.tutorial.step import Attempt, Step, Typed, look, ping
 
 _PLUGIN: Final = "/run/plugins/label"
 _VERSION: Final = f"echo {{}} | CNI_COMMAND=VERSION {_PLUGIN}"
@@ -80,7 +80,7 @@ def _by_index(seen: Seen, index: int) -> Link | None:
     return next((link for link in seen.space("node1").links.values() if link.ifindex == index), None)
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="plugin",
     title="A plugin of your own",
     question="How much does it take to write a plugin?",
@@ -94,7 +94,7 @@ Your plugin gives it a second name, which says so: links may have several.
     typed=(
         Typed("node1", _written(""), "A plugin that does nothing: it answers VERSION, and passes the result on."),
         look("node1", _VERSION, "Runtimes ask this first."),
-        Typed("node1", _LIST, "A list: first bridge, with other addresses than in the step before, then yours."),
+        Typed("node1", _LIST, "A list: first bridge, with other addresses than in the lesson before, then yours."),
     ),
     task="Have ADD give the node's end of the pair, the one in prevResult whose name begins with veth, the further "
     "name pod-NAME, where NAME is the last part of the path in CNI_NETNS. Then make a namespace purple, and attach it "

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Link, Seen
-from weft.lab.tutorial.step import Step, Typed, look, ping
 
 _DEVICE: Final = "flannel.1"
 _ADDRESSES: Final = {"node1": "172.31.0.11", "node2": "172.31.0.12"}
@@ -72,7 +72,7 @@ def _frame(seen: Seen) -> Demand:
     return Demand(what, "" if wrapped else f"{len(seen.frames)} packets were captured there, none is VXLAN with a ping")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="vxlan",
     title="VXLAN",
     question="And if the network between the nodes knows nothing of pods' addresses?",
@@ -136,7 +136,7 @@ All three are made by hand, so no question is ever broadcast.
 Read node1's commands from node2's side: `local` and the address are the node's own, the three entries are the
 other's.
 
-`ip route replace`, not `add`: the plain route of the step before is still there.
+`ip route replace`, not `add`: the plain route of the lesson before is still there.
 `ip neigh show dev flannel.1` and `bridge fdb show dev flannel.1` show what you have.
 """,
     judge=_judge,

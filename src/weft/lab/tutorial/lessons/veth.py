@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, look, ping
 
 
 def _judge(seen: Seen) -> Iterator[Demand]:
@@ -19,7 +19,7 @@ def _judge(seen: Seen) -> Iterator[Demand]:
     yield demands.answered(seen, "red", "node1 pings red at 10.244.1.2", "no answer")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="veth",
     title="A veth pair",
     question="How does a packet get from one namespace into another?",

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, look, ping
 
 
 def _judge(seen: Seen) -> Iterator[Demand]:
@@ -36,7 +36,7 @@ ip -n green address add 10.244.2.2/24 dev eth0
 ip -n green link set eth0 up
 ip -n green route add default via 10.244.2.1"""
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="nodes",
     title="A second node",
     question="How does node1 know where the pods of node2 are?",

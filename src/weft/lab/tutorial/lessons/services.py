@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Attempt, Lesson, Typed, look
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Attempt, Step, Typed, look
 
 _RULE: Final = "nft 'add rule ip services prerouting ip daddr 10.96.0.10 tcp dport 80 dnat to %s'"
 _FETCH: Final = "ip netns exec green curl -sSm 3 http://%s"
@@ -31,7 +31,7 @@ def _judge(seen: Seen) -> Iterator[Demand]:
     yield Demand(what, f"{' and '.join(sorted(by))} answered all" if missing else "")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="services",
     title="A Service",
     question="Where is the address of a Service?",

@@ -5,8 +5,8 @@ from typing import Final
 
 from weft.lab.tutorial import demands
 from weft.lab.tutorial.demands import Demand
+from weft.lab.tutorial.lesson import Lesson, Typed, look, ping
 from weft.lab.tutorial.seen import Seen
-from weft.lab.tutorial.step import Step, Typed, look, ping
 
 
 def _judge(seen: Seen) -> Iterator[Demand]:
@@ -25,7 +25,7 @@ def _judge(seen: Seen) -> Iterator[Demand]:
     yield demands.answered(seen, "gateway", "blue pings the bridge", "no answer from 10.244.1.1")
 
 
-STEP: Final = Step(
+LESSON: Final = Lesson(
     name="bridge",
     title="A bridge",
     question="How do two pods of a node reach each other, when each has a cable of its own?",
@@ -58,7 +58,7 @@ So the node's address moves from the cable to the bridge, which is the node's ow
         Typed("node1", "ip -n red route add default via 10.244.1.1"),
     ),
     hints="""\
-It is what you did for red in the steps before, with blue's names, and `master cni0` for its port.
+It is what you did for red in the lessons before, with blue's names, and `master cni0` for its port.
 
 A default route can only be added when the address is there and the link is up: the gateway must be in reach.
 `ip -n POD route add default via ADDRESS`.
