@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.test_extension import EXAMPLES
 from tests.support import ipsecnode, wgnode
-from tests.support.sending import is_refused, send_every_size, transfer
+from tests.support.sending import is_refused, not_read, send_every_size, transfer
 from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, Underlay, clusters, eventually
 
@@ -78,8 +78,8 @@ def test_a_restart_of_the_daemon_loses_no_datagram(nodes: tuple[Daemon, Daemon])
     eventually(lambda: reaches(here, there.ips[0]), seconds=20)
     server = there.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     eventually(lambda: ":5201" in there.run("ss -ltn"))
-    # Few and small, so that a process that the machine lets wait for a third of a second still finds room for all.
-    command = ["iperf3", "-J", "-u", "-b", "1M", "-l", "200", "-t", "4", "-c", str(there.ips[0])]
+    # Few and small, so that a process that the machine lets wait for most of a second still finds room for all.
+    command = ["iperf3", "-J", "-u", "-b", "500K", "-l", "200", "-t", "4", "-c", str(there.ips[0])]
     client = here.popen(command, stdout=subprocess.PIPE)
     time.sleep(0.5)
     for node in nodes:
@@ -90,5 +90,6 @@ def test_a_restart_of_the_daemon_loses_no_datagram(nodes: tuple[Daemon, Daemon])
     report = json.loads(client.communicate()[0])
     server.wait(10)
     sent = report["end"]["sum"]
-    assert sent["packets"] > 2000
-    assert sent["lost_packets"] == 0
+    assert sent["packets"] > 1000
+    lost = sent["lost_packets"] - not_read(there)  # iperf3 may have to wait for longer
+    assert lost == 0, f"no room in {[not_read(node.netns) for node in nodes]}"

@@ -67,3 +67,9 @@ def is_refused(here: Netns, address: Ip) -> bool:
 
 def _family(address: Ip) -> socket.AddressFamily:
     return socket.AF_INET if address.version == 4 else socket.AF_INET6
+
+
+def not_read(netns: Netns) -> int:
+    """How many datagrams the sockets there had no room for, as their programs had not read others (proc(5))."""
+    names, numbers = [line.split() for line in netns.run("cat /proc/net/snmp").splitlines() if line.startswith("Udp:")]
+    return int(numbers[names.index("RcvbufErrors")])
