@@ -21,7 +21,7 @@ def suite(name: str, cases: Iterable[Case]) -> str:
     failed, skipped = sum(bool(each.failures) for each in everything), sum(bool(each.skipped) for each in everything)
     counts = f'tests="{len(everything)}" failures="{failed}" skipped="{skipped}" errors="0"'
     lines = "".join(f"  {line}\n" for case in everything for line in _lines(case))
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name={quoteattr(name)} {counts}>\n{lines}</testsuite>'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name={quoteattr(name)} {counts}>\n{lines}</testsuite>\n'
 
 
 def _lines(case: Case) -> Iterator[str]:

@@ -40,10 +40,15 @@ def piece(output: str, value: object) -> str:
     return f"---\n{document(output, value)}" if output == "yaml" else msgspec.json.encode(value).decode() + "\n"
 
 
-def show_report(output: str, value: object, text: str) -> None:
-    """Print a value as it was asked for; `text`, with its own newlines, is what people read of it."""
+def show_report(output: str, value: object, text: str, **further: Callable[[], str]) -> None:
+    """Print a value as it was asked for; `text`, with its own newlines, is what people read of it.
+
+    `further` makes the text of each further way that the command has, with a newline at its end.
+    """
     if output in DOCUMENTS:
         click.echo(document(output, value), nl=False)
+    elif output in further:
+        click.echo(further[output](), nl=False)
     else:
         say(text, nl=False)
 

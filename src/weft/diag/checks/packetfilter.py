@@ -6,14 +6,13 @@ from typing import Final
 
 from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.finding import Check, Command, Finding, UndecidedError
-from weft.diag.rules.matching import Packet
+from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight import Peer, Sight, peers
 from weft.diag.tracing.routing import address_on, route_to
 from weft.model.errors import Problem
 from weft.model.net import Ip, Net
 
-_SOME_PORT: Final = 40000
 _HTTP: Final = 80
 _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
@@ -57,7 +56,7 @@ def _between_pods(sight: Sight) -> Iterator[Packet]:
                 protocol="tcp",
                 iif=iif,
                 oif=oif,
-                source_port=_SOME_PORT,
+                source_port=SOME_PORT,
                 target_port=_HTTP,
             )
 
@@ -118,7 +117,7 @@ def outer(sight: Sight, peer: Peer, port: int) -> Packet | None:
         target=own,
         protocol="udp",
         iif=link.name,
-        source_port=_SOME_PORT,
+        source_port=SOME_PORT,
         target_port=port,
     )
 

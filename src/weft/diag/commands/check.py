@@ -30,14 +30,13 @@ from weft.diag.finding import ask
 from weft.diag.look import ask_peers, look
 from weft.diag.reaching import trying
 from weft.diag.reaching.pods import Pods, pods_of
-from weft.diag.rules.matching import Packet
+from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.sight import Sight
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
 from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_with, show_report
 
-_PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose
 _TRACED: Final = 4  # causes of which an example is traced
 
 Note = Callable[[str], None]
@@ -68,10 +67,7 @@ def check(output: str, **where: Any) -> int:
         report = _check(look(places_of(where)), progress)
     finally:
         progress.done()
-    if output == "junit":
-        click.echo(forms.as_junit("weft check", report))
-    else:
-        show_report(output, report, "".join(forms.text(report)))
+    show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft check", report))
     if not report.failed:
         return 0
     next_commands(output, "weft doctor", *_traces(report))
@@ -141,7 +137,7 @@ def _is_traceable(tried: Tried) -> bool:
 
 
 def _packet(trial: Trial, own: str) -> Packet:
-    icmp, ports = "icmp" if trial.family == 4 else "ipv6-icmp", (_PORT, _PORT)
+    icmp, ports = "icmp" if trial.family == 4 else "ipv6-icmp", (SOME_PORT, SOME_PORT)
     protocol, (source_port, target_port) = (icmp, (0, 0)) if trial.protocol == "icmp" else (trial.protocol, ports)
     return Packet(
         source=ip_address(own),

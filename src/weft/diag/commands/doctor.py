@@ -47,13 +47,13 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
         raise click.UsageError("--fix prints text alone, and --yes goes with --fix")
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "fix").sight
     diagnosis = ask(CHECKS, sight)
-    if output == "junit":
-        click.echo(forms.junit(diagnosis))
-    elif output == "sarif":
-        click.echo(document("json", forms.sarif(diagnosis)), nl=False)
-    else:
-        text = "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose))
-        show_report(output, forms.as_json(diagnosis), text)
+    show_report(
+        output,
+        forms.as_json(diagnosis),
+        "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose)),
+        junit=lambda: forms.junit(diagnosis),
+        sarif=lambda: document("json", forms.sarif(diagnosis)),
+    )
     planned = fixing.plan(diagnosis.findings) if fix else []
     if planned and fixing.agreed(planned, yes=yes):
         for line in fixing.run(planned):

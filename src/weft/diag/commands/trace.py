@@ -12,7 +12,7 @@ from weft.diag.commands.offline import FROM, bundle_at
 from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.commands.proving import prove
 from weft.diag.look import look
-from weft.diag.rules.matching import Packet
+from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.hopwords import lines
@@ -26,7 +26,6 @@ from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
 
-_SOME_PORT: Final = 40000
 EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each step is, in a sentence.")
 
 
@@ -145,7 +144,7 @@ def _packet(source: str, target: str, *, udp: bool) -> Packet:
     if not port:
         return Packet(source=sender, target=receiver, protocol="icmp" if sender.version == 4 else "ipv6-icmp")
     protocol = "udp" if udp else "tcp"
-    return Packet(source=sender, target=receiver, protocol=protocol, source_port=_SOME_PORT, target_port=port)
+    return Packet(source=sender, target=receiver, protocol=protocol, source_port=SOME_PORT, target_port=port)
 
 
 def _split(target: str) -> tuple[str, int]:

@@ -65,10 +65,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
         report = _check(place, quick=quick, note=progress)
     finally:
         progress.done()
-    if output == "junit":
-        click.echo(forms.as_junit("weft lab check", report))
-    else:
-        show_report(output, report, "".join(forms.text(report)))
+    show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft lab check", report))
     if not report.failed:
         return 0
     option = within(place)
