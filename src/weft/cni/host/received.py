@@ -1,10 +1,12 @@
 """What a client has sent: descriptors, each of which is checked before it is used, and what it says of its pod's."""
 
+import errno
 import os
 import socket
 from fcntl import ioctl
 from typing import Final
 
+from weft.kernel.namespaces import CLONE_NEWNET
 from weft.wire import cni
 from weft.wire.cni import CniError
 
@@ -13,7 +15,6 @@ _SIOCGSKNS: Final = 0x894C  # linux/sockios.h: a descriptor of a socket's networ
 _SO_PROTOCOL: Final = 38
 _SO_DOMAIN: Final = 39
 _NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h
-_CLONE_NEWNET: Final = 0x40000000
 _ERRNO_DIGITS: Final = 4  # MAX_ERRNO is 4095 (linux/err.h)
 
 NamespaceId = tuple[int, int]
@@ -22,8 +23,8 @@ NamespaceId = tuple[int, int]
 def namespace_of(fd: int) -> NamespaceId:
     """Return device and inode of a network namespace. `CniError` if the descriptor is none of a namespace."""
     try:
-        if ioctl(fd, _NS_GET_NSTYPE) != _CLONE_NEWNET:
-            raise OSError(22, "it belongs to another kind")
+        if ioctl(fd, _NS_GET_NSTYPE) != CLONE_NEWNET:
+            raise OSError(errno.EINVAL, "it belongs to another kind")
     except OSError as error:
         raise CniError(cni.BAD_NETNS, f"a descriptor that should be a network namespace is none: {error}") from error
     seen = os.fstat(fd)

@@ -76,13 +76,14 @@ class Pods:
 
     def run(self, place: str, work: Callable[[], T]) -> T:
         """Call `work` in a pod, or for a name that is no pod's on the node itself."""
-        netns = {CLONE_NEWNET: self._netns[place]} if place in self._netns else {}
-        return self._thread.submit(self._inside, netns, work).result()
+        return self._thread.submit(self._inside, self._namespace(place), work).result()
 
     async def visit(self, place: str, work: Callable[[], T]) -> T:
         """Call `work` in a pod, or for a name that is no pod's on the node itself: a `reaching.answering.Visit`."""
-        netns = {CLONE_NEWNET: self._netns[place]} if place in self._netns else {}
-        return await get_running_loop().run_in_executor(self._thread, self._inside, netns, work)
+        return await get_running_loop().run_in_executor(self._thread, self._inside, self._namespace(place), work)
+
+    def _namespace(self, place: str) -> dict[int, int]:
+        return {CLONE_NEWNET: self._netns[place]} if place in self._netns else {}
 
     def _find(self, proc: Path, run: Path) -> None:
         seen = {os.fstat(self._home[CLONE_NEWNET]).st_ino}

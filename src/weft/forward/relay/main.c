@@ -2,9 +2,9 @@
  *
  *     weft-relay PORT QUEUES ABOUT
  *
- * All that it works with is open when it starts, so it needs no right, and gives all away: descriptor 3 is the listening socket of the
- * daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, and from 6 on come the device and a UDP
- * socket for each queue. Without IPv6 5 is the one for ICMP again, which takes no such message.
+ * All that it works with is open when it starts, so it needs no right, and gives all away: descriptor 3 is the
+ * listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, and from 6 on come
+ * the device and a UDP socket for each queue. Without IPv6 5 is the one for ICMP again, which takes no such message.
  * PORT is that of all peers; ABOUT is given back to whoever asks what this relay is for. It ends with its device.
  */
 #include <arpa/inet.h>
