@@ -211,6 +211,88 @@ def test_places_that_flags_name_and_that_cannot_be_used_end_the_start(cluster: C
         ends(node, *flags, status=1, says=[says])
 
 
+# What can be wrong with a place: how it is made below a folder, and the path that is then given.
+WRONG = {
+    "below a file": lambda folder: folder / "file" / "below",
+    "far below a file": lambda folder: folder / "file" / "far" / "below",
+    "below a link that leads nowhere": lambda folder: folder / "nowhere" / "below",
+    "below a link to itself": lambda folder: folder / "itself" / "below",
+    "a name that is too long": lambda folder: folder / "new" / ("x" * 300),
+    "where nothing can be made": lambda _: Path("/proc/none/x"),
+    "a directory": lambda folder: folder / "full",
+}
+PATHS = {
+    "subnet-file": WRONG.keys(),
+    "cni-socket": WRONG.keys(),
+    "state-dir": WRONG.keys() - {"a directory"},
+    "etcd-password-file": WRONG.keys(),
+    "etcd-cafile": WRONG.keys(),
+    "etcd-keyfile": WRONG.keys(),
+}
+NEEDED = {
+    "etcd-password-file": ["--etcd-username=u"],
+    "etcd-keyfile": ["--etcd-certfile=/etc/hostname"],
+}
+
+
+def tree(folder: Path) -> list[tuple[str, int, int]]:
+    return sorted((str(path), path.lstat().st_mode, path.lstat().st_size) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("flag", PATHS)
+def test_a_wrong_path_leaves_a_fresh_node_as_it_was(cluster: Cluster, tmp_path: Path, flag):
+    """Whatever is wrong with it, and whichever flag has it: no lease, no file, no directory, no device, no rule."""
+    cluster.configure()
+    node = cluster.node(1)
+    folder = tmp_path / "places"
+    (folder / "full" / "of").mkdir(parents=True)
+    (folder / "file").write_text("")
+    (folder / "nowhere").symlink_to("/nonexistent/nowhere")
+    (folder / "itself").symlink_to("itself")
+    node.log_file.touch()
+    before = tree(tmp_path), node.netns.run(KERNEL + "; ss -Hlnx | grep -c weft || true")
+    for kind in sorted(PATHS[flag]):
+        ends_at_once = node.spawn(f"--{flag}={WRONG[kind](folder)}", *NEEDED.get(flag, ()), "--ip-masq").wait(60)
+        assert ends_at_once in (1, 2), f"{kind}: {node.log}"
+        assert node.lines(rf"FLAG-001 .*--{flag}"), f"{kind}: {node.log}"
+        assert "Traceback" not in node.log, kind
+        node.log_file.write_text("")
+        assert (tree(tmp_path), node.netns.run(KERNEL + "; ss -Hlnx | grep -c weft || true")) == before, kind
+        assert not cluster.leases(), kind
+
+
+def test_a_wrong_path_is_noticed_before_another_flag_makes_anything(cluster: Cluster, tmp_path: Path):
+    """The health port is taken: neither the directory of the CNI socket nor the state directory is made."""
+    cluster.configure()
+    node = cluster.node(1)
+    with node.netns.call(lambda: socket.create_server(("127.0.0.1", node.health_port))):
+        assert node.spawn().wait(60) == 1
+    node.says(rf"FLAG-001 --healthz-ip, --healthz-port: 0\.0\.0\.0:{node.health_port} cannot be bound: Address already")
+    assert sorted(path.name for path in node.folder.iterdir()) == ["log"]
+
+
+def test_a_directory_of_others_for_the_cni_socket_is_noticed_before_there_is_a_lease(cluster: Cluster, tmp_path: Path):
+    cluster.configure()
+    node = cluster.node(1)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    (theirs / "file").touch()
+    assert node.spawn(f"--cni-socket={theirs}/cni.sock").wait(60) == 1
+    node.says(rf"FLAG-001 --cni-socket: {theirs}: a directory of uid 0, mode 0755; expected a socket in a directory of")
+    assert sorted(path.name for path in node.folder.iterdir()) == ["log"]
+    assert not cluster.leases()
+
+
+def test_a_secret_that_others_can_read_is_said(cluster: Cluster, tmp_path: Path):
+    cluster.configure()
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    file.chmod(0o644)
+    node = cluster.node(1).spawn("--etcd-username=u", f"--etcd-password-file={file}")
+    node.says(rf"WARN .*FLAG-001 --etcd-password-file: {file}: mode 0644: other users can read .*chmod 0600 {file}")
+    node.says(r"WARN .*FLAG-001 --etcd-password-file: the password goes over http:// to http://172\.31\.0\.254:")
+
+
 def test_without_rights_it_says_so(cluster: Cluster, node: Daemon):
     with nothing_changes(node, cluster):
         without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]

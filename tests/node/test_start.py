@@ -132,9 +132,11 @@ def test_peers_and_rules_are_in_the_kernel_before_the_subnet_file_and_readiness(
     cluster.configure()
     cluster.peers(range(50, 70))
     node = cluster.node(1)
-    # Where the file shall be there is a directory: the start cannot pass this point.
-    node.subnet_file.mkdir(parents=True)
-    node.spawn("--ip-masq")
+    # Where the file shall be nothing can be written yet: the start cannot pass this point.
+    place = node.subnet_file.parent
+    place.mkdir(parents=True)
+    script = f'mount --make-rprivate / && mount -t tmpfs -o ro x {place} && exec "$@"'
+    node.spawn("--ip-masq", wrap=("unshare", "--mount", "sh", "-c", script, "sh"))
     node.says(r"LEASE-001 .*subnet\.env: cannot be written.*--subnet-file")
     assert node.ip("route").count("dev flannel.1 proto 165") == 20
     assert peer_mac(69) in node.netns.run("bridge fdb show dev flannel.1")
@@ -142,7 +144,7 @@ def test_peers_and_rules_are_in_the_kernel_before_the_subnet_file_and_readiness(
     assert node.get("/readyz") == (503, "flanneld is not ready yet")
     assert node.get("/healthz")[0] == 200
     # A failed write is tried again until it works.
-    node.subnet_file.rmdir()
+    subprocess.run(["nsenter", f"--mount=/proc/{node.pid}/ns/mnt", "umount", str(place)], check=True)
     node.wait_ready(3)
     assert "FLANNEL_SUBNET" in node.env
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from shlex import quote
 from typing import Any, Final, get_args
+from urllib.parse import urlsplit
 
 from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
@@ -23,8 +24,8 @@ from weft.model.value import replace
 _PREFIX: Final = "FLANNELD_"
 _KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix", "net-config-path")
 _ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
-# sun_path has 108 bytes, the last of them zero (unix(7)).
-_SOCKET_PATH_MAX: Final = 107
+# sun_path has 108 bytes, the last of them zero (unix(7)), and the socket is first bound as `PATH.new`.
+_SOCKET_PATH_MAX: Final = 107 - len(".new")
 
 
 def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -289,10 +290,24 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
             f"it: {f'{prefix}/config'.lstrip('/')!r} is read, which is not '/{prefix}/config'"
         )
     tls_files = [name for name in ("etcd-cafile", "etcd-certfile") if values[BY_NAME[name].field]]
-    plain = [each for each in values["etcd_endpoints"] if each.startswith("http://")]
+    scheme = "https" if values["etcd_certfile"] else "http"
+    plain = [each for each in _with_scheme(values["etcd_endpoints"], scheme) if each.startswith("http://")]
     if tls_files and plain:
         warnings.append(f"--{tls_files[0]} has no effect on {', '.join(plain)}: an http:// endpoint never uses TLS")
+    secret = next((name for name in ("etcd-password", "etcd-password-file") if values[BY_NAME[name].field]), "")
+    if secret and (far := [each for each in plain if not _is_here(each)]):
+        warnings.append(
+            f"{where[secret]}: the password goes over http:// to {', '.join(far)}, where the network can read it; "
+            "have etcd serve https:// and give --etcd-cafile"
+        )
     return [*warnings, *_without_effect(values, where)]
+
+
+def _is_here(endpoint: str) -> bool:
+    """Tell whether an endpoint is reached without a network."""
+    host = urlsplit(endpoint).hostname or ""
+    address = _ip_or_none(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _without_effect(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, doctor, events, host, remains, start
+from weft.daemon import control, doctor, events, host, places, remains, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.beside import beside
@@ -79,12 +79,18 @@ class Node:
 
     async def run(self) -> None:
         """Serve this node."""
-        await beside(lambda: instance.take_directory(self._directory))
         with ExitStack() as held:
+            # All that flags name is tried before the first thing is made: a wrong one leaves the node as it was.
+            await beside(lambda: places.examine(self._options))
+            store = self._world.store.open(self._options, now=self._world.now, random=self._world.random)
+            held.callback(store.close)
+            listening = await beside(lambda: places.listen(self._options, self._directory))
+            await beside(lambda: instance.take_directory(self._directory))
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
-                start_health(self._options, parts, self._report)
+                if listening is not None:
+                    start_health(listening, self._options, parts, self._report)
                 start_cni(
                     self._options,
                     parts,
@@ -94,7 +100,7 @@ class Node:
                     calls=self._report.calls,
                 )
                 self._start_control(parts, held)
-                await self._start(tasks, parts, held)
+                await self._start(store, tasks, parts, held)
 
     def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
         """Claim the name of this instance, and answer there what is asked of it."""
@@ -102,10 +108,8 @@ class Node:
             held.callback(claimed.close)
             parts.start("control", partial(control.serve, claimed, self._report.answer))
 
-    async def _start(self, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
+    async def _start(self, store: Store[Any], tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         options, status = self._options, self._status
-        store = self._world.store.open(options, now=self._world.now, random=self._world.random)
-        held.callback(store.close)
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
         netconf = start.understand(remembered, store, self._world)

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.config.options import Options
 from weft.daemon.calls import Calls
@@ -19,6 +20,8 @@ from weft.model.node.status import Status
 if TYPE_CHECKING:
     from weft.cni.host.descriptors import Node
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 # A start that takes longer than this is waiting for something.
@@ -28,18 +31,17 @@ _START_SECONDS: Final = 8.0
 _RETRY_SECONDS: Final = 5.0
 
 
-def start_health(options: Options, parts: Supervisor, report: Reporter) -> None:
-    """Serve health if a port is given."""
-    if options.healthz_port:
-        from weft.web import health
+def start_health(listening: socket.socket, options: Options, parts: Supervisor, report: Reporter) -> None:
+    """Serve health at the port that was bound at the start, so that one that is taken was noticed then."""
+    from weft.web import health
 
-        bound = [health.bind(str(options.healthz_ip), options.healthz_port)]  # now: a busy port is noticed at once
+    bound = [listening]
 
-        async def serve() -> None:
-            listening = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
-            await health.serve(listening, report.status, report.look)
+    async def serve() -> None:
+        again = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
+        await health.serve(again, report.status, report.look)
 
-        parts.start("health", serve)
+    parts.start("health", serve)
 
 
 def start_cni(
@@ -113,7 +115,7 @@ async def _serve_cni(
 
     node = await _opened(open_state, f"{options.state_dir}/cni")
     try:
-        endpoint = Endpoint.open(options.cni_socket)
+        endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
     except Unavailable as error:
         log.warning("%s", error)
         return
@@ -129,12 +131,12 @@ async def _serve_cni(
         await serve(endpoint, node, run=calls.counting(run))
 
 
-async def _opened(open_state: "Callable[[], Node]", path: str) -> "Node":
+async def _opened(opening: Callable[[], T], path: str) -> T:
     """Open what plugins need, however long that takes: on a full disk they cannot be served, and the network can."""
     said = ""
     while True:
         try:
-            return open_state()
+            return opening()
         except OSError as error:
             hint = "Plugins are not served until it can: without their locks two could do the same. Trying again"
             problem = Problem(code="STATE-002", where=path, seen=f"cannot be used: {error.strerror}", hint=hint)

@@ -14,7 +14,7 @@ from weft.config.options import Options
 
 def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
     from weft.cluster.etcd import password
-    from weft.cluster.etcd.access import Access
+    from weft.cluster.etcd.access import Access, tls_context
     from weft.cluster.etcd.store import EtcdStore
 
     file = options.etcd_password_file
@@ -27,6 +27,8 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
         password=password.from_file(file) if file else options.etcd_password,
         password_file=file,
     )
+    if access.tls_files:
+        tls_context(access)  # for what it raises: files that cannot be used are told of at the start
     return EtcdStore(access, options.etcd_prefix, now=now, chance=_chance(random))
 
 

@@ -9,8 +9,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from weft.model.errors import ConfigError, Problem
@@ -22,6 +22,11 @@ Say = Callable[[Problem], None]
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # What opening something else than a file gives: a link; a socket or a fifo without a reader; a directory, for writing.
 NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
+# What a disk or its server may get over by itself: no fault of the path.
+PASSING: Final = SHORTAGES | {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN),
+    *(errno.EHOSTDOWN, errno.ENOLCK, errno.EAGAIN),
+}
 # In the names of what was set aside: `identity.json.spoilt-3`.
 ASIDE: Final = ".spoilt-"
 _SET_ASIDE: Final = re.compile(r"\.spoilt-([0-9]{1,9})$")
@@ -101,6 +106,31 @@ def _remove(name: str, directory: int) -> None:
         from shutil import rmtree  # late: hardly ever
 
         rmtree(name, ignore_errors=True, dir_fd=directory)
+
+
+@contextmanager
+def made_for_a_trial(directory: str) -> Iterator[bool]:
+    """Have a directory while the block runs: made, with its parents, if it is missing, and then removed again.
+
+    Gives whether it had to be made. Raises `OSError` if it cannot be, after removing what was made.
+    """
+    missing = []
+    above = os.path.abspath(directory)
+    while not os.path.lexists(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    with ExitStack() as undo:
+        for each in reversed(missing):
+            os.mkdir(each, 0o700)
+            undo.callback(_remove_empty, each)
+        if not stat.S_ISDIR(os.stat(directory).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        yield bool(missing)
+
+
+def _remove_empty(directory: str) -> None:
+    with suppress(OSError):  # somebody else uses it by now
+        os.rmdir(directory)
 
 
 def private_directory(path: Path, say: Say, *, below: bool = False) -> int:

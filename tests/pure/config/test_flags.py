@@ -199,7 +199,7 @@ def test_our_own_flags():
     assert DEFAULTS.log_format == "text"
     assert problems("--log-format=xml")[0].expected == "text or json"
     assert problems("--state-dir=")[0].expected == "a path"
-    assert "107 bytes" in problems(f"--cni-socket=/{'x' * 107}")[0].expected
+    assert "103 bytes" in problems(f"--cni-socket=/{'x' * 103}")[0].expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Never an abstract socket: a container in the host's network namespace could reach that.
 """
 
+import errno
 import os
 import socket
 import stat
@@ -11,10 +12,28 @@ from typing import Final, Self
 
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
+from weft.kernel.statefiles import PASSING, made_for_a_trial
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 DEFAULT_PATH: Final = "/run/weft/cni.sock"
 _BACKLOG: Final = 1024
+_OTHERS: Final = 0o077
+
+
+def examine(path: str) -> None:
+    """Raise the `ConfigError` that `Endpoint.open` would, and leave nothing that was not there."""
+    directory, _ = os.path.split(os.path.abspath(path))
+    try:
+        with made_for_a_trial(directory) as made, socket.socket(socket.AF_UNIX) as trial:
+            if not made:
+                _refuse_open(directory, os.stat(directory))
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            trial.bind(f"{path}.try")
+            os.unlink(f"{path}.try")
+    except OSError as error:
+        if error.errno not in PASSING and error.errno != errno.EADDRINUSE:
+            raise _unusable(directory, error.strerror or str(error)) from error
 
 
 class Endpoint:
@@ -30,7 +49,7 @@ class Endpoint:
         """Make the directory if needed, and listen.
 
         `Unavailable` (INST-001) when another daemon serves this socket; `ConfigError` (FLAG-001) when the directory
-        is open to others, or when the path cannot be a socket's.
+        is open to others, or when the path cannot be a socket's; `OSError` for what may pass, as a full disk.
         """
         directory, name = os.path.split(os.path.abspath(path))
         with ExitStack() as held:
@@ -48,6 +67,8 @@ class Endpoint:
             try:
                 sock.bind(fresh)
             except OSError as error:
+                if error.errno in PASSING:
+                    raise
                 raise _unusable(path, error.strerror or str(error)) from error
             sock.listen(_BACKLOG)
             sock.settimeout(0)
@@ -96,15 +117,26 @@ def _private_directory(path: str, held: ExitStack) -> int:
         RootedFiles(_held_root("/", held)).makedirs(path, mode=0o700)
         fd = _held_root(path, held)
     except OSError as error:
+        if error.errno in PASSING:
+            raise
         raise _unusable(path, error.strerror or str(error)) from error
     seen = os.fstat(fd)
-    if seen.st_uid == os.geteuid() and not seen.st_mode & 0o022 and not os.listdir(path):
-        # Made for us and never used: a kubelet makes the directories of a pod's manifest, with mode 0755.
+    _refuse_open(path, seen)
+    if stat.S_IMODE(seen.st_mode) & _OTHERS:
         os.chmod(path, 0o700)
-        seen = os.fstat(fd)
-    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-        raise _unusable(path, f"a directory of uid {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}")
     return fd
+
+
+def _refuse_open(path: str, seen: os.stat_result) -> None:
+    """Raise `ConfigError` for a directory that others may enter, and that is not one to be closed to them."""
+    mode = stat.S_IMODE(seen.st_mode)
+    if seen.st_uid == os.geteuid():
+        if not mode & _OTHERS:
+            return
+        # Made for us and never used: a kubelet makes the directories of a pod's manifest, with mode 0755.
+        if not mode & 0o022 and not os.listdir(path):
+            return
+    raise _unusable(path, f"a directory of uid {seen.st_uid}, mode {mode:04o}")
 
 
 def _held_root(path: str, held: ExitStack) -> int:
