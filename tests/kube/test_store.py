@@ -100,12 +100,14 @@ async def test_the_addresses_that_an_operator_gives_a_node(apiserver, make):
     annotations = {PREFIX + "node-public-ip": "10.0.0.1", PREFIX + "node-public-ipv6": "fc00::1"}
     kubeobjects.add_node(apiserver.admin, "n1", annotations=annotations)
     store = make()
-    assert await store.addresses(None) == (IPv4Address("10.0.0.1"), IPv6Address("fc00::1"))
+    told = await store.addresses(None)
+    assert told[:2] == (IPv4Address("10.0.0.1"), IPv6Address("fc00::1"))
+    assert told.where[1] == f"annotation {PREFIX}node-public-ipv6 of node n1"
     own = await store.acquire(chooser(NETWORK, vxlan()))
     away = make(url="https://127.0.0.1:1")
-    assert await away.addresses(own) == (IPv4Address("10.0.0.1"), IPv6Address("fc00::1"))
+    assert await away.addresses(own) == told
     kubeobjects.annotate(apiserver.admin, "n1", **{PREFIX + "node-public-ip": "eth0"})
-    with pytest.raises(Unavailable, match=r"CONF-002 node n1, annotation .*node-public-ip: 'eth0'"):
+    with pytest.raises(Unavailable, match=r"CONF-002 annotation .*node-public-ip of node n1: 'eth0'"):
         await store.addresses(own)
 
 

@@ -17,7 +17,7 @@ from weft.config.kubernetes import Surroundings, annotation_prefix, surroundings
 from weft.config.options import LogFormat, Options
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Ip
+from weft.model.net import Ip, is_reachable
 from weft.model.secret import Secret
 from weft.model.value import replace
 
@@ -138,8 +138,8 @@ def _convert(flag: Flag, text: str) -> Any:
 
 
 def _endpoints(text: str) -> tuple[str, ...]:
-    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",")]
-    if not all(
+    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]  # as a template leaves it
+    if not found or not all(
         each and (each[1] or "http").lower() in ("http", "https") and 0 < int(each[3]) <= 65535 for each in found
     ):
         raise ValueError(
@@ -188,7 +188,7 @@ def _public_ip(text: str) -> IPv4Address | None:
     if not text:
         return None
     address = _ip_or_none(text)
-    if isinstance(address, IPv4Address) and _is_reachable(address):
+    if isinstance(address, IPv4Address) and is_reachable(address):
         return address
     raise ValueError("an IPv4 address that other nodes can reach")
 
@@ -197,14 +197,9 @@ def _public_ipv6(text: str) -> IPv6Address | None:
     if not text:
         return None
     address = _ip_or_none(text)
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None and _is_reachable(address):
+    if isinstance(address, IPv6Address) and is_reachable(address):
         return address
     raise ValueError("an IPv6 address that other nodes can reach")
-
-
-def _is_reachable(address: Ip) -> bool:
-    """Tell whether peers would take the address from our lease."""
-    return not (address.is_unspecified or address.is_loopback or address.is_multicast)
 
 
 def _path(text: str) -> str:

@@ -20,6 +20,7 @@ class Options(Value):
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.
     `etcd_endpoints` are URLs with a scheme. `warnings` are for the log: what was accepted but should change.
+    `public_where` says for people where each public address was given: by its flag, or by an operator in the store.
     `surroundings` are read with `kube_subnet_mgr` only; `wireguard_key_file` is WIREGUARD_KEY_FILE.
     With `help` or `version` set, nothing else was looked at and all other fields hold their defaults.
     """
@@ -60,6 +61,7 @@ class Options(Value):
     log_backtrace_at: str
     state_dir: str
     cni_socket: str
+    public_where: tuple[str, str] = ("--public-ip", "--public-ipv6")
     surroundings: Surroundings = Surroundings()
     wireguard_key_file: str = ""
     warnings: tuple[str, ...] = ()

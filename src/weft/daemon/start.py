@@ -85,8 +85,16 @@ async def answered(ask: Callable[[], Awaitable[_T]], what: str, status: Status |
 
 def with_addresses(options: Options, addresses: Addresses) -> Options:
     """The options with the public addresses that an operator has set in the store, where there are any."""
-    v4, v6 = addresses
-    return replace(options, public_ip=v4 or options.public_ip, public_ipv6=v6 or options.public_ipv6)
+    v4, v6, where = addresses
+    told = tuple(
+        there if each else flag for each, there, flag in zip((v4, v6), where, options.public_where, strict=True)
+    )
+    return replace(
+        options,
+        public_ip=v4 or options.public_ip,
+        public_ipv6=v6 or options.public_ipv6,
+        public_where=told,
+    )
 
 
 def understand(memory: Memory, store: Store[Any], world: World) -> NetConf:

@@ -58,7 +58,9 @@ def select(
         )
         return facts, _explain(question, facts, found, flag=flag, failed=failed)
     *others, last = failed
-    hint = f"Name the interface with --iface. This node has: {_inventory(snapshot)}."
+    told = next((f"correct the {each}, or " for each in options.public_where if not each.startswith("--")), "")
+    name = f"{told}name the interface with --iface"
+    hint = f"{name[0].upper()}{name[1:]}. This node has: {_inventory(snapshot)}."
     raise ConfigError(*others, Problem(code=_CODE, where=last.where, seen=last.seen, hint=hint))
 
 

@@ -73,16 +73,18 @@ def _asked_for(question: Question) -> Iterator[tuple[str, LookUp]]:
     for name in options.iface:
         yield f"--iface={name}", partial(_by_name, question, name)
     for pattern in options.iface_regex:
-        yield f"--iface-regex={pattern.pattern}", partial(_by_pattern, question, pattern)
+        look_up = partial(_by_pattern, question, pattern) if pattern.pattern else partial(_by_default_route, question)
+        yield f"--iface-regex={pattern.pattern}", look_up
     if options.iface_can_reach is not None:
         yield f"--iface-can-reach={options.iface_can_reach}", partial(_by_reach, question, options.iface_can_reach)
     if options.iface or options.iface_regex or options.iface_can_reach is not None:
         return
     # A public address alone makes us look for the interface that owns it.
+    where_v4, where_v6 = options.public_where
     if options.public_ip is not None:
-        yield f"--public-ip={options.public_ip}", partial(_by_name, question, str(options.public_ip))
+        yield f"{where_v4}={options.public_ip}", partial(_by_name, question, str(options.public_ip))
     elif options.public_ipv6 is not None:
-        yield f"--public-ipv6={options.public_ipv6}", partial(_by_name, question, str(options.public_ipv6))
+        yield f"{where_v6}={options.public_ipv6}", partial(_by_name, question, str(options.public_ipv6))
     else:
         yield "default route", partial(_by_default_route, question)
 
@@ -167,7 +169,8 @@ def _by_address(question: Question, address: Ip) -> Found:
                 raise
             other = None
         if other is not None and other.index != link.index:
-            raise NotFoundError(f"{address} belongs to {link.name}, but --public-ipv6={public} to {other.name}")
+            where = question.options.public_where[1]
+            raise NotFoundError(f"{address} belongs to {link.name}, but {where}={public} to {other.name}")
         v6 = v6 if other is None else public
     return Found(link=link, v4=v4, v6=v6, not_others=f"does not have {address}")
 

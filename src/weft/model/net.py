@@ -2,19 +2,33 @@
 
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
 Family = Literal[4, 6]
 # One of each family, None for a family without.
-Addresses = tuple[IPv4Address | None, IPv6Address | None]
 Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
 _IPV6 = 1 << 128
 _HEX_DIGITS = 12
 _USUAL_LENGTH = 17
 _HEX = frozenset("0123456789abcdefABCDEF")
+
+
+class Addresses(NamedTuple):
+    """An address of each family, None for a family without; `where` each was read, for people."""
+
+    v4: IPv4Address | None = None
+    v6: IPv6Address | None = None
+    where: tuple[str, str] = ("", "")
+
+
+def is_reachable(ip: Ip) -> bool:
+    """Tell whether other nodes could reach a node at this address: one that it has alone, in every network."""
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    scoped = isinstance(ip, IPv6Address) and ip.scope_id is not None
+    return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or mapped is not None or scoped)
 
 
 def number_of(ip: Ip) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.net import Net, Subnets
+from weft.model.net import Ip, Net, Subnets, is_reachable
 from weft.model.value import Value
 from weft.wire import kubejson
 from weft.wire.leasedata import decode_attrs, decode_json, encode_json, shown, unusable
@@ -153,17 +153,40 @@ def attrs_of(node: Node) -> LeaseAttrs:
 def annotations_for(attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
     """What a node's annotations must become to publish `attrs`; None for one to remove. Empty if all is as it must be.
 
-    An operator's address overwrites the published one and nothing else (flannel.md §5.4).
+    An operator's address overwrites the published one and nothing else (flannel.md §5.4). One that is no address
+    leaves what is published (`wrong_overwrites`): peers may reach the node at that alone.
     """
     wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend}
-    families: tuple[tuple[str, str, str, Any, object], ...] = (
+    families: tuple[tuple[str, str, str, Any, Ip | None], ...] = (
         (PUBLIC, DATA, OVERWRITE, attrs.data, attrs.public_ip),
         (PUBLIC_V6, DATA_V6, OVERWRITE_V6, attrs.data_v6, attrs.public_ipv6),
     )
     for public, data, overwrite, value, address in families:
-        wanted[public] = None if address is None else node.annotations.get(overwrite) or str(address)
+        wanted[public] = None if address is None else _to_publish(node, public, overwrite, address)
         wanted[data] = None if address is None else encode_json(value)
     return {name: value for name, value in wanted.items() if node.annotations.get(name) != value}
+
+
+def _to_publish(node: Node, public: str, overwrite: str, address: Ip) -> str:
+    said = node.annotations.get(overwrite, "")
+    for text in (said, node.annotations.get(public, "")) if said else ():
+        if (found := _address(text)) is not None and found.version == address.version:
+            return text
+    return str(address)
+
+
+def wrong_overwrites(node: Node, prefix: str) -> list[Problem]:
+    """Say which addresses that an operator wants published are none."""
+    found: list[Problem] = []
+    for read in (
+        lambda: address_in(node, OVERWRITE, IPv4Address, prefix),
+        lambda: address_in(node, OVERWRITE_V6, IPv6Address, prefix),
+    ):
+        try:
+            read()
+        except PeerError as error:
+            found += error.problems
+    return found
 
 
 def annotate(annotations: Mapping[str, str | None], prefix: str) -> bytes:
@@ -213,15 +236,25 @@ def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT |
     text = node.annotations.get(name, "")
     if not text:
         return None
+    address = _address(text)
+    if isinstance(address, family):
+        return address
+    expected = f"an IPv{6 if family is IPv6Address else 4} address that other nodes can reach"
+    where = annotation_of(node.name, name, prefix)
+    raise PeerError(Problem(code="CONF-002", where=where, seen=shown(text), expected=expected, hint="Correct it"))
+
+
+def annotation_of(node: str, name: str, prefix: str) -> str:
+    """An annotation, for people."""
+    return f"annotation {prefix}{name} of node {node}"
+
+
+def _address(text: str) -> Ip | None:
     try:
         address = ip_address(text)
     except ValueError:
-        address = None
-    if isinstance(address, family):
-        return address
-    where = f"node {node.name}, annotation {prefix}{name}"
-    expected = f"an IPv{6 if family is IPv6Address else 4} address"
-    raise PeerError(Problem(code="CONF-002", where=where, seen=shown(text), expected=expected, hint="Correct it"))
+        return None
+    return address if is_reachable(address) else None
 
 
 def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:

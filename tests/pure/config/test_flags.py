@@ -120,6 +120,13 @@ def test_an_endpoint_is_a_url_with_a_port(text):
 
 
 @row("etcd-endpoints")
+@pytest.mark.parametrize("text", ["http://a:1,http://b:2,", ",http://a:1,http://b:2", "http://a:1,, ,http://b:2"])
+def test_empty_entries_of_a_list_are_skipped_as_upstream_does(text):
+    assert parse_flags([f"--etcd-endpoints={text}"], {}).etcd_endpoints == ("http://a:1", "http://b:2")
+    assert parse_flags([], {"FLANNELD_ETCD_ENDPOINTS": text}).etcd_endpoints == ("http://a:1", "http://b:2")
+
+
+@row("etcd-endpoints")
 def test_an_endpoint_without_scheme_uses_tls_if_there_is_a_certificate():
     assert parse_flags(["--etcd-endpoints=a:1"], {}).etcd_endpoints == ("http://a:1",)
     tls = parse_flags(["--etcd-endpoints=a:1", "--etcd-certfile=c", "--etcd-keyfile=k"], {})
@@ -219,7 +226,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
-BESIDE_FLAGS = {"help", "warnings", "surroundings", "wireguard_key_file"}
+BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file"}
 
 
 def test_a_variable_that_no_flag_has():

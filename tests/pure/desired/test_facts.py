@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from tests.support.builders import netconf
 from weft.config.flags import parse_flags
+from weft.daemon import start
 from weft.desired.facts import ailing, overlaps, select
 from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NextHop, RouteInfo
 from weft.model.kernel.snapshot import Snapshot
+from weft.model.net import Addresses
 from weft.model.value import replace
 
 
@@ -157,6 +159,22 @@ def test_a_public_address_alone_looks_for_the_interface_that_has_it():
 
 
 @pytest.mark.spec("flannel.md §7.1/order", "flannel.md §1.5/10-interface")
+def test_an_address_that_an_operator_set_in_the_store_is_named_by_its_place_and_not_by_a_flag():
+    where = ("annotation p/node-public-ip of node n1", "annotation p/node-public-ipv6 of node n1")
+    told = Addresses(IPv4Address("203.0.113.77"), None, where)
+    options = start.with_addresses(parse_flags([], {}), told)
+    with pytest.raises(ConfigError) as failure:
+        select(options, NODE, v4=True, v6=False)
+    [problem] = failure.value.problems
+    assert problem.where == "annotation p/node-public-ip of node n1=203.0.113.77"
+    assert problem.hint.startswith("Correct the annotation p/node-public-ip of node n1, or name the interface with")
+    assert "--public-ip" not in str(problem)
+
+
+def test_an_empty_pattern_is_the_default_route_as_upstream():
+    assert chosen("--iface-regex=") == chosen()
+
+
 def test_names_come_before_patterns_and_patterns_before_can_reach():
     reach = route("10.0.2.0/24", index=2, src=IPv4Address("10.0.2.15"))
     flags = ["--iface=nope", "--iface-regex=nope", "--iface-can-reach=10.0.2.9"]

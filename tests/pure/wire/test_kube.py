@@ -244,6 +244,22 @@ def test_an_operators_address_is_published_instead():
     assert annotations_for(ATTRS, managed(public_ip="172.18.0.2")) == {"public-ip": "192.168.1.10"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 100_000, "node1", "fc00::1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "10.1.1.1/24"],  # noqa: S104 - an address, no socket
+)
+def test_an_operators_address_that_is_none_is_said_and_leaves_what_is_published(text):
+    told = managed(public_ip_overwrite=text, public_ip="172.18.0.2")
+    assert annotations_for(ATTRS, told) == {}
+    assert annotations_for(ATTRS, managed(public_ip_overwrite=text, public_ip="nonsense")) == {
+        "public-ip": "192.168.1.10"
+    }
+    [problem] = kube.wrong_overwrites(told, PREFIX)
+    assert problem.where == f"annotation {PREFIX}public-ip-overwrite of node n1"
+    assert len(str(problem)) < 300
+    assert kube.wrong_overwrites(managed(public_ip_overwrite="172.18.0.2"), PREFIX) == []
+
+
 def test_both_families_and_what_a_family_that_went_leaves_behind():
     both = LeaseAttrs(public_ip=ATTRS.public_ip, public_ipv6=IPv6Address("fc00::10"), backend="host-gw")
     said = {
@@ -301,9 +317,17 @@ def test_the_address_that_an_operator_gives_a_node():
     assert kube.address_in(given_, kube.NODE_V6, IPv6Address, PREFIX) == IPv6Address("fc00::1")
 
 
-@pytest.mark.parametrize("text, family", [("eth0", IPv4Address), ("fc00::1", IPv4Address), ("10.0.0.1", IPv6Address)])
+@pytest.mark.parametrize(
+    "text, family",
+    [
+        ("eth0", IPv4Address),
+        ("fc00::1", IPv4Address),
+        ("127.0.0.1", IPv4Address),
+        ("10.0.0.1", IPv6Address),
+    ],
+)
 def test_an_address_that_is_none_is_said(text, family):
     with pytest.raises(
-        PeerError, match=r"node n1, annotation flannel\.alpha\.coreos\.com/node-public-ip: .*expected an"
+        PeerError, match=r"annotation flannel\.alpha\.coreos\.com/node-public-ip of node n1: .*expected an"
     ):
         kube.address_in(node(node_public_ip=text), kube.NODE, family, PREFIX)

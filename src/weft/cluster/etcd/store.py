@@ -83,7 +83,7 @@ class EtcdStore:
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the protocol has it
         """None: etcd has no place for them."""
-        return None, None
+        return Addresses()
 
     async def list(self) -> Listing:
         """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""

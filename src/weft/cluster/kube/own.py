@@ -65,6 +65,7 @@ class OwnNode:
         self._version = ""  # of the node as we left it
         self._heard = asyncio.Event()
         self._node: Node | None = None
+        self._said: list[Problem] = []
 
     async def name(self) -> str:
         """This node's name: as we were told, or as our pod says. Raises `Unavailable`."""
@@ -107,7 +108,8 @@ class OwnNode:
         node = (None if listing is None else listing.own) or await self.read()
         v4, v6 = subnets_for(node, chooser.netconf, None if listing is None else listing.census)
         node = await self._annotate(node, chooser.attrs)
-        proof = Proof(node.uid, *("" if each is None else str(each) for each in self._addresses(node)))
+        v4_given, v6_given, _ = self._addresses(node)
+        proof = Proof(node.uid, *("" if each is None else str(each) for each in (v4_given, v6_given)))
         lease = Lease(id=node.name, v4=v4, v6=v6, attrs=chooser.attrs, created=node.created)
         return OwnLease(lease=lease, expires=None, token=proof)
 
@@ -148,7 +150,7 @@ class OwnNode:
                 return
             if self._node is None or self._attrs is None:
                 continue
-            wrong = kube.annotations_for(self._attrs, self._node)
+            wrong = self._wrong(self._attrs, self._node)
             if not wrong:
                 continue
             names = ", ".join(sorted(self._prefix + name for name in wrong))
@@ -164,23 +166,35 @@ class OwnNode:
     async def _annotate(self, node: Node, attrs: LeaseAttrs) -> Node:
         """Have the node say `attrs`, by one patch if it does not yet."""
         self._attrs = attrs
-        wrong = kube.annotations_for(attrs, node)
+        wrong = self._wrong(attrs, node)
         if wrong:
             body = kube.annotate(wrong, self._prefix)
             node = self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
         self._version = node.version
         return node
 
+    def _wrong(self, attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
+        """What must change for a node to say `attrs`. An operator's address that is none is said, once."""
+        problems = kube.wrong_overwrites(node, self._prefix)
+        for problem in problems:
+            if problem not in self._said:
+                log.warning("%s; what peers are told stays as it is", problem)
+        self._said = problems
+        return kube.annotations_for(attrs, node)
+
     def _read(self, body: bytes) -> Node:
         with reading(self._client.where):
             return kube.read_node(body, self._prefix)
 
+    def told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
+        """Addresses of the annotations for them of the node with this name."""
+        where_v4, where_v6 = (kube.annotation_of(name, each, self._prefix) for each in (kube.NODE, kube.NODE_V6))
+        return Addresses(v4, v6, (where_v4, where_v6))
+
     def _addresses(self, node: Node) -> Addresses:
         try:
-            return (
-                kube.address_in(node, kube.NODE, IPv4Address, self._prefix),
-                kube.address_in(node, kube.NODE_V6, IPv6Address, self._prefix),
-            )
+            v4 = kube.address_in(node, kube.NODE, IPv4Address, self._prefix)
+            return self.told(v4, kube.address_in(node, kube.NODE_V6, IPv6Address, self._prefix), node.name)
         except PeerError as error:
             raise Unavailable(*error.problems) from None
 

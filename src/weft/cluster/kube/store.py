@@ -106,7 +106,8 @@ class KubeStore:
                 raise
             proof = proof_in(recorded)
             v4 = IPv4Address(proof.public_v4) if proof.public_v4 else None
-            return v4, IPv6Address(proof.public_v6) if proof.public_v6 else None
+            v6 = IPv6Address(proof.public_v6) if proof.public_v6 else None
+            return self._own.told(v4, v6, recorded.lease.id)
 
     async def list(self) -> Listing:
         """All nodes now; while there is no lease, all but our own as they were half a minute ago at most."""
