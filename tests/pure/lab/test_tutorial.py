@@ -295,6 +295,11 @@ def test_without_the_label_the_pair_has_no_further_name():
     assert last.problem == "its further names are none"
 
 
+def pasted(command: str) -> str:
+    """A command as a page has it. One of several lines works when it is pasted: a here-document ends at the margin."""
+    return f"\n{command}\n" if "\n" in command else f"  $ {command}\n"
+
+
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 def test_a_lesson_has_all_that_a_learner_needs(lesson: Lesson):
     assert lesson.question.endswith("?")
@@ -308,12 +313,13 @@ def test_a_lesson_has_all_that_a_learner_needs(lesson: Lesson):
     assert lesson.solution == tuple(typed for typed in (*lesson.typed, *lesson.rest) if typed.changes)
     shown = pages.page(lesson, BARE, "sh %s")
     assert f"of {len(LESSONS)}: {lesson.title}\n{lesson.question}\n" in shown
-    assert all(f"  $ {typed.command.splitlines()[0]}\n" in shown for typed in lesson.typed)
     *vague, last = pages.hints(lesson, "sh %s")
+    assert all(pasted(typed.command) in shown for typed in lesson.typed)
+    assert all(pasted(typed.command) in f"{last}\n" for typed in lesson.rest)
     assert len(vague) == 2
     assert all(typed.command.splitlines()[0] in last for typed in lesson.rest)
     # The page alone is not the solution, nor are the hints before the last.
-    assert [typed for typed in lesson.rest if f"$ {typed.command}\n" not in shown]
+    assert [typed for typed in lesson.rest if pasted(typed.command) not in shown]
     assert not [typed for typed in lesson.rest if any(typed.command in hint for hint in vague)] or len(lesson.rest) > 1
 
 

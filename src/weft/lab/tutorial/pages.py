@@ -53,9 +53,14 @@ def typed(commands: Iterable[Typed], shell: str) -> Iterator[str]:
 
 
 def _typed(command: Typed) -> str:
-    first, *more = command.command.split("\n")
-    lines = [f"  $ {first}", *(f"    {line}" for line in more)]
-    return "\n".join([*lines, *([_indented(wrapped(command.look, 8), 8)] if command.look else [])])
+    """Return a command and what it shows. One of several lines stands as it is, so that it can be pasted.
+
+    The word that ends a here-document counts only at the start of a line, and Python's lines keep their indent.
+    """
+    text = f"  $ {command.command}"
+    if "\n" in command.command:
+        text = f"\n{command.command}\n"
+    return "\n".join([text, *([_indented(wrapped(command.look, 8), 8)] if command.look else [])])
 
 
 def verdict(lesson: Lesson, demands: Sequence[Demand], seen: Seen) -> str:
