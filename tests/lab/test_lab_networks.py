@@ -134,6 +134,14 @@ def test_the_machines_iptables_and_nft_see_nothing_of_the_lab(pair):
     assert "flannel" not in rules
 
 
+def test_nodes_of_wireguard_have_met_when_a_lab_is_up():
+    with lab("--backend", "wireguard", "--nodes", "4", "--pods", "1") as running:
+        for node in ("node1", "node2", "node3", "node4"):
+            lines = running.run(node, "wg", "show", "flannel-wg", "latest-handshakes").splitlines()
+            assert len(lines) == 3
+            assert all(int(line.split()[1]) for line in lines), lines
+
+
 @pytest.mark.parametrize("backend", ["udp", "wireguard", "ipsec"])
 def test_everyone_reaches_everyone_through_processes(backend: str, tmp_path: Path):
     options = {"Type": "ipsec", "PSK": "0123456789abcdef" * 6} if backend == "ipsec" else {"Type": backend}

@@ -67,6 +67,11 @@ class World:
         self._leaving: set[str] = set()  # nodes that go
         self._network = understand(lab.network)
 
+    @property
+    def backend(self) -> str:
+        """The name of the back end in the lab's network configuration."""
+        return self._network.backend
+
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""
         families = self.lab.families

@@ -6,7 +6,7 @@ from weft.lab import changes
 from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
-from weft.lab.inside.requests import account
+from weft.lab.inside.requests import account, ping
 from weft.lab.links import STORE, Conditions
 from weft.lab.report import LabReport, LinksReport, TurnReport
 from weft.model.errors import ConfigError, Problem
@@ -30,6 +30,7 @@ async def carry_out(world: World, wanted: changes.Request, note: Note) -> LinksR
                 return await stopping.turn(world, wanted)
             case changes.Scale(nodes, pods):
                 await scaling.scale(world, nodes, pods, note)
+                await ping.introduce(world)
                 return await account.report(world)
 
 

@@ -11,6 +11,7 @@ import itertools
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from typing import Final, Literal
@@ -31,6 +32,7 @@ from weft.model.value import Value, field
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
 _AT_ONCE: Final = 16  # of pingall: while one is lost, others go on
+_INTRODUCTIONS: Final = 10.0  # seconds for all handshakes of a lab
 
 
 class _End(Value):
@@ -77,6 +79,21 @@ async def everything(world: World) -> PingReport:
     nodes = [_end(world, name) for name in world.nodes]
     pairs = [(source, target) for source in (*pods, *nodes) for target in pods if source is not target]
     return await _Exchange(world, tries=_TRIES, at_once=_AT_ONCE).report(pairs)
+
+
+async def introduce(world: World) -> None:
+    """Have each two nodes of WireGuard with pods exchange a first packet, one pair at a time.
+
+    Two nodes that begin a handshake with each other at once both drop the other's answer, and try again after five
+    seconds: the first packets of a new lab would be lost.
+    """
+    if world.backend != "wireguard":
+        return
+    pods = {running.spec.node: _end(world, running.spec.name) for running in world.in_order()}
+    pairs = [(_end(world, one), pods[other]) for one, other in itertools.combinations(pods, 2)]
+    with suppress(TimeoutError):  # some nodes may not reach each other: `pingall` says which
+        async with asyncio.timeout(_INTRODUCTIONS):
+            await _Exchange(world, tries=1, at_once=1).report(pairs)
 
 
 def _end(world: World, name: str) -> _End:

@@ -16,7 +16,7 @@ from weft.lab import changes, protocol
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
 from weft.lab.inside.cluster import World
-from weft.lab.inside.requests import account, answers
+from weft.lab.inside.requests import account, answers, ping
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, Nothing
@@ -160,6 +160,7 @@ def _shell_status(error: OSError) -> int:
 
 async def _report_after(world: World, note: Callable[[str], None]) -> msgspec.Struct:
     await world.up(note)
+    await ping.introduce(world)
     return await account.report(world)
 
 
