@@ -36,6 +36,21 @@ def test_a_lab_leaves_no_way_around_what_it_covers_and_no_log_open_to_others(run
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    "follower", ["logs -f node1", "monitor --since 1h", "ps --watch", "capture node1 --port 4242", "logs -f -o json"]
+)
+def test_what_goes_on_ends_when_nobody_reads_any_more(running, follower):
+    command = [WEFT, "lab", *follower.split(), "--lab", running.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as goes_on:
+        if "capture" in follower:
+            assert b"capturing" in goes_on.stderr.readline()
+        else:
+            assert goes_on.stdout.readline()
+        goes_on.stdout.close()
+        assert goes_on.wait(timeout=60) in (0, 1)
+        assert b"Traceback" not in goes_on.stderr.read()
+
+
 def test_ps_shows_nodes_with_leases_and_pods_with_addresses(running):
     report = running.ps()
     assert [node["name"] for node in report["nodes"]] == ["node1", "node2"]

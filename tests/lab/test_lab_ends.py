@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.lab import WEFT, lab, new_name, weft, write_file
+from tests.support.lab import SECONDS, WEFT, lab, new_name, weft, write_file
 from weft.lab.inside import node
 from weft.lab.places import Place
 from weft.model.errors import Unavailable
@@ -259,6 +259,17 @@ def test_an_interrupted_up_leaves_nothing(number, after):
         weft("lab", "clean", name)
     assert not (PLACES / name).exists()
     assert netns_names(name) == []
+
+
+def test_a_lab_comes_up_when_nobody_reads_of_its_progress():
+    name = new_name()
+    script = f"'{WEFT}' lab up --name {name} --nodes 2 --pods 1 2>&1 | head -1"
+    try:
+        ran = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS)
+        assert "nodes made" in ran.stdout
+        assert weft("lab", "pingall", "--lab", name).returncode == 0
+    finally:
+        weft("lab", "down", name)
 
 
 def test_without_etcd_nothing_is_started(monkeypatch, tmp_path):

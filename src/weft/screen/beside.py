@@ -5,6 +5,7 @@ For programs that holds nothing but problems.
 
 import sys
 import time
+from contextlib import suppress
 
 import click
 
@@ -30,7 +31,8 @@ class Progress:
         """Say what is being done."""
         if not self._silent:
             line = f"{time.monotonic() - self._start:5.2f} s  {text}"
-            click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
+            with suppress(BrokenPipeError):  # the work goes on when nobody reads of it any more
+                click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
 
     def done(self) -> None:
         """End the line."""

@@ -5,6 +5,7 @@ All commands print through here.
 
 import os
 import sys
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -26,9 +27,13 @@ def shows_colour(stream: TextIO) -> bool:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text that may hold what other programs said: nothing in it is taken for colour."""
+    """Print a text that may hold what other programs said: nothing in it is taken for colour.
+
+    What is said beside a report (`err`) is lost where nobody reads it any more: that ends no work.
+    """
     stream = sys.stderr if err else sys.stdout
-    click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
+    with suppress(BrokenPipeError) if err else nullcontext():
+        click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
 
 
 def title(text: str) -> None:

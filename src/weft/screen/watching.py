@@ -1,5 +1,8 @@
 """Reports that go on until Ctrl-C: a question that is asked again and again, and a text that is drawn again."""
 
+import errno
+import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +19,28 @@ _LOOK_AGAIN: Final = 1.0  # seconds
 
 T = TypeVar("T")
 
+
+def pause(seconds: float) -> None:
+    """Wait. Raises `BrokenPipeError` as soon as nobody reads standard output any more, as behind `| head -1`.
+
+    A program that has nothing to print would not notice otherwise, and never end.
+    """
+    try:
+        stream = sys.stdout.fileno()
+    except (OSError, ValueError):  # a test's, which is no file
+        time.sleep(seconds)
+        return
+    poller = select.poll()
+    poller.register(stream, 0)  # poll reports errors and hang-ups unasked
+    if poller.poll(seconds * 1000):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # at which click ends the program quietly
+
+
 # The option of a report that is drawn again.
 watch_option = click.option("-w", "--watch", is_flag=True, help="Show it again when it has changed, until Ctrl-C.")
 
 
-def watched(look: Callable[[], T], sleep: Callable[[float], None], seconds: float) -> Iterator[T]:
+def watched(look: Callable[[], T], seconds: float, sleep: Callable[[float], None] = pause) -> Iterator[T]:
     """What `look` sees, again and again after a pause. A daemon that is away is waited for, and that is said."""
     away = False
     while True:
@@ -41,14 +61,14 @@ def redraw(
     look: Callable[[], T],
     render: Callable[[T], tuple[object, str]],
     *,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] = pause,
 ) -> NoReturn:
     """Show what `look` sees as `show_report` would, of what `render` makes of it, and again when that is another.
 
     On a terminal a text takes the place of the one before; elsewhere it comes after an empty line.
     """
     live, before = is_screen(sys.stdout), ""
-    for value, text in map(render, chain((look(),), watched(look, sleep, _LOOK_AGAIN))):
+    for value, text in map(render, chain((look(),), watched(look, _LOOK_AGAIN, sleep))):
         shown = piece(output, value) if output in DOCUMENTS else text
         if shown == before:
             continue

@@ -99,7 +99,7 @@ def test_a_watch_outlives_the_daemon(capsys):
             raise answer
         return answer
 
-    watching = watched(look, pauses.append, 0.5)
+    watching = watched(look, 0.5, pauses.append)
     assert [next(watching), next(watching)] == [1, 2]
     assert pauses == [0.5] * 4
     assert capsys.readouterr().err == "weft: INST-003 weftd: gone; waiting for it\n"

@@ -4,7 +4,9 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import click
 import pytest
@@ -13,9 +15,11 @@ import yaml
 from weft import cli
 from weft.model.errors import Problem, Unavailable
 from weft.screen import watching
+from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import complain, piece, show_report
 from weft.screen.say import PAGE, say
 
+WEFT = Path(sys.executable).with_name("weft")
 WORDS = "NAME  STATE  CODE\na     ready  MTU-001\n"
 SAY = f"from weft.screen.say import say, title; say({WORDS!r}, nl=False); title('Then')"
 
@@ -126,3 +130,43 @@ def test_a_watch_of_what_was_never_there_fails():
 
     with pytest.raises(Unavailable):
         watching.redraw("text", look, lambda text: (text, text), sleep=lambda _: None)
+
+
+@pytest.fixture
+def unread():
+    """The end of a pipe that nobody reads any more."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    yield writes
+    os.close(writes)
+
+
+def test_a_report_that_nobody_reads_ends_the_command_without_a_word(unread):
+    ran = subprocess.run([WEFT, "version"], stdout=unread, stderr=subprocess.PIPE, check=False)
+    assert (ran.returncode, ran.stderr) == (1, b"")  # as click ends it
+
+
+def test_a_wait_ends_when_nobody_reads_any_more(unread, monkeypatch):
+    with os.fdopen(os.dup(unread), "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(BrokenPipeError):
+            watching.pause(3600)
+
+
+def test_a_wait_lasts_while_somebody_may_read(tmp_path, monkeypatch):
+    reads, writes = os.pipe()
+    with os.fdopen(writes, "w") as pipe, (tmp_path / "file").open("w") as file:
+        for stream in (pipe, file):
+            monkeypatch.setattr(sys, "stdout", stream)
+            watching.pause(0.001)
+    os.close(reads)
+
+
+def test_what_is_said_beside_a_report_ends_no_work(unread, monkeypatch):
+    with os.fdopen(os.dup(unread), "w", 1) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        Progress("text")("working")
+        next_commands("text", "weft lab ps")
+        monkeypatch.undo()
+        with suppress(BrokenPipeError):
+            stream.close()

@@ -1,6 +1,5 @@
 """`weft events`: what happened on a node, from its daemon's history."""
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -77,7 +76,7 @@ def _asking(name: str) -> Callable[[], Told]:
 
 
 def _coming(take: Callable[[], Told]) -> Iterator[Event]:
-    for told in watched(take, time.sleep, _LOOK_AGAIN):
+    for told in watched(take, _LOOK_AGAIN):
         yield from told.events
 
 

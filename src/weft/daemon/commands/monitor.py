@@ -1,6 +1,5 @@
 """`weft monitor`: what happens on a node, as it happens."""
 
-import time
 from typing import Final
 
 import click
@@ -52,5 +51,5 @@ def monitor(
         for event in found:
             if chosen.wants(event):
                 show_event(output, event)
-        told, health = next(watched(take, time.sleep, _LOOK_AGAIN))
+        told, health = next(watched(take, _LOOK_AGAIN))
         found = [*follower.events(told), *follower.health(health, told.unix)]

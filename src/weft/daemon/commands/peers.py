@@ -1,6 +1,5 @@
 """`weft peers`: the other nodes, what became of each one's lease, and for how long."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -98,7 +97,7 @@ def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> in
     asked = Asked(asking.choose(wanted))
     now = asked.look()
     _print(now, output)
-    for seen in watched(asked.look_if_needed, time.sleep, _LOOK_AGAIN) if watch else ():
+    for seen in watched(asked.look_if_needed, _LOOK_AGAIN) if watch else ():
         before, now = now, seen
         for was, row in changed(before, now):
             if output in DOCUMENTS:

@@ -98,6 +98,7 @@ def capture(
         for name, link in links:
             readers.add(name, _open(place, name, link))
         with _writing(out) as file:
+            readers.end_with(file.fileno())
             if out is not None:
                 write = recording.to_file(file, tunnels.comment(place.name, [name for name, _ in links], own))
             else:

@@ -19,6 +19,7 @@ from weft.model.node.history import Event
 from weft.screen.documents import PEOPLE, output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.say import say
+from weft.screen.watching import pause
 
 _LOOK_AGAIN: Final = 0.5  # seconds
 
@@ -59,7 +60,7 @@ def monitor(
         for node, event in merged(news):
             if chosen.wants(event) and (not only or node in only):
                 show_event(output, event, node)
-        time.sleep(_LOOK_AGAIN)
+        pause(_LOOK_AGAIN)
         with suppress(OSError, Deserted):  # its end, of which `alive` tells next
             found = _ask(place, followers)
     if output in PEOPLE:

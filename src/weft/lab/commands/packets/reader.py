@@ -116,6 +116,7 @@ class Readers:
     def __init__(self) -> None:
         self._readers: list[Reader] = []
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._reader_of: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +134,10 @@ class Readers:
         """Take over the descriptor of a socket in a node or pod."""
         self._readers.append(Reader(place, descriptor))
 
+    def end_with(self, descriptor: int) -> None:
+        """Have `batches` end when nobody reads any more what is written to this descriptor."""
+        self._reader_of = descriptor
+
     def dropped(self) -> dict[str, int]:
         """Return how many packets were lost for want of room, by node or pod; those that lost none are not named."""
         lost: dict[str, int] = {}
@@ -149,6 +154,8 @@ class Readers:
         order = Order()
         waiting, stopped = select.poll(), False
         waiting.register(self._stop, select.POLLIN)
+        if self._reader_of is not None:
+            waiting.register(self._reader_of, 0)  # poll reports errors and hang-ups unasked
         for reader in self._readers:
             waiting.register(reader, select.POLLIN)
         while not stopped and (until is None or time.monotonic() < until):
@@ -158,7 +165,7 @@ class Readers:
             if until is not None:
                 seconds.append(max(0.0, until - time.monotonic()))
             ready = waiting.poll(1000 * min(seconds) if seconds else None)
-            stopped = (self._stop, select.POLLIN) in ready
+            stopped = any(descriptor in (self._stop, self._reader_of) for descriptor, _ in ready)
         end = time.time_ns()
         while self._take(order) < end - _LATEST:
             pass

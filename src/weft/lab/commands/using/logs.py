@@ -4,7 +4,6 @@ The logs are files of the lab's directory on the machine: no supervisor is asked
 """
 
 import os
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
@@ -24,6 +23,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, piece, show_report
 from weft.screen.say import say
+from weft.screen.watching import pause
 
 _LOOK_AGAIN: Final = 0.2  # seconds
 
@@ -68,7 +68,7 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
         width = 0 if len(chosen) == 1 else max(map(len, reading.names), default=0)
         _print(found, output, width)
         while follow and reading.grow():
-            time.sleep(_LOOK_AGAIN)
+            pause(_LOOK_AGAIN)
             _print(loglines.merged(reading.news(whole=True)), output, width)
     if follow and output in PEOPLE:
         say(f"lab {place.name} is down", err=True)
