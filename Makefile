@@ -44,6 +44,7 @@ docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m tests.support.labpicture
 	@.venv/bin/python -m tests.support.labschema
 	@.venv/bin/python -m tests.support.tutorialdoc
+	@.venv/bin/python -m tests.support.deploydoc
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh

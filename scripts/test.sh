@@ -32,13 +32,14 @@ apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
 # It takes some minutes, in which little else needs both processors.
-{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; } >/dev/null 2>&1 &
+{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1 &
 stage lint 300 scripts/lint.sh
 stage 'pure tests' 300 $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' 60 $bin/coverage report
 stage "Kubernetes' programs" 1500 scripts/kubernetes.sh
 stage "upstream's relay" 120 $bin/python -m tests.support.upstreamrelay
 stage "upstream's daemon" 600 $bin/python -m tests.support.flanneld
+stage 'helm-unittest' 600 $bin/python -m tests.support.helmunit
 stage 'system tests' 1500 $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
 stage 'mutants' 150 $bin/python -m tests.mutants --sample 10 --minutes 1 --floor 90 --by-chance 0.0001

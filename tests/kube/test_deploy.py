@@ -1,10 +1,12 @@
 """What is installed into a cluster: the real API takes it, and weftd needs each of its rights and no other."""
 
+import itertools
 import json
+import re
 import shutil
 import subprocess
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import kubeobjects
-from tests.support.apiserver import Controllers, programs
+from tests.support import deploydoc, helmunit, kubeobjects
+from tests.support.apiserver import ApiServer, Controllers, programs
 from tests.support.kubeapi import Api, ApiError
 from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
 from tests.support.kubeobjects import NODES, PREFIX
@@ -24,6 +26,7 @@ from weft.desired.backends import BACKENDS
 
 DEPLOY = MANIFEST.parent
 CHART = DEPLOY / "chart"
+TOKEN = DEPLOY / "token.yaml"
 RIGHTS = [(rule["resources"][0], verb) for rule in RULES for verb in rule["verbs"]]
 
 
@@ -40,7 +43,7 @@ def without(resource: str, verb: str) -> list[dict[str, Any]]:
 def installed(cluster: KubeCluster, tmp_path: Path) -> Iterator[KubeCluster]:
     """A cluster with the manifest, whose daemons ask as its account, by the token of its secret."""
     server = cluster.server
-    server.kubectl("apply", "-f", str(MANIFEST))
+    server.kubectl("apply", "-f", str(MANIFEST), "-f", str(TOKEN))
     tokens = ("--controllers", "serviceaccount-token-controller", "--root-ca-file", server.ca)
     key = ("--service-account-private-key-file", server.certs.server_key)
     controllers = Controllers(tmp_path / "controllers", server).start(*tokens, *key)
@@ -50,7 +53,8 @@ def installed(cluster: KubeCluster, tmp_path: Path) -> Iterator[KubeCluster]:
         yield cluster
     finally:
         controllers.kill()
-        server.kubectl("delete", "--wait=false", "-f", str(MANIFEST))
+        kinds = "daemonset,configmap,secret,serviceaccount,clusterrole,clusterrolebinding"
+        server.kubectl("--namespace=kube-flannel", "delete", "--wait=false", kinds, "--selector=k8s-app=flannel")
 
 
 def _token(cluster: KubeCluster) -> dict[str, str] | None:
@@ -61,8 +65,9 @@ def _token(cluster: KubeCluster) -> dict[str, str] | None:
 
 def test_a_server_takes_every_object(apiserver):
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")  # a dry run makes none for what is in it
-    said = apiserver.kubectl("apply", "--dry-run=server", "-f", str(MANIFEST))
-    assert said.count("(server dry run)") == len(list(yaml.safe_load_all(MANIFEST.read_text())))
+    for file in (MANIFEST, TOKEN, DEPLOY / "admission.yaml"):
+        said = apiserver.kubectl("apply", "--dry-run=server", "-f", str(file))
+        assert said.count("(server dry run)") == len([each for each in yaml.safe_load_all(file.read_text()) if each])
 
 
 def test_the_configuration_in_it_is_one():
@@ -117,9 +122,9 @@ def test_annotations_are_the_prefix_of_flannels(cluster: KubeCluster):
     }
 
 
-def render(*values: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    """What helm makes of the chart with `--set` of these values."""
-    sets = [argument for value in values for argument in ("--set", value)]
+def render(*values: str, files: Sequence[Path] = (), check: bool = True) -> "subprocess.CompletedProcess[str]":
+    """What helm makes of the chart with `--set` of these values, over those of files."""
+    sets = [*(f"--values={file}" for file in files), *(argument for value in values for argument in ("--set", value))]
     release = ("weft", str(CHART), "--namespace", "kube-flannel", "--kube-version", "1.34.4")
     command = [str(programs() / "helm"), "template", *release, *sets]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -136,6 +141,13 @@ def objects(text: str) -> dict[tuple[str, str], Any]:
     return found
 
 
+def pruned(thing: Any) -> Any:
+    """A manifest's part without what is empty."""
+    if isinstance(thing, dict):
+        return {key: pruned(inner) for key, inner in thing.items() if inner not in ({}, [])}
+    return [pruned(each) for each in thing] if isinstance(thing, list) else thing
+
+
 def daemon(*values: str) -> Any:
     return objects(render(*values).stdout)["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["spec"]
 
@@ -148,9 +160,92 @@ def test_the_chart_renders_the_manifest_for_its_default_values(apiserver):
     rendered = render().stdout
     wanted = objects(MANIFEST.read_text())
     del wanted["Namespace", "kube-flannel"]  # made before, as for flannel's chart
-    assert objects(rendered) == wanted
+    found = objects(rendered)
+    del found["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+    assert pruned(found) == pruned(wanted)
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
     apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+
+
+@pytest.mark.parametrize("copy, original", deploydoc.COPIES.items())
+def test_what_is_fetched_by_its_address_is_a_file_and_copies_are_as_they_should_be(copy: Path, original: Path):
+    """The raw address of a symbolic link gives the text of a path."""
+    assert not copy.is_symlink()
+    assert not original.is_symlink()
+    assert copy.read_text() == original.read_text()
+
+
+def test_pages_made_from_the_chart_and_the_alerts_are_as_they_should_be():
+    assert deploydoc.README.read_text() == deploydoc.readme()
+    assert deploydoc.MONITORING.read_text() == deploydoc.monitoring()
+
+
+def test_a_server_takes_what_the_chart_makes_of_every_optional_part(apiserver):
+    wanted = objects(deploydoc.MONITORING.read_text())
+    optional = ("admissionPolicy", "podMonitor", "prometheusRule", "dashboard")
+    rendered = render("serviceToken=true", *(f"{each}.enabled=true" for each in optional)).stdout
+    found = objects(rendered)
+    assert {key: found[key] for key in wanted} == wanted
+    policy = objects((DEPLOY / "admission.yaml").read_text())
+    assert {key: found[key] for key in policy} == policy
+    kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
+    apiserver.kubectl("apply", "-f", str(Path(__file__).with_name("monitoring-crds.yaml")))
+    try:
+        for text in (rendered, deploydoc.MONITORING.read_text()):
+            apply = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+            eventually(lambda text=text, apply=apply: _taken(apiserver, apply, text), seconds=20)
+    finally:
+        apiserver.kubectl("delete", "-f", str(Path(__file__).with_name("monitoring-crds.yaml")))
+
+
+def _taken(server: ApiServer, command: tuple[str, ...], text: str) -> str:
+    """What kubectl says; nothing while the server does not serve a new kind yet."""
+    try:
+        return server.kubectl(*command, stdin=text)
+    except AssertionError as error:
+        if "no matches for kind" in str(error) or "could not find the requested resource" in str(error):
+            return ""
+        raise
+
+
+def test_the_chart_takes_over_what_the_manifest_or_another_release_has_made(apiserver):
+    apiserver.kubectl("apply", "-f", str(MANIFEST))
+    config = kubeobjects.write_kubeconfig(apiserver.folder / "helm.kubeconfig", apiserver.admin)
+
+    def helm(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [programs() / "helm", f"--kubeconfig={config}", "--namespace=kube-flannel", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    install = ("install", "weft", str(CHART))
+    assert "invalid ownership metadata" in helm(*install).stderr
+    ran = helm(*install, "--take-ownership")
+    assert ran.returncode == 0, ran.stderr
+    assert "kubectl -n kube-flannel exec daemonset/kube-flannel-ds" in ran.stdout
+    assert helm("install", "other", str(CHART)).returncode == 1
+    ran = helm("install", "other", str(CHART), "--take-ownership")
+    assert ran.returncode == 0, ran.stderr
+    records = ("--namespace=kube-flannel", "delete", "secret", "--selector")
+    apiserver.kubectl(*records, "owner=helm,name=weft")
+    assert apiserver.kubectl("--namespace=kube-flannel", "get", "daemonset/kube-flannel-ds", "-o", "name")
+    assert helm("uninstall", "other").returncode == 0
+
+
+def test_another_configuration_rolls_the_daemon_set_and_nothing_else_does():
+    def checksum(*values: str) -> str:
+        pods = objects(render(*values).stdout)["DaemonSet", "kube-flannel-ds"]["spec"]["template"]
+        found: str = pods["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    assert checksum("flannel.healthz.port=9000", "global.commonLabels.a=b") == checksum()
+    others = {checksum(value) for value in ("podCidr=10.9.0.0/16", "flannel.cniConf=[]", "flannel.vni=7")}
+    assert len(others | {checksum()}) == 4
+
+
+def test_the_charts_own_tests_pass():
+    program = helmunit.place()
+    assert program.exists(), f"build it: {helmunit.HINT}"
+    ran = subprocess.run([program, CHART], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
 
 
 def test_the_chart_is_of_this_version():
@@ -215,7 +310,65 @@ def test_values_of_the_daemon_set_become_its_parts():
     pod = daemon("flannel.cniBinDir=/usr/lib/cni", "flannel.nodeSelector.a=b", "global.imagePullSecrets[0].name=s")
     assert {"path": "/usr/lib/cni", "type": "DirectoryOrCreate"} in [each.get("hostPath") for each in pod["volumes"]]
     assert (pod["nodeSelector"], pod["imagePullSecrets"]) == ({"a": "b"}, [{"name": "s"}])
-    assert ("Secret", "flannel-token") not in objects(render("serviceToken=false").stdout)
+
+
+def test_options_of_every_back_end_become_its_configuration(tmp_path: Path):
+    """What is built is accepted, and weftd takes what is made."""
+    given = {
+        "udp": ({"backendPort": 8286, "backendOptions": {"KernelPath": False}}, {"Port": 8286, "KernelPath": False}),
+        "ipsec": ({"psk": "k" * 96, "backendOptions": {"UDPEncap": True}}, {"PSK": "k" * 96, "UDPEncap": True}),
+        "extension": ({"backendOptions": {"SubnetAddCommand": "true"}}, {"SubnetAddCommand": "true"}),
+        "ipip": ({"directRouting": True, "backendPort": 1}, {"DirectRouting": True}),
+        "wireguard": ({"backendPort": 0}, {}),
+        "vxlan": ({"backendPort": 0, "vni": 0, "backendOptions": {"Learning": True}}, {"VNI": 0, "Learning": True}),
+        "host-gw": ({}, {}),
+        "alloc": ({}, {}),
+    }
+    assert given.keys() == BACKENDS.keys()
+    for name, (values, wanted) in given.items():
+        file = tmp_path / "values.yaml"
+        file.write_text(json.dumps({"flannel": {"backend": name, **values}}))
+        made = objects(render(files=[file]).stdout)["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"]
+        assert made["Backend"] == {"Type": name, **wanted}
+        assert parse_netconf(json.dumps(made), backends=BACKENDS).backend == name
+
+
+def test_a_values_file_of_flannels_works_but_for_its_image(tmp_path: Path):
+    """As `helm show values` prints it for 0.28.9, in JSON."""
+    file = tmp_path / "values.yaml"
+    image = {"repository": "ghcr.io/flannel-io/flannel", "tag": "v0.28.9"}
+    flannel = {"image": image, "flannel_cni": {"image": {**image}}, "args": ["--ip-masq"], "cniBinDir": "/opt/cni/bin"}
+    policies = {"enabled": False, "args": ["--v=2"], "image": {"repository": "registry.test/policies", "tag": "v1"}}
+    file.write_text(json.dumps({"global": {"imagePullSecrets": None}, "flannel": flannel, "netpol": policies}))
+    ran = render(files=[file], check=False)
+    assert ran.returncode == 1
+    assert "ghcr.io/flannel-io/flannel is flannel's image" in ran.stderr
+    assert render("flannel.image.repository=registry.test/weft", "flannel.image.tag=v9", files=[file]).stdout
+
+
+CIDRS = [
+    ("podCidr", "10.244.0.0/16", True),
+    ("podCidr", "300.1.2.3/16", False),
+    ("podCidr", "10.244.0.0", False),
+    ("podCidr", "10.244.0/16", False),
+    ("podCidr", "10.244.0.0/33", False),
+    ("podCidr", "2001:db8::/56", False),
+    ("podCidrv6", "2001:db8::/56", True),
+    ("podCidrv6", "::/0", True),
+    ("podCidrv6", "1:2:3:4:5:6:7:8/128", True),
+    ("podCidrv6", "fd00::1:2:3/64", True),
+    ("podCidrv6", "2001:db8::/129", False),
+    ("podCidrv6", "2001::db8::/56", False),
+    ("podCidrv6", "1:2:3:4:5:6:7/64", False),
+    ("podCidrv6", "10.244.0.0/16", False),
+]
+
+
+@pytest.mark.parametrize("name, network, good", CIDRS)
+def test_a_network_that_is_none_is_refused_by_the_schema(name: str, network: str, good: bool):
+    ran = render(f"{name}={network}", check=False)
+    assert (ran.returncode == 0) == good, ran.stderr
+    assert good or name in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -223,7 +376,7 @@ def test_values_of_the_daemon_set_become_its_parts():
     [
         ("netpol.enabled=true", "weft has no network policies"),
         ("podCidr=", "expected the network of one family at least"),
-        ("flannel.backend=ipsec", "backend"),
+        ("flannel.backend=tencent-vpc", "backend"),
         ("flannel.vni=-1", "vni"),
         ("flannel.bakend=vxlan", "bakend"),
     ],
@@ -234,34 +387,143 @@ def test_values_that_mean_nothing_are_refused(value: str, words: str):
     assert words in ran.stderr
 
 
-def test_the_admission_policy_lets_a_pod_patch_its_own_node_alone(apiserver):
+@pytest.fixture(scope="module")
+def policy(shared_apiserver) -> Iterator[None]:
+    """The admission policy, once: the server takes and forgets one some time after it is told."""
+    file = str(DEPLOY / "admission.yaml")
+    shared_apiserver.kubectl("apply", "-f", file)
+    yield
+    shared_apiserver.kubectl("delete", "-f", file)
+
+
+@pytest.fixture
+def guarded(apiserver, policy: None) -> tuple[Api, Api]:
+    """A cluster with the admission policy; the API as weft's pod on node `own`, and as its account without a pod."""
     api = apiserver.admin
-    for node in ("own", "other"):
-        kubeobjects.add_node(api, node, "10.244.77.0/24" if node == "own" else "10.244.78.0/24")
+    for name, subnet in (("own", "10.244.77.0/24"), ("other", "10.244.78.0/24")):
+        kubeobjects.add_node(api, name, subnet, labels={"zone": "a"}, annotations={"theirs": "1", "others": "2"})
+        api.patch(f"{NODES}/{name}/status", {"status": _status()})
     kubeobjects.add_namespace(api, "kube-flannel")
     kubeobjects.service_account(api, "kube-flannel", "flannel")
     pod = kubeobjects.add_pod(api, "kube-flannel", "weft-on-own", "own", account="flannel")
     kubeobjects.grant(api, "admission", kubeobjects.account("kube-flannel", "flannel"), RULES)
     bound = apiserver.api(kubeobjects.service_account(api, "kube-flannel", "flannel", pod=pod))
     free = apiserver.api(kubeobjects.service_account(api, "kube-flannel", "flannel"))
-    policy = str(DEPLOY / "admission.yaml")
-    kubeobjects.annotate(bound, "other", before="allowed")
+    eventually(
+        lambda: "weft's token is of a pod on another" in _refused(bound, _annotating(PREFIX), "other"), seconds=20
+    )
+    return bound, free
+
+
+def test_a_daemon_works_under_the_admission_policy(cluster: KubeCluster):
+    server = cluster.server
+    node = cluster.node(1).register()
+    kubeobjects.add_namespace(server.admin, "kube-flannel")
+    kubeobjects.service_account(server.admin, "kube-flannel", "flannel")
+    kubeobjects.grant(server.admin, "admission", kubeobjects.account("kube-flannel", "flannel"), RULES)
+    pod = kubeobjects.add_pod(server.admin, "kube-flannel", "weft-on-node1", "node1", account="flannel")
+    node.token = kubeobjects.service_account(server.admin, "kube-flannel", "flannel", pod=pod)
+    server.kubectl("apply", "-f", str(DEPLOY / "admission.yaml"))
     try:
-        apiserver.kubectl("apply", "-f", policy)
-        eventually(lambda: _refused(bound, "other"), seconds=20)
-        kubeobjects.annotate(bound, "own", after="allowed")
-        assert _refused(free, "own")
-        kubeobjects.annotate(api, "other", others="are not asked")
+        bound, tries = server.api(node.token), itertools.count()
+        eventually(lambda: _refused(bound, _annotating("theirs", value=str(next(tries))), "node1"), seconds=20)
+        cluster.configure()
+        node.start()
+        assert node.said["public-ip"]
+        eventually(lambda: "NetworkUnavailable" in str(node.object["status"].get("conditions")), seconds=20)
+        assert "API-001" not in node.log
     finally:
-        apiserver.kubectl("delete", "-f", policy)
+        server.kubectl("delete", "-f", str(DEPLOY / "admission.yaml"))
 
 
-def _refused(api: Api, node: str) -> bool:
+def _status() -> dict[str, Any]:
+    """What a kubelet says of a node, as far as it matters; large as a real one's."""
+    return {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "own"}],
+        "capacity": {"cpu": "2", "pods": "110"},
+        "images": [{"names": [f"registry.test/image{number}@sha256:{'a' * 64}"]} for number in range(50)],
+        "conditions": [_condition("Ready", "True"), _condition("MemoryPressure", "False")],
+    }
+
+
+def _condition(kind: str, status: str, reason: str = "tried") -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def _annotating(*names: str, value: str | None = "tried") -> dict[str, Any]:
+    return {"metadata": {"annotations": {f"{name}x" if name == PREFIX else name: value for name in names}}}
+
+
+def _refused(api: Api, change: dict[str, Any], node: str = "own") -> str:
+    """Why a change of a node's status is refused; empty if it is not."""
     try:
-        kubeobjects.annotate(api, node, tried="yes")
+        api.patch(f"{NODES}/{node}/status", change)
     except ApiError as error:
-        return error.code == HTTPStatus.FORBIDDEN and "weft's token is of a pod on another node" in str(error)
-    return False
+        if error.code != HTTPStatus.FORBIDDEN:
+            raise
+        return str(error)
+    return ""
+
+
+def test_the_admission_policy_lets_weft_publish_on_its_own_node_alone(apiserver, guarded: tuple[Api, Api]):
+    bound, free = guarded
+    own = f"{NODES}/own"
+    kubeobjects.annotate(bound, "own", **kubeobjects.flannel("10.0.0.1"))
+    kubeobjects.annotate(bound, "own", **{f"{PREFIX}backend-data": None})
+    for status in ("True", "False"):  # made, then changed
+        bound.patch(f"{own}/status", {"status": {"conditions": [_condition("NetworkUnavailable", status)]}})
+    assert {each["type"] for each in bound.get(own)["status"]["conditions"]} >= {"Ready", "NetworkUnavailable"}
+    assert "or of none" in _refused(free, _annotating(PREFIX))
+    kubeobjects.annotate(apiserver.admin, "other", others="are not asked")
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "an annotation of others": _annotating("theirs"),
+    "an annotation that was not there": _annotating("new"),
+    "an annotation of others taken away": _annotating("theirs", value=None),
+    "an annotation that begins almost as ours": _annotating("flannel.alpha.coreos.computer/x"),
+    "a label": {"metadata": {"labels": {"zone": "b"}}},
+    "a new label": {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+    "a label taken away": {"metadata": {"labels": {"zone": None}}},
+    "an owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}]}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
+    "InternalIP": {"status": {"addresses": [{"type": "InternalIP", "address": "6.6.6.6"}]}},
+    "another address": {"status": {"addresses": [{"type": "ExternalIP", "address": "6.6.6.6"}]}},
+    "the kubelet's port": {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 6666}}}},
+    "capacity": {"status": {"capacity": {"pods": "1000"}}},
+    "allocatable": {"status": {"allocatable": {"cpu": "100"}}},
+    "images": {"status": {"images": [{"names": ["a"]}]}},
+    "what the node is": {"status": {"nodeInfo": {"kubeletVersion": "v0"}}},
+    "volumes": {"status": {"volumesInUse": ["a"]}},
+    "Ready": {"status": {"conditions": [_condition("Ready", "False")]}},
+    "a condition of its own": {"status": {"conditions": [_condition("Mine", "True")]}},
+    "a condition taken away": {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_admission_policy_refuses_whatever_else_a_pod_of_weft_would_write(guarded: tuple[Api, Api], what: str):
+    bound, _ = guarded
+    before = bound.get(f"{NODES}/own")
+    assert re.search("weft may( not)? change", _refused(bound, CHANGES[what]))
+    both = {**_annotating(PREFIX), **CHANGES[what]}  # hidden in what is allowed
+    both["metadata"] = {**_annotating(PREFIX)["metadata"], **CHANGES[what].get("metadata", {})}
+    assert re.search("weft may( not)? change", _refused(bound, both))
+    assert bound.get(f"{NODES}/own") == before
+
+
+def test_taints_of_a_node_cannot_be_changed_by_its_status(guarded: tuple[Api, Api]):
+    """The API itself passes over what a patch of the status says of the spec."""
+    bound, _ = guarded
+    before = bound.get(f"{NODES}/own")["spec"]
+    bound.patch(f"{NODES}/own/status", {"spec": {"taints": [], "unschedulable": True}})
+    assert bound.get(f"{NODES}/own")["spec"] == before
 
 
 @pytest.mark.parametrize("name", ["base", "dual-stack", "host-gw", "wireguard"])
