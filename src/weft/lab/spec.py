@@ -94,8 +94,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
 
     With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
-    On `bare` nodes nothing runs, and no pod network is configured: what is in them is built by hand. Segments of `nat`
-    are behind one: their nodes are known outside by the router's address, and nothing begins a connection to them.
+    On `bare` nodes there is neither daemon nor pod network: what is in them is built by hand. Segments of `nat` are
+    behind one: their nodes are known outside by the router's address, and nothing begins a connection to them.
     """
 
     name: str

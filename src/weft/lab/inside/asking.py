@@ -31,15 +31,19 @@ async def news(inside: Inside, room: Room, after: int) -> News | None:
     return None if told is None or health is None else News(told=told, health=health)
 
 
+async def runs(inside: Inside, room: Room) -> bool:
+    """Tell whether a daemon of weft's is in a node."""
+    return bool(await inside.run(room, lambda: _names(inside)))
+
+
+def _names(inside: Inside) -> list[str]:
+    sockets = os.open(str(daemons.SOCKETS.relative_to("/proc")), os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.proc)
+    with os.fdopen(sockets, errors="replace") as file:
+        return daemons.living(file.read())
+
+
 async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T]) -> T | None:
-
-    def inner() -> tuple[socket.socket, list[str]]:
-        sockets = os.open(str(daemons.SOCKETS.relative_to("/proc")), os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.proc)
-        with os.fdopen(sockets, errors="replace") as file:
-            names = daemons.living(file.read())
-        return socket.socket(socket.AF_UNIX), names
-
-    asking, names = await inside.run(room, inner)
+    asking, names = await inside.run(room, lambda: (socket.socket(socket.AF_UNIX), _names(inside)))
     with asking:
         if len(names) != 1:
             return None

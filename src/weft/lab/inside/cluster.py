@@ -267,7 +267,7 @@ class World:
         else:
             for running in nodes:
                 await node.start_daemon(running, self.processes, self.store)
-        await daemons.joined([*hearing, *nodes], self.inside, self.processes, note)
+        await daemons.joined([*hearing, *nodes], self.inside, self.processes, note, self._kubelets)
         if self._kubelets is not None:
             for running in nodes:
                 for subnet in running.subnet_env().subnets:

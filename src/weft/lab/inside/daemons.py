@@ -1,56 +1,88 @@
 """Waits until the daemons of all nodes know each other, however they were started."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, Protocol
 
 from weft.lab.inside import node
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
+from weft.lab.inside.patience import patiently
 from weft.lab.inside.processes import Processes
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
 from weft.model.text import counted
 
-_PATIENCE: Final = 30.0  # seconds until a start counts as failed, and
-_PATIENCE_PER_NODE: Final = 1.0
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
 
 Note = Callable[[str], None]
 
 
-async def joined(nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note) -> None:
-    """Wait until each node has a lease and a route to every other. `Unavailable` names one that has not.
+class Pods(Protocol):
+    """What starts the daemons where they are pods."""
 
-    Between segments there may be none, with a back end that needs neighbours for it.
+    async def progress(self) -> object:
+        """Return how far they are: another value after each step."""
+        ...
+
+    async def words(self, node: str) -> str:
+        """Return what is to be said of a node's daemon."""
+        ...
+
+
+async def joined(
+    nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note, pods: Pods | None
+) -> None:
+    """Wait until each node has a lease and a route to every other, as long as there is any progress.
+
+    `Unavailable` names one that has not. Between segments there may be no route, with a back end that needs neighbours
+    for it.
     """
-    subnets: set[Net] = set()
     apart = len({running.spec.segment for running in nodes}) > 1
+
+    async def join() -> None:
+        for number, running in enumerate(nodes, 1):
+            await node.daemon_ready(running, processes)
+            note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
+        subnets = _subnets(nodes)
+        for running in nodes:
+            while not await running.knows(subnets, inside, apart=apart):  # noqa: ASYNC110 - nothing tells us when
+                await asyncio.sleep(_LOOK_AGAIN)
+
+    async def progress() -> object:
+        return await pods.progress() if pods else None, [await running.joins(inside) for running in nodes]
+
     try:
-        async with asyncio.timeout(_PATIENCE + _PATIENCE_PER_NODE * len(nodes)):
-            for number, running in enumerate(nodes, 1):
-                await node.daemon_ready(running, processes)
-                note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
-            subnets = {net for running in nodes for net in running.subnet_env().subnets}
-            for running in nodes:
-                while not await running.knows(subnets, inside, apart=apart):  # noqa: ASYNC110 - nothing tells us when
-                    await asyncio.sleep(_LOOK_AGAIN)
+        await patiently(join(), progress)
     except TimeoutError:
-        raise Unavailable(await _late(nodes, subnets, inside, processes, apart=apart)) from None
+        words = pods.words if pods else _last_words(processes)
+        raise Unavailable(await _late(nodes, inside, words, apart=apart)) from None
     if len(nodes) > 1:
         note(f"every node {'knows' if apart else 'has a route to'} every other")
 
 
+def _subnets(nodes: Sequence[RunningNode]) -> AbstractSet[Net]:
+    return {net for running in nodes if running.lease.is_set() for net in running.subnet_env().subnets}
+
+
+def _last_words(processes: Processes) -> Callable[[str], Awaitable[str]]:
+    async def words(name: str) -> str:
+        return processes.last_words(name)
+
+    return words
+
+
 async def _late(
-    nodes: Sequence[RunningNode], subnets: AbstractSet[Net], inside: Inside, processes: Processes, *, apart: bool
+    nodes: Sequence[RunningNode], inside: Inside, words: Callable[[str], Awaitable[str]], *, apart: bool
 ) -> Problem:
+    subnets = _subnets(nodes)
     for running in nodes:
         name = running.spec.name
         if not running.lease.is_set():
-            seen = f"no subnet.env in time:\n{processes.last_words(name)}"
+            seen = f"no subnet.env in time:\n{await words(name)}"
         elif not await running.knows(subnets, inside, apart=apart):
-            seen = f"ready, but without a route to a peer:\n{processes.last_words(name)}"
+            seen = f"ready, but without a route to a peer:\n{await words(name)}"
         else:
             continue
         return Problem(code="LAB-002", where=f"weftd of {name}", seen=seen)

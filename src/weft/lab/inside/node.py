@@ -76,15 +76,23 @@ class RunningNode(Value, frozen=False):
         """Tell whether its daemon says that it serves each of `subnets`, or that it is its own.
 
         Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
-        nothing: its routes do.
+        nothing: its routes do, whoever has started it.
         """
         state = await asking.state(inside, self.room)
         others = subnets - set(self.subnet_env().subnets)
-        if state is None and self.spec.daemon:
-            return apart or await inside.run(None, lambda: self._routes_lead_to(others))
-        told = [] if state is None else state.peers
-        peers = [peer for peer in told if not peer.lacks and (apart or not peer.trouble)]
+        if state is None:
+            if await asking.runs(inside, self.room):
+                return False  # not within the time it had
+            return (apart and bool(self.spec.daemon)) or await inside.run(None, lambda: self._routes_lead_to(others))
+        peers = [peer for peer in state.peers if not peer.lacks and (apart or not peer.trouble)]
         return {str(net) for net in others} <= {net for peer in peers for net in peer.subnets}
+
+    async def joins(self, inside: Inside) -> object:
+        """Return how far it is on its way to know the others: another value after each step."""
+        state = await asking.state(inside, self.room)
+        told = None if state is None else [(peer.id, peer.lacks, peer.trouble) for peer in state.peers]
+        routes = await inside.run(None, lambda: sum(1 for _ in self.rtnl.routes()))
+        return self.lease.is_set(), told, routes
 
     def _routes_lead_to(self, subnets: AbstractSet[Net]) -> bool:
         """Tell whether the node has a route to each, but for its default route."""

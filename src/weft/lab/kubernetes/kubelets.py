@@ -13,9 +13,11 @@ from weft.lab import cgroups
 from weft.lab.inside import filesystem, underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.node import RunningNode
+from weft.lab.inside.patience import patiently
 from weft.lab.inside.processes import Processes, listens
 from weft.lab.kubernetes import ourimage, programs, seed, server
 from weft.lab.kubernetes.access import CERTIFICATE, KEY
+from weft.lab.kubernetes.answers import Node, Nodes, Pod, Pods
 from weft.lab.kubernetes.store import KubernetesStore
 from weft.lab.spec import Lab
 from weft.model.errors import Problem, Unavailable
@@ -23,7 +25,7 @@ from weft.model.text import counted
 
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _KUBELET: Final = "/var/lib/kubelet"
-_PATIENCE: Final = 120.0  # seconds
+_TAIL: Final = 600  # bytes of a log that an error shows
 _LOOK_AGAIN: Final = 0.05  # seconds
 _CONTAINERD: Final = f"""\
 version = 2
@@ -136,19 +138,36 @@ class Kubelets:
         return await self._processes.logged(f"{running.spec.name}-{name}", running.room, command)
 
     async def ready(self, note: Note) -> None:
-        """Wait until Kubernetes calls all nodes ready. `Unavailable` says what one lacks."""
-        said = 0
+        """Wait until Kubernetes calls all nodes ready, as long as there is any progress.
+
+        `Unavailable` says what one lacks.
+        """
+
+        async def all_ready() -> None:
+            said = 0
+            while said < len(self._lab.nodes):
+                self._check()
+                ready = sum(node.ready for node in await self._nodes())
+                if ready > said:
+                    note(f"Ready: {ready} of {counted(len(self._lab.nodes), 'node')}")
+                said = max(ready, said)
+                await asyncio.sleep(_LOOK_AGAIN)
+
         try:
-            async with asyncio.timeout(_PATIENCE):
-                while said < len(self._lab.nodes):
-                    self._check()
-                    ready = sum(node.ready for node in await self._nodes())
-                    if ready > said:
-                        note(f"Ready: {ready} of {counted(len(self._lab.nodes), 'node')}")
-                    said = max(ready, said)
-                    await asyncio.sleep(_LOOK_AGAIN)
+            await patiently(all_ready(), self.progress)
         except TimeoutError:
-            raise self._late(await self._nodes()) from None
+            raise await self._late() from None
+
+    async def progress(self) -> object:
+        """Return what the API says of the nodes and of weft's pods: another value after each step."""
+        return [node.words for node in await self._nodes()], [pod.status for pod in await self._pods()]
+
+    async def words(self, node: str) -> str:
+        """Return what is to be said of weft's pod on a node: what the API says, and the end of its log."""
+        pods = [pod for pod in await self._pods() if pod.spec.node_name == node]
+        logs = filesystem.node_directory(node, "pods").glob(f"{ourimage.NAMESPACE}_*/*/*.log")
+        ends = [path.read_bytes()[-_TAIL:].decode(errors="replace") for path in sorted(logs, key=_age)[-1:]]
+        return "\n".join([*(pod.status.words for pod in pods), *ends]) or "the API has no pod of weft's on it"
 
     def _check(self) -> None:
         """Raise `Unavailable` if a kubelet has ended: it would not come again by itself."""
@@ -157,50 +176,28 @@ class Kubelets:
                 words = self._processes.last_words(f"{name}-kubelet")
                 raise _failed(f"kubelet of {name}", f"it ended with status {kubelet.ended.result()}:\n{words}")
 
-    async def _nodes(self) -> list["_Node"]:
-        return msgspec.json.decode(await self._store.get("/api/v1/nodes"), type=_Nodes).items
+    async def _nodes(self) -> list[Node]:
+        return msgspec.json.decode(await self._store.get("/api/v1/nodes"), type=Nodes).items
 
-    def _late(self, nodes: Iterable["_Node"]) -> Unavailable:
-        there = {node.metadata.name: node for node in nodes}
+    async def _pods(self) -> list[Pod]:
+        path = f"/api/v1/namespaces/{ourimage.NAMESPACE}/pods"
+        return msgspec.json.decode(await self._store.get(path), type=Pods).items
+
+    async def _late(self) -> Unavailable:
+        there = {node.metadata.name: node for node in await self._nodes()}
         for wanted in self._lab.nodes:
             found = there.get(wanted.name)
             if found is None:
                 words = self._processes.last_words(f"{wanted.name}-kubelet")
                 return _failed(wanted.name, f"its kubelet has not registered it:\n{words}")
             if not found.ready:
-                return _failed(wanted.name, found.words or "it says nothing of itself")
+                words = found.words or "it says nothing of itself"
+                return _failed(wanted.name, f"{words}\n{await self.words(wanted.name)}")
         return _failed("nodes", "they became ready too late")
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    message: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[_Condition, ...] = ()
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Node(msgspec.Struct, frozen=True):
-    metadata: _Meta
-    status: _Status = _Status()
-
-    @property
-    def ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
-
-    @property
-    def words(self) -> str:
-        return next((each.message for each in self.status.conditions if each.type == "Ready"), "")
-
-
-class _Nodes(msgspec.Struct, frozen=True):
-    items: list[_Node]
+def _age(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def _failed(where: str, seen: str) -> Unavailable:

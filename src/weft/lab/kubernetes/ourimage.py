@@ -17,6 +17,7 @@ from weft import __version__
 from weft.lab.kubernetes.image import Image, Tree
 
 WEFT: Final = f"localhost/weft:{__version__}"
+NAMESPACE: Final = "kube-flannel"  # that of the manifest
 PAUSE: Final = "localhost/pause:1"
 # The first process of a pid namespace gets only signals that it asks for, which `sleep` does not.
 WAIT: Final = ("/timeout", "0", "/sleep", "infinity")
@@ -69,7 +70,7 @@ def _weft() -> Tree:
         tree.file(f"{_HOME}/bin/{name}", _SCRIPT.format(home=_HOME, name=name).encode(), mode=0o755)
     for name, ours in _NAMES.items():
         tree.link(f"/opt/bin/{name}", f"{_HOME}/bin/{ours}")
-    _add_firewall(tree)
+    firewall(tree)
     return tree
 
 
@@ -93,7 +94,7 @@ def _closure(name: str, seen: set[str]) -> Iterator[Distribution]:
             yield from _closure(_NAME_END.split(need, 1)[0].strip(), seen)
 
 
-def _add_firewall(tree: Tree) -> None:
+def firewall(tree: Tree) -> Tree:
     """Add nft and iptables: both variants, and its extensions, which it loads by name."""
     if nft := shutil.which("nft"):
         tree.program(Path(nft))
@@ -109,3 +110,4 @@ def _add_firewall(tree: Tree) -> None:
                     tree.link(f"/usr/sbin/{family}{end}", multi)
     for folder in Path("/usr/lib").glob("*/xtables"):
         tree.directory(folder, str(folder))
+    return tree

@@ -66,10 +66,11 @@ class KubernetesStore:
         self._api = await self._processes.logged(API, None, command)
         await self._answered(self._api, f"{_READY}?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
         self.serves.set()
-        entries = manifest.objects(self._lab)
+        entries = [] if self._lab.bare else manifest.objects(self._lab)
         if not self._lab.kubelets:
             entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
-        await self.create(entries)
+        if entries:
+            await self.create(entries)
         await self._answered(self._api, _READY)
         self.answers.set()
         await self._start_controllers()
