@@ -1,6 +1,6 @@
-"""Upstream's own daemon, built from flannel's Go module, on a node beside ours.
+"""Upstream's own daemon, built from flannel's Go module, on a node beside ours, and its CNI plugin.
 
-`python -m tests.support.flanneld` builds it, which takes a minute.
+`python -m tests.support.flanneld` builds them, which takes a minute.
 """
 
 import shutil
@@ -14,30 +14,52 @@ from typing import Final, Self
 from tests.support import upstream
 from tests.support.weftd import Daemon
 
-_NAME: Final = "flanneld"
+DAEMON: Final = "flanneld"
+PLUGIN: Final = "flannel"
+IMAGE: Final = "localhost/flannel:0.28.9"  # of tests/support/kube-flannel.yaml
+_NEWER: Final = ("-mod=mod",)  # the sums of an old module do not name all that a newer Go wants to know
 HINT: Final = "python -m tests.support.flanneld"
 # Not every place that has Go modules has this one's; it is one line of the program, and no test's business.
 _LEFT_OUT: Final = "backend/tencentvpc"
 
 
 def built() -> Path | None:
-    """Return the program, None if it was not built."""
-    place = upstream.place(_NAME)
-    return place if place.exists() else None
+    """Return the daemon, None if it and the plugin were not built."""
+    return place(DAEMON) if all(place(name).exists() for name in (DAEMON, PLUGIN)) else None
+
+
+def place(name: str) -> Path:
+    """Where one of the two is kept."""
+    return upstream.place(name)
 
 
 def build() -> Path:
-    """Build the program. `CalledProcessError` if that fails."""
+    """Build both. `CalledProcessError` if that fails."""
     with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory, "source")
-        shutil.copytree(upstream.source(), source, copy_function=shutil.copyfile)
-        for path in (source, *source.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)
+        source = _copy(upstream.source(), Path(directory, "daemon"))
         main = source / "main.go"
         main.write_text("".join(line for line in main.read_text().splitlines(True) if _LEFT_OUT not in line))
-        program = Path(directory, _NAME)
-        subprocess.run(["go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "."], cwd=source, check=True)
-        return upstream.keep(program)
+        daemon = _go_build(source, Path(directory, DAEMON), ".")
+        # The last version of this module that has flannel's plugin; the plugin's own module is not everywhere.
+        plugins = upstream.source("github.com/containernetworking/plugins", "v0.9.1")
+        plugin = _go_build(
+            _copy(plugins, Path(directory, "plugins")), Path(directory, PLUGIN), "./plugins/meta/flannel", *_NEWER
+        )
+        upstream.keep(plugin)
+        return upstream.keep(daemon)
+
+
+def _copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, copy_function=shutil.copyfile)
+    for path in (target, *target.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return target
+
+
+def _go_build(source: Path, program: Path, package: str, *flags: str) -> Path:
+    command = ["go", "build", *flags, "-trimpath", "-ldflags=-s -w", "-o", str(program), package]
+    subprocess.run(command, cwd=source, check=True)
+    return program
 
 
 class Flanneld(Daemon):
@@ -50,7 +72,7 @@ class Flanneld(Daemon):
         if self.ours:
             return super().command(*flags)
         return [
-            str(upstream.place(_NAME)),
+            str(place(DAEMON)),
             "--iface=eth0",
             *self.store_flags(),
             f"--subnet-file={self.subnet_file}",

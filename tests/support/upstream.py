@@ -37,11 +37,11 @@ def keep(program: Path) -> Path:
     return kept
 
 
-def source() -> Path:
-    """Return the folder of the module, which is fetched if it is not there. `CalledProcessError` if it can't be."""
+def source(module: str = "github.com/flannel-io/flannel", version: str = VERSION) -> Path:
+    """Return the folder of a module, which is fetched if it is not there. `CalledProcessError` if it can't be."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "go.mod").write_text("module none\n")
-        command = ["go", "mod", "download", "-json", f"github.com/flannel-io/flannel@{VERSION}"]
+        command = ["go", "mod", "download", "-json", f"{module}@{version}"]
         found = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, check=True)
         return Path(json.loads(found.stdout)["Dir"])
 
