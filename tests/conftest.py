@@ -1,18 +1,21 @@
 """For all tests: carries the ids of @pytest.mark.spec into the report, where tests.support.report reads them.
 
+Where a file is named for it, what happens is written there as it happens: tests/support/progress.py.
 Gives programs that tests start the usual signals, whatever the run itself was told to ignore.
 Where coverage is measured, it is told which test runs: tests.mutants asks which tests ran a line.
 Properties draw other examples each run, in CI too, and do not judge how fast the machine is: there is no deadline, and
 no `too_slow` check, for both measure what other work on the machine does.
 """
 
+import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import claims
+from tests.support import claims, progress
 
 settings.register_profile(
     "weft",
@@ -26,7 +29,10 @@ settings.load_profile("weft")
 _FAULT = pytest.StashKey[str]()  # what is wrong with the claims of a test, which then fails
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    file = os.environ.get(progress.VARIABLE)
+    if file and not hasattr(config, "workerinput"):  # of several processes the one that gives out the tests
+        config.pluginmanager.register(progress.Recorder(Path(file)))
     # A signal that is ignored stays so in every program started from here: `nohup make test`, or a job of a script in
     # the background. With a handler that does nothing the run itself stays as it was, and what it starts does not.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):

@@ -1,11 +1,15 @@
 """The gates themselves: they must fail on what they are there to find."""
 
+import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import claims, report, speccoverage
+from tests.support import claims, progress, report, speccoverage, stage
 from tests.support.claims import Case, Claim
+from tests.support.weftd import eventually
 
 PASSED = '<testcase file="tests/pure/test_a.py" name="test_a" time="0.5"><properties>{}</properties></testcase>'
 SKIPPED = '<testcase file="tests/a.py" name="test_b" time="0"><skipped message="no wireguard"/></testcase>'
@@ -117,3 +121,71 @@ def test_collected_tests_claim_as_their_marks_say():
     case = Case.of(Item())
     assert (case.test, case.case, case.own) == ("t.py::t", "v4-nft", ("a",))
     assert case.ids == ("a", "b")
+
+
+SLOW = """
+import time, pytest
+def test_good(): pass
+def test_bad(): assert 1 == 2
+@pytest.mark.skip(reason="no wireguard")
+def test_skipped(): pass
+def test_hangs(): time.sleep(1000)
+def test_never(): pass
+"""
+RUN = """
+import sys, pathlib, pytest
+from tests.support.progress import Recorder
+sys.exit(pytest.main(sys.argv[2:], plugins=[Recorder(pathlib.Path(sys.argv[1]))]))
+"""
+
+
+def run_of(folder: Path, source: str, *, quiet: float) -> tuple[int, Path]:
+    """Run pytest as a stage, with nothing that limits it but that."""
+    test = folder / "test_a.py"
+    test.write_text(source)
+    reports = folder / "reports"
+    reports.mkdir()
+    file = reports / f"some-tests{progress.END}"
+    options = ["-q", f"--rootdir={folder}", "--noconftest", "-c/dev/null", "-pno:cacheprovider"]
+    command = [sys.executable, "-c", RUN, str(file), *options, str(test)]
+    return stage.main(reports, "some tests", command, quiet), reports
+
+
+def test_a_stage_in_which_nothing_progresses_is_ended_and_says_what_it_had(folder, capsys):
+    code, reports = run_of(folder, SLOW, quiet=8)
+    assert code == stage.ENDED
+    assert report.main(reports) == 1
+    said = capsys.readouterr().out
+    assert "some-tests: ended early, after 3 of 5 tests" in said
+    assert "failed: test_a.py::test_bad" in said
+    assert "assert 1 == 2" in said
+    assert "was running: test_a.py::test_hangs" in said
+    assert "did not run: test_a.py::test_never" in said
+    assert "did not run: test_a.py::test_hangs" not in said
+    assert "skipped (not allowed): test_a.py::test_skipped: no wireguard" in said
+    assert said.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+
+
+@pytest.mark.parametrize("steps, code", [(6, 0), (2, stage.ENDED)], ids=["it progresses", "it hangs"])
+def test_a_stage_goes_on_as_long_as_it_progresses_however_long_it_takes(monkeypatch, steps, code):
+    monkeypatch.setattr(stage, "_LOOK_AGAIN", 0.01)
+    looks, now = itertools.count(1), itertools.count(step=400)
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as running:
+
+        def done() -> int:
+            if (look := next(looks)) == 6:
+                running.kill()
+                running.wait()
+                running.returncode = 0
+            return min(look, steps)
+
+        assert stage._watch(running, done, stage.QUIET, lambda: float(next(now))) == code
+
+
+def test_what_a_program_works_is_progress():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as running:
+        try:
+            before = stage._work(running.pid)
+            eventually(lambda: stage._work(running.pid) > before + 1, seconds=60)
+        finally:
+            running.kill()

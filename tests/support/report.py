@@ -1,7 +1,8 @@
 """What a run of all tests has to say: `python -m tests.support.report build/reports`.
 
-Prints where the time went, what was skipped and why, and which specification ids are proved. Ends with a line
-of totals. Exits 1 on a failure, on a skip that tests/allowed-skips.txt does not allow, on an unproved id.
+Prints where the time went, what was skipped and why, and which specification ids are proved; of a run of pytest that
+was ended early what failed, what was running and what did not run. Ends with a line of totals. Exits 1 on a failure, on
+a skip that tests/allowed-skips.txt does not allow, on an unproved id.
 """
 
 import sys
@@ -10,14 +11,17 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.support import junit, speccoverage
+from tests.support import junit, progress, speccoverage
+from tests.support.progress import Progress
 
 ALLOWED_SKIPS = Path(__file__).parents[1] / "allowed-skips.txt"
 SLOWEST = 10
 
 
 def main(folder: Path) -> int:
+    early = _ended_early(folder)
     ran = [test for path in sorted(folder.glob("*.xml")) for test in junit.read(path)]
+    ran += [test for one in early.values() for test in one.ran]
     stages = [line.split("\t") for line in (folder / "stages.tsv").read_text().splitlines()]
     counts = Counter(test.outcome for test in ran)
     broken = [name for name, _, code in stages if code != "0"]
@@ -35,11 +39,31 @@ def main(folder: Path) -> int:
     for test in ran:
         if test.outcome == "skipped":
             print(f"skipped{' (not allowed)' if test in refused else ''}: {test.test}: {test.reason}")
+    for name, one in early.items():
+        _tell(name, one)
     print(coverage)
     for name in broken:
         print(f"failed: {name}")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
-    return int(bool(broken or refused or counts["failed"] or not counts["passed"] or not coverage.complete))
+    return int(bool(broken or early or refused or counts["failed"] or not counts["passed"] or not coverage.complete))
+
+
+def _ended_early(folder: Path) -> dict[str, Progress]:
+    """The runs of pytest that did not come to their end, by name, and how far they came."""
+    runs = {path.stem: progress.read(path) for path in sorted(folder.glob(f"*{progress.END}"))}
+    return {name: one for name, one in runs.items() if one.not_run or one.running}
+
+
+def _tell(name: str, one: Progress) -> None:
+    """Print what failed in a run that was ended early, whose own words are lost, what was running, what did not run."""
+    print(f"\n{name}: ended early, after {len(one.ran)} of {len(one.planned)} tests")
+    for test, text in one.failures.items():
+        print(f"  failed: {test}\n{text}")
+    for test in one.running:
+        print(f"  was running: {test}")
+    for test in one.not_run:
+        if test not in one.running:
+            print(f"  did not run: {test}")
 
 
 def _refused(ran: Iterable[junit.Ran], allowed: list[str]) -> list[junit.Ran]:
