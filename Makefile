@@ -20,7 +20,8 @@ lint: setup ## style, types and import contracts alone
 bench: setup ## measures against floors and peers of the same run, beside the figures to reach
 	@.venv/bin/python -m benchmarks
 
-conformance: setup ## Kubernetes' own tests of the network, on labs of Kubernetes nodes; builds what they need, once
+conformance: ## Kubernetes' own tests of the network, on labs of Kubernetes nodes; builds what they need, once
+	@scripts/setup.sh conformance
 	@.venv/bin/python -m tests.conformance
 
 debian13: ## demo and tests on Debian 13, in a root file system of its own; as root, with mmdebstrap

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Sets up everything that weft's demo and tests need: Debian packages, uv, the locked environment in .venv and
 # the CNI client. Does nothing, and needs no network, when all of it is there already.
+#
+#   scripts/setup.sh                what scripts/apt-packages.txt lists
+#   scripts/setup.sh conformance    what scripts/apt-conformance.txt lists, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +12,10 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # --- Debian packages
 
+more=
+[ $# = 0 ] || more=scripts/apt-$1.txt
+[ -z "$more" ] || [ -e "$more" ] || fail "$1: there is no list $more of packages"
+
 missing_packages() {
     local name
     while read -r name; do
@@ -16,7 +23,7 @@ missing_packages() {
             installed) ;;
             *) echo "$name" ;;
         esac
-    done < <(grep -v '^#' scripts/apt-packages.txt)
+    done < <(cat scripts/apt-packages.txt ${more:+"$more"} | grep -v '^#')
 }
 
 install_packages() {

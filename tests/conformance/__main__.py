@@ -3,6 +3,7 @@
 python -m tests.conformance                     IPv4 with vxlan and with host-gw
 python -m tests.conformance --network vxlan4 --focus 'Services should serve'
 python -m tests.conformance --network vxlan4 --slice 10 --built
+python -m tests.conformance --network vxlan4 --kill-every 10
 """
 
 import argparse
@@ -13,13 +14,16 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import images
+from tests.support.kubenodes import nodes_of
 from tests.support.lab import WEFT
 from weft.lab.kubernetes import server
 
@@ -46,6 +50,9 @@ def main() -> int:
     parser.add_argument("--slice", type=int, default=0, help="so many of them alone, drawn by WEFT_SEED")
     parser.add_argument("--built", action="store_true", help="do nothing where the programs are not built yet")
     parser.add_argument("--procs", type=int, default=5, help="how many tests run at once")
+    parser.add_argument(
+        "--kill-every", type=float, default=0, metavar="SECONDS", help="kill the daemon of a node so often meanwhile"
+    )
     chosen = parser.parse_args()
     script = [CHECKOUT / "scripts" / "kubernetes.sh", "--conformance"]
     missing = chosen.built and subprocess.run([*script, "--built"], stdout=subprocess.DEVNULL, check=False).returncode
@@ -58,7 +65,7 @@ def main() -> int:
         focus = chosen.focus or (_DUAL if network == "vxlan46" else _CONFORMANCE)
         if chosen.slice:
             focus = _slice(programs, focus, chosen.slice)
-        bad += _on(network, programs, focus, chosen.procs)
+        bad += _on(network, programs, focus, chosen.procs, chosen.kill_every)
     return 1 if bad else 0
 
 
@@ -71,7 +78,7 @@ def _slice(programs: Path, focus: str, count: int) -> str:
     return "|".join(re.escape(name) for name in random.Random(seed).sample(names, count))
 
 
-def _on(network: str, programs: Path, focus: str, procs: int) -> int:
+def _on(network: str, programs: Path, focus: str, procs: int, kill_every: float) -> int:
     """Run the tests on one network; returns how many did not pass."""
     name = f"c{os.getpid()}"
     reports = REPORTS / network
@@ -85,10 +92,37 @@ def _on(network: str, programs: Path, focus: str, procs: int) -> int:
             _prepare(name, config, programs, Path(folder))
             print(f"{network}: the cluster is ready after {time.monotonic() - start:.1f} s", flush=True)
             start = time.monotonic()
-            _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={procs}"])
+            with _kills(name, kill_every):
+                _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={procs}"])
         finally:
             subprocess.run([WEFT, "lab", "down", name], check=True)
     return _tell(network, json.loads((reports / "report.json").read_text()), time.monotonic() - start)
+
+
+@contextmanager
+def _kills(lab: str, every: float) -> Iterator[None]:
+    """Kill a node's daemon so often while the block runs: its process, or its container with all that is in it."""
+    if not every:
+        yield
+        return
+    over, count = threading.Event(), 0
+    with nodes_of(lab) as nodes:
+
+        def run() -> None:
+            nonlocal count
+            chance = random.Random(int(os.environ.get("WEFT_SEED", "0")))
+            while not over.wait(every):
+                node = chance.choice(list(nodes.inits))
+                count += bool(nodes.kill_daemon(node, container=chance.random() < 1 / 3))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            print(f"{lab}: daemons were killed {count} times", flush=True)
 
 
 def _prepare(lab: str, config: Path, programs: Path, folder: Path) -> None:

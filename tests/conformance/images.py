@@ -67,7 +67,7 @@ def _tools(programs: Path) -> Tree:
         tree.file(f"/{name}", programs / name)
     for name in _TOOLS:
         found = shutil.which(name)
-        assert found, f"the tests call {name}: apt-get install bind9-dnsutils netcat-openbsd iperf curl wget conntrack"
+        assert found, f"the tests call {name}, which scripts/setup.sh conformance installs"
         tree.program(Path(found), f"/usr/local/bin/{name.removesuffix('.openbsd')}")
     tree.link("/bin/sh", "/usr/local/bin/bash")
     tree.link("/bin/bash", "/usr/local/bin/bash")

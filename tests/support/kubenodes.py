@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ import msgspec
 import yaml
 
 from tests.support import apiserver, flanneld
-from tests.support.kubeapi import Api, Json
+from tests.support.kubeapi import Api, ApiError, Json
 from tests.support.lab import new_name
 from tests.support.weftd import eventually
 from weft.lab import places
@@ -33,6 +33,7 @@ from weft.lab.inside import underlay
 from weft.lab.kubernetes import ourimage
 from weft.lab.kubernetes.image import Image, Tree
 from weft.lab.spec import net_conf, regular
+from weft.model.net import Family
 
 NAMESPACE: Final = "kube-flannel"
 DAEMON_SET: Final = "kube-flannel-ds"
@@ -41,6 +42,7 @@ NODES: Final = "/api/v1/nodes"
 SECONDS: Final = 180.0  # of patience for what takes seconds where nothing else runs
 _CHECKOUT: Final = Path(__file__).parents[2]
 _PLUGINS: Final = "/usr/lib/cni"  # Debian's, the reference's own
+_DAEMONS: Final = ("flanneld", "weftd")
 _SERVERS: Final = ("containerd", "kubelet", "kube-proxy")
 # All that a power cut takes from a node: links but those of the machine that it is, rules, and what is in memory.
 _POWER_CUT: Final = """
@@ -65,7 +67,6 @@ class Network:
     name: str
     objects: Callable[[], list[Json]]
     images: Callable[[], list[Image]] = list
-    daemon: str = "flanneld"  # by which name `ps` knows it
     plugins: bool = False  # whether nodes need the reference's plugins
 
 
@@ -112,10 +113,10 @@ def pod(name: str, *, node: str = "", image: str = ourimage.PAUSE, **labels: str
 class KubeNodes:
     """Nodes that run."""
 
-    name: str
     api: Api
     kubeconfig: Path
     inits: dict[str, int]  # the first process of each node
+    network: Network  # that was applied last
     _commands: dict[tuple[str, str], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
 
     def enter(self, node: str) -> list[str]:
@@ -155,6 +156,7 @@ class KubeNodes:
 
     def apply(self, network: Network) -> None:
         """Run `kubectl apply -f` with a network's manifest."""
+        self.network = network
         self.kubectl("apply", "-f", "-", stdin=_as_list(network.objects()))
 
     def delete(self, network: Network) -> None:
@@ -186,6 +188,12 @@ class KubeNodes:
             if condition["type"] == "Ready"
         }
 
+    def drop_daemon_pods(self) -> None:
+        """Delete the pods of the network's daemon on all nodes; the DaemonSet makes others."""
+        for each in self.daemon_pods().values():
+            with suppress(ApiError):
+                self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{each}", gracePeriodSeconds=1)
+
     def daemon_pods(self) -> dict[str, str]:
         """The pod of the network's daemon on each node."""
         pods = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
@@ -195,18 +203,12 @@ class KubeNodes:
 
     def processes(self, node: str, name: str) -> list[int]:
         """The numbers, here, of the processes of that name in a node."""
-        space = Path(f"/proc/{self.inits[node]}/ns/uts").readlink()
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if (
-                    entry.name.isdigit()
-                    and (entry / "comm").read_text().strip() == name[:15]
-                    and (entry / "ns/uts").readlink() == space
-                ):
-                    found.append(int(entry.name))
-            except OSError:  # it has ended
-                continue
+        network, found = Path(f"/proc/{self.inits[node]}/ns/net").readlink(), []
+        for pid in _all_processes():
+            entry = Path(f"/proc/{pid}")
+            with suppress(OSError):  # it has ended
+                if (entry / "comm").read_text().strip() == name[:15] and (entry / "ns/net").readlink() == network:
+                    found.append(pid)
         return found
 
     def kill(self, node: str, name: str, number: signal.Signals = signal.SIGKILL) -> int:
@@ -215,11 +217,25 @@ class KubeNodes:
             self._remember(node, name)
         found = self.processes(node, name)
         for pid in found:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                continue
         return len(found)
+
+    def daemons(self, node: str) -> list[int]:
+        """The numbers of the processes of the network's daemon in a node that are in a pod."""
+        own = _space(self.inits[node])
+        found = (pid for name in _DAEMONS for pid in self.processes(node, name))
+        return sorted(pid for pid in found if _space(pid) not in (own, ""))
+
+    def kill_daemon(self, node: str, *, container: bool = True) -> list[int]:
+        """Kill the daemon's container in a node with all that is in it, or the daemon alone; returns the processes."""
+        daemons = self.daemons(node)
+        spaces = {_space(pid) for pid in daemons} - {""}
+        killed = [pid for pid in _all_processes() if _space(pid) in spaces] if container else daemons[-1:]
+        for pid in killed:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return killed
 
     def start(self, node: str, name: str) -> None:
         """Start a containerd, kubelet or kube-proxy again as the lab had started it, unless it runs."""
@@ -261,25 +277,30 @@ class KubeNodes:
 
 @contextmanager
 def kube_nodes(
-    count: int = 3, *, nft: bool = False, path: Sequence[Path] = (), families: Sequence[Any] = (4,)
+    count: int = 3, *, nft: bool = False, path: Sequence[Path] = (), families: Sequence[Family] = (4,)
 ) -> Iterator[KubeNodes]:
     """Start nodes; programs in `path` come before those of Debian, as another containerd's."""
-    programs = apiserver.programs()
-    environ = dict(os.environ) | {"WEFT_KUBERNETES": str(programs)}
+    environ = dict(os.environ) | {"WEFT_KUBERNETES": str(apiserver.programs())}
     environ["PATH"] = ":".join([*map(str, path), environ["PATH"]])
     name, network = new_name(), net_conf(backend="vxlan", families=families, nft=nft)
     lab = regular(name=name, network=network, families=families, nodes=count, pods=0, store="kubernetes", kubelets=True)
     base = places.home(environ)
     start.up(msgspec.structs.replace(lab, bare=True), base, environ, note=lambda _: None)
     try:
-        place = start.find(base, name)
-        config = base / name / "kubeconfig"
-        with tempfile.TemporaryDirectory() as folder:
-            nodes = KubeNodes(name, _api(config, Path(folder)), config, _inits(base / name))
+        with nodes_of(name) as nodes:
             eventually(lambda: len(nodes.conditions()) == count, seconds=SECONDS)
             yield nodes
     finally:
-        start.down(place)
+        start.down(start.find(base, name))
+
+
+@contextmanager
+def nodes_of(lab: str) -> Iterator[KubeNodes]:
+    """Find the nodes of a lab of Kubernetes that is up."""
+    place = places.home(os.environ) / lab
+    with tempfile.TemporaryDirectory() as folder:
+        config = place / "kubeconfig"
+        yield KubeNodes(_api(config, Path(folder)), config, _inits(place), WEFT)
 
 
 def _api(config: Path, folder: Path) -> Api:
@@ -299,6 +320,18 @@ def _inits(place: Path) -> dict[str, int]:
     names = [["nsenter", f"--target={pid}", "--uts", "hostname"] for pid in firsts]
     said = [subprocess.run(name, capture_output=True, text=True, check=True).stdout.strip() for name in names]
     return dict(sorted(zip(said, firsts, strict=True)))
+
+
+def _all_processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _space(pid: int) -> str:
+    """The pid namespace of a process, "" when it has ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _spaces(pid: int) -> list[str]:
