@@ -103,16 +103,19 @@ def version(output: str) -> None:
 @weft.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a completion script.
+    """Print a completion script for weft and weftd.
 
     For bash: eval "$(weft completion bash)"
     """
     from click.shell_completion import get_completion_class
 
+    from weft.config.flaghelp import completion_of
+
     script = get_completion_class(shell)
     if script is None:
         raise click.UsageError(f"no completion for {shell}")
     click.echo(script(weft, {}, "weft", "_WEFT_COMPLETE").source())
+    click.echo(completion_of(shell))
 
 
 def run(args: Sequence[str]) -> int:

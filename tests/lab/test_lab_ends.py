@@ -117,7 +117,7 @@ def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
         assert [line.split()[1] for line in listed.splitlines() if line.startswith(running.name)] == ["dead"]
         ran = running.weft("ps", check=False)
         assert ran.returncode == 2
-        assert "no lab" in ran.stderr
+        assert f"'weft lab clean {running.name}'" in ran.stderr
         assert f"removed: {running.name}" in weft("lab", "clean", running.name).stdout
         assert netns_names(running.name) == []
         assert not (PLACES / running.name).exists()

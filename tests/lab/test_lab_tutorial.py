@@ -73,6 +73,8 @@ def test_the_commands():
         weft("lab", "exec", "--lab", name, "node1", "--", "sh", "-c", typed)
         assert tutorial("check")["right"] is True
         assert tutorial("next")["lesson"] == "bridge"
+        alone = weft("lab", "tutorial", "-o", "json", env=os.environ | {"WEFT_LAB": name})
+        assert json.loads(alone.stdout)["lesson"] == "bridge"
         assert tutorial("reset")["reset"] == "bridge"
         assert tutorial("check", check=False)["right"] is False
         assert [lesson["done"] for lesson in tutorial()["lessons"]][:3] == [False, True, False]

@@ -218,6 +218,10 @@ def test_by_the_keyboard_alone(page: Page):
 
 def test_a_file_of_it_opens_without_a_server(browser: BrowserContext, running: Lab, tmp_path: Path):
     file = tmp_path / "lab.html"
+    nowhere = file.parent / "none" / "lab.html"
+    refused = weft("ui", "--lab", running.name, "--export", str(nowhere), check=False)
+    assert (refused.returncode, nowhere.parent.exists()) == (2, False)
+    assert f"FLAG-001 --export {nowhere}: its directory does not exist" in refused.stderr
     weft("ui", "--lab", running.name, "--export", str(file))
     with opened(browser, file.as_uri()) as page:
         node(page, "node1").click()

@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from weft import __version__, cli
+from weft.config.flagtable import FLAGS
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +52,47 @@ def test_version_goes_to_people_and_to_programs(capsys):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_of_each_shell(capsys, shell):
     assert cli.run(["completion", shell]) == 0
-    assert "_WEFT_COMPLETE" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert "_WEFT_COMPLETE" in script
+    assert all(flag.name in script for flag in FLAGS if not flag.later)
+
+
+def test_bash_completes_the_flags_of_weftd():
+    script = 'eval "$(weft completion bash)"; compgen -W "$(complete -p weftd | cut -d "\'" -f 2)" -- --healthz'
+    environ = os.environ | {"PATH": f"{WEFT.parent}:{os.environ['PATH']}"}
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environ)
+    assert ran.stdout.split() == ["--healthz-ip", "--healthz-port"]
+
+
+def completed(line: str) -> list[str]:
+    words = f"weft {line}"
+    environ = {"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(line.split(" ")))}
+    ran = CliRunner().invoke(cli.weft, [], prog_name="weft", env=environ)
+    return [each.partition(",")[2] for each in ran.stdout.splitlines() if each]
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("lab up --backend w", ["wireguard"]),
+        ("lab break node1 uplink-n", ["uplink-narrow"]),
+        ("explain mtu-", ["MTU-001"]),
+        ("lab quiz check CNI-001", ["CNI-001"]),
+    ],
+)
+def test_the_shell_completes_values(line, found):
+    assert completed(line) == found
+
+
+def test_the_shell_completes_networks_and_namespaces(tmp_path, monkeypatch):
+    (tmp_path / "10-one.conflist").write_text('{"name": "one", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}')
+    (tmp_path / "20-two.conf").write_text('{"name": "two", "cniVersion": "1.0.0", "type": "bridge"}')
+    (tmp_path / "30-broken.conf").write_text("{")
+    monkeypatch.setenv("NETCONFPATH", str(tmp_path))
+    assert completed("cni add ") == ["one", "two"]
+    assert completed("cni del t") == ["two"]
+    monkeypatch.setattr("weft.cni.commands.cni._NETNS", tmp_path)
+    assert completed(f"cni add one {tmp_path}/2") == [f"{tmp_path}/20-two.conf"]
 
 
 @pytest.mark.parametrize("group", ["", "lab", "cni", "ipam"])

@@ -1,4 +1,4 @@
-"""The text of `weftd --help`."""
+"""The text of `weftd --help`, and the scripts by which shells complete weftd's flags."""
 
 import textwrap
 from itertools import groupby
@@ -31,6 +31,18 @@ def help_text() -> str:
         for title, flags in groupby(FLAGS, key=lambda flag: flag.group)
     ]
     return "\n\n".join((_HEAD.rstrip(), *groups)) + "\n"
+
+
+def completion_of(shell: str) -> str:
+    """Return a script for bash, zsh or fish that completes the flags of weftd."""
+    flags = [flag for flag in FLAGS if not flag.later]
+    words = " ".join(f"--{flag.name}" for flag in flags)
+    if shell == "bash":
+        return f"complete -o default -W '{words}' weftd"
+    if shell == "zsh":
+        return f"_weftd() {{ compadd -- {words} || _files; }}\ncompdef _weftd weftd"
+    said = ((flag.name, flag.help.replace("\\", r"\\").replace("'", r"\'")) for flag in flags)
+    return "\n".join(f"complete --command weftd --long-option {name} --description '{about}'" for name, about in said)
 
 
 def _entry(flag: Flag) -> str:

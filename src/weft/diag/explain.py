@@ -1,6 +1,7 @@
 """`weft explain`: what a code means, from the page of problems that the package carries."""
 
 import click
+from click.shell_completion import CompletionItem
 
 from weft.diag.codes import Section, nearest, sections
 from weft.model.errors import ConfigError, Problem
@@ -9,9 +10,18 @@ from weft.screen.documents import output_option, show_report
 from weft.screen.say import PAGE
 
 
+def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a code, in any case."""
+    return [
+        CompletionItem(each.code, help=each.about)
+        for each in _known().values()
+        if each.code.startswith(incomplete.upper())
+    ]
+
+
 @click.command()
 @output_option
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=codes)
 def explain(output: str, code: str | None) -> int:
     """Say what CODE means, why it happens, what weft does by itself, and what you can do.
 

@@ -1,4 +1,10 @@
-"""Text for people: on one line, without anything that a terminal obeys, and with the right number."""
+"""Text for people: on one line, without anything that a terminal obeys, with the right number, and with a guess."""
+
+from collections.abc import Iterable
+from typing import Final
+
+_ALL_OF: Final = 12  # names are listed whole; of more, these
+_SOME_OF: Final = 3
 
 
 def one_line(text: str) -> str:
@@ -23,3 +29,15 @@ def shortly(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def one_of(known: Iterable[str], wanted: str) -> str:
+    """Say which names would have been right in place of `wanted`: all of a few; of many the nearest, or some."""
+    from difflib import get_close_matches  # only who made a mistake pays for it
+
+    names = list(known)
+    if len(names) <= _ALL_OF:
+        return f"one of {', '.join(names)}" if names else "a name, but there is none"
+    if near := get_close_matches(wanted, names, n=_SOME_OF):
+        return f"perhaps {' or '.join(near)}, of {len(names)} names"
+    return f"one of {len(names)} names, such as {', '.join(names[:_SOME_OF])}"

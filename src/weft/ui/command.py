@@ -62,8 +62,11 @@ def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool
     address = _address(listen)
     source = _source(lab, wanted)
     if file is not None:
+        if not file.absolute().parent.is_dir():
+            seen, expected = "its directory does not exist", "a file in a directory that exists"
+            raise ConfigError(Problem(code="FLAG-001", where=f"--export {file}", seen=seen, expected=expected))
         asyncio.run(_export(source, file))
-        click.echo(f"{file} shows it as it was just now")
+        click.echo(f"wrote {file}")
         return
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:

@@ -177,7 +177,7 @@ def test_too_many_networks():
         segments(nodes, *(f"{letter}1, {letter}2" for letter in "abcdefghi"))
 
 
-@pytest.mark.parametrize("text", ["", "name: far\nnodes: [a, b]", TOPOLOGY, "kubernetes: true", "nodes: 1\npods: 0"])
+@pytest.mark.parametrize("text", ["{}", "name: far\nnodes: [a, b]", TOPOLOGY, "kubernetes: true", "nodes: 1\npods: 0"])
 def test_what_is_written_is_read_as_the_same_nodes(text: str):
     lab = read(text)
     again = read(clabexport.written(lab))
@@ -201,7 +201,7 @@ def test_the_store_of_a_written_lab_holds_its_network():
     "text, left_out",
     [
         ("pods: 0", ""),
-        ("", "pods (`weft cni` attaches them)."),
+        ("{}", "pods (`weft cni` attaches them)."),
         ("kubernetes: true", "nodes of Kubernetes."),
         (
             "nodes: [a, {name: b, segment: 2, daemon: flanneld}]\nnat: [2]\nservices: [{name: w, port: 8, pods: 'p*'}]",

@@ -22,7 +22,7 @@ def comments(text: str) -> str:
     return " ".join(line for line in kindexport.written(read(text)).splitlines() if line.startswith("#"))
 
 
-@pytest.mark.parametrize("text", ["", "name: edge\nnodes: 5", DUAL, V6, PORTS, "kubernetes: true"])
+@pytest.mark.parametrize("text", ["{}", "name: edge\nnodes: 5", DUAL, V6, PORTS, "kubernetes: true"])
 def test_what_is_written_is_read_as_nodes_on_the_same_network(text: str):
     lab = read(text)
     again = read(kindexport.written(lab))
@@ -73,7 +73,7 @@ def test_the_network_configuration_is_told():
         (CLUSTER, ""),
         ("kubernetes: true", "besides: names of nodes (kind has its own)."),
         ("pods: 0", "besides: names of nodes (kind has its own)."),
-        ("", "besides: pods (kubectl makes them), names of nodes (kind has its own)."),
+        ("{}", "besides: pods (kubectl makes them), names of nodes (kind has its own)."),
         (
             "pods: 0\nnodes: [a, {name: b, segment: 2, daemon: flanneld}]\nnat: [2]",
             "besides: segments of the underlay, NAT, daemons that are not weft's, names of nodes (kind has its own).",

@@ -20,8 +20,14 @@ def problems(text):
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_an_empty_file_is_the_usual_lab():
-    lab = read("")
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "null"])
+def test_an_empty_file_is_no_lab(text):
+    [problem] = problems(text)
+    assert problem.startswith("LAB-001 x.yaml: the file is empty; expected keys such as name, nodes and network.")
+
+
+def test_a_file_without_keys_is_the_usual_lab():
+    lab = read("{}")
     assert lab == labfile.regular(name="weft", backend="vxlan", families=(4,), nft=False, nodes=3, pods=2)
     assert [pod.name for pod in lab.pods] == ["pod1-1", "pod1-2", "pod2-1", "pod2-2", "pod3-1", "pod3-2"]
 
@@ -88,7 +94,7 @@ def test_a_lab_on_kubernetes():
     nodes = read("kubernetes: true")
     assert (nodes.store, nodes.kubelets, nodes.pods) == ("kubernetes", True, ())
     assert read("{kubernetes: true, store: kubernetes}") == nodes
-    assert read("kubernetes: false") == read("store: etcd") == read("")
+    assert read("kubernetes: false") == read("store: etcd") == read("{}")
 
 
 @pytest.mark.parametrize(

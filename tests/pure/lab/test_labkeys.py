@@ -10,7 +10,7 @@ from weft.lab.files import labkeys
 from weft.model.errors import ConfigError
 
 GOOD = (
-    "",
+    "{}",
     "name: edge",
     "{apiVersion: weft.dev/v1, kind: Lab, nodes: 1, pods: 0}",
     "network: {Network: 10.5.0.0/16, SubnetLen: 26, Backend: {Type: vxlan, VNI: 7, DirectRouting: true}}",

@@ -18,7 +18,7 @@ def read(text, **options):
 @pytest.mark.parametrize(
     "text, options, same",
     [
-        ("", {"nodes": 2, "pods": 1}, "nodes: 2\npods: 1"),
+        ("{}", {"nodes": 2, "pods": 1}, "nodes: 2\npods: 1"),
         ("nodes: 5\npods: 4", {"nodes": 2}, "nodes: 2\npods: 4"),
         ("nodes: [a, {name: b, pods: 3}]", {"pods": 0}, "nodes: [a, {name: b, pods: 3}]\npods: 0"),
         (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.text import counted, one_line
+from weft.model.text import counted, one_line, one_of
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,16 @@ def test_nothing_unprintable_is_left_and_nothing_printable_changes(text):
 @pytest.mark.parametrize("count, words", [(0, "0 peers"), (1, "1 peer"), (2, "2 peers")])
 def test_one_is_no_plural(count, words):
     assert counted(count, "peer") == words
+
+
+@pytest.mark.parametrize(
+    "known, wanted, said",
+    [
+        (["a", "b"], "c", "one of a, b"),
+        ([], "c", "a name, but there is none"),
+        ([f"node{n}" for n in range(1, 31)], "nodee12", "perhaps node12 or node2 or node1, of 30 names"),
+        ([f"node{n}" for n in range(1, 31)], "xyz", "one of 30 names, such as node1, node2, node3"),
+    ],
+)
+def test_names_that_there_are(known, wanted, said):
+    assert one_of(known, wanted) == said

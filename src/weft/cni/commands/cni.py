@@ -9,13 +9,15 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from weft.cni.commands import call, handback, install
 from weft.cni.install.directories import Directories
 from weft.cni.runtime import cache
+from weft.cni.runtime.conf import load_all
 from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
@@ -25,6 +27,8 @@ from weft.screen.groups import Group
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_NETNS: Final = Path("/run/netns")  # of ip netns
+
 
 @click.group(cls=Group)
 def cni() -> None:
@@ -32,6 +36,22 @@ def cni() -> None:
 
     NETWORK is the name of a network in the configuration directory, NETNS the path of a network namespace.
     """
+
+
+def _networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a network that is configured here."""
+    directory = ctx.params.get("net_dir") or Directories.known(os.environ).conf_dir
+    try:
+        names = [found.name for _, found in load_all(directory) if isinstance(found, NetworkList)]
+    except (CniError, OSError):  # there is no such directory
+        return []
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _namespaces(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the path of a named network namespace, or of any file."""
+    paths = [str(path) for path in sorted(_NETNS.glob("*")) if str(path).startswith(incomplete)]
+    return [CompletionItem(path) for path in paths] or [CompletionItem(incomplete, type="file")]
 
 
 def _network(command: Command) -> Command:
@@ -70,8 +90,8 @@ def _network(command: Command) -> Command:
 def _attachment(command: Command) -> Command:
     """Add what says which attachment."""
     options = (
-        click.argument("network"),
-        click.argument("netns"),
+        click.argument("network", shell_complete=_networks),
+        click.argument("netns", shell_complete=_namespaces),
         click.option(
             "-i", "--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The interface (CNI_IFNAME)."
         ),
@@ -201,8 +221,8 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
 
 
 @cni.command()
-@click.argument("network")
-@click.argument("netns", default="", metavar="[NETNS]")
+@click.argument("network", shell_complete=_networks)
+@click.argument("netns", default="", metavar="[NETNS]", shell_complete=_namespaces)
 @click.option("--all", "everything", is_flag=True, help="Nothing is alive: free everything, as 'cnitool gc' does.")
 @_network
 def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any) -> None:  # noqa: ARG001
@@ -245,8 +265,8 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
 
 
 @cni.command()
-@click.argument("network")
-@click.argument("netns", default="", metavar="[NETNS]")
+@click.argument("network", shell_complete=_networks)
+@click.argument("netns", default="", metavar="[NETNS]", shell_complete=_namespaces)
 @_network
 def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # noqa: ARG001
     """Ask whether a network could attach a container.
@@ -266,8 +286,8 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
 
 
 @cni.command()
-@click.argument("network")
-@click.argument("netns", default="", metavar="[NETNS]")
+@click.argument("network", shell_complete=_networks)
+@click.argument("netns", default="", metavar="[NETNS]", shell_complete=_namespaces)
 @_network
 def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # noqa: ARG001
     """Ask each plugin which versions of CNI it speaks.

@@ -5,6 +5,7 @@ from ipaddress import ip_interface, ip_network
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from weft.lab import changes, protocol
 from weft.lab.commands import start, terminal
@@ -22,9 +23,13 @@ from weft.screen.documents import output_option, show_report
 _SEEN_ELSEWHERE = "peer-away"
 
 
+def _faults(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(each.name, help=each.about) for each in FAULTS if each.name.startswith(incomplete)]
+
+
 @click.command("break")
 @click.argument("node", required=False, shell_complete=nodes)
-@click.argument("fault", required=False)
+@click.argument("fault", required=False, shell_complete=_faults)
 @click.option("--mend", is_flag=True, help="Undo it.")
 @lab_option
 @output_option

@@ -22,7 +22,7 @@ from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
-from weft.model.text import counted
+from weft.model.text import counted, one_of
 from weft.model.value import replace
 from weft.screen.beside import next_commands
 from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
@@ -149,7 +149,7 @@ def _open(place: Place, name: str, link: str) -> int:
 def _addresses(report: LabReport, name: str) -> tuple[Net, ...]:
     pods = {pod.name: pod for pod in report.pods}
     if name not in pods:
-        expected = f"one of {', '.join(pods)}" if pods else "a pod, of which there is none"
+        expected = one_of(pods, name) if pods else "a pod, of which there is none"
         raise ConfigError(Problem(code="LAB-002", where="--pod", seen=name, expected=expected))
     return tuple(ip_network(ip_interface(address).ip) for address in pods[name].addresses)
 

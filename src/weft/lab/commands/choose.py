@@ -56,6 +56,13 @@ def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def backends(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a back end."""
+    from weft.desired.backends import BACKENDS  # it takes a while, and only completion needs it
+
+    return [CompletionItem(name) for name in BACKENDS if name.startswith(incomplete)]
+
+
 def _completer(*kinds: str) -> Completer:
     """Return a completer for names of nodes, pods, daemons, the store or Services, and the word for all nodes."""
 

@@ -10,7 +10,7 @@ import click
 
 from weft.lab import places, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import DEFAULT, VARIABLE, base, labs, within
+from weft.lab.commands.choose import DEFAULT, VARIABLE, backends, base, labs, within
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.screen.beside import Progress, next_commands
@@ -25,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("-f", "--file", "named", type=_FILE, metavar="FILE", help="The same; - is standard input.")
 @click.option("--nodes", type=click.IntRange(1, spec.MOST_NODES), help="How many nodes: 3 by default.")
 @click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="How many pods on each node: 2 by default.")
-@click.option("--backend", help="vxlan, host-gw, …: vxlan by default.")
+@click.option("--backend", shell_complete=backends, help="vxlan, host-gw, …: vxlan by default.")
 @click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 by default.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
 @click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd by default.")

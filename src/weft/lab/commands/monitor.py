@@ -16,6 +16,7 @@ from weft.lab.report import NewsReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.following import Follower, merged, recent
 from weft.model.node.history import Event
+from weft.model.text import one_of
 from weft.screen.documents import PEOPLE, output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.say import say
@@ -53,7 +54,7 @@ def monitor(
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)
     if unknown := [name for name in only if name not in found.nodes]:
-        expected = f"one of {', '.join(found.nodes)}"
+        expected = one_of(found.nodes, unknown[0])
         raise ConfigError(Problem(code="LAB-002", where="--node", seen=unknown[0], expected=expected))
     while place.alive:
         news = [(name, _news(followers, name, found, since)) for name in found.nodes]

@@ -18,6 +18,7 @@ from weft.lab.quiz import areas, game, symptoms
 from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.text import one_of
 from weft.model.value import Value
 from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_option, show_report
@@ -144,7 +145,7 @@ def hint(lab: str, output: str) -> None:
 
 
 @quiz.command()
-@click.argument("code")
+@click.argument("code", shell_complete=explain.codes)
 @click.argument("node", default="", metavar="[NODE]", shell_complete=nodes)
 @lab_option
 @output_option
@@ -158,7 +159,7 @@ def check(code: str, node: str, lab: str, output: str) -> int:
     answer = explain.named(code, "weft lab quiz check").code
     names = [each.name for each in play.report.nodes]
     if node and node not in names:
-        where, expected = "weft lab quiz check", f"one of {', '.join(names)}"
+        where, expected = "weft lab quiz check", one_of(names, node)
         raise ConfigError(Problem(code="LAB-002", where=where, seen=f"no node {node!r}", expected=expected))
     found = game.judge(play.fault, play.now.node, answer, node)
     if found == "right":

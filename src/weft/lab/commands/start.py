@@ -23,6 +23,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NamesReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.text import one_of
 
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
@@ -86,16 +87,22 @@ def up_now(base: Path) -> dict[str, Place]:
 
 def find(base: Path, name: str) -> Place:
     """Return the lab of this name, or with "" the only one that is up. `ConfigError` names those there are."""
-    labs = up_now(base)
+    there = {place.name: place for place in places.found(base)}
+    labs = {each: place for each, place in there.items() if place.alive}
     if name in labs:
         return labs[name]
     if not name and len(labs) == 1:
         return next(iter(labs.values()))
+    dead = [each for each in there if each not in labs and (each == name or not (name or labs))]
+    if dead:
+        seen = f"no longer up: the supervisor of {', '.join(dead)} was killed"
+        hint = f"'weft lab clean {' '.join(dead)}' removes what is left of it."
+        raise ConfigError(_problem(name or "lab", seen, hint=hint, code="LAB-002"))
     if not labs:
         hint = "'weft lab up' starts one." if not name else ""
         raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint, code="LAB-002"))
     seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
-    raise ConfigError(_problem(name or "lab", seen, expected=f"one of {', '.join(labs)}, by name", code=code))
+    raise ConfigError(_problem(name or "lab", seen, expected=f"{one_of(labs, name)}, by name", code=code))
 
 
 def down(place: Place) -> None:
@@ -114,7 +121,7 @@ def clean(base: Path, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         if name not in there:
-            expected = f"one of {', '.join(there)}" if there else ""
+            expected = one_of(there, name) if there else ""
             problems.append(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
         elif name not in dead:
             hint = f"'weft lab down {name}' ends it."

@@ -8,13 +8,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft.lab.commands import start
-from weft.lab.commands.choose import base, hand_down, labs
+from weft.lab.commands.choose import VARIABLE, base, hand_down, labs
 from weft.lab.places import Place
 from weft.lab.tutorial import pages, playground, progress
 from weft.lab.tutorial.lesson import Lesson, judged, right
 from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 from weft.screen.beside import Progress as Clock
 from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, show_report
@@ -28,7 +29,9 @@ _NAME: Final = "tutorial"  # of the lab, and of what is kept with it
 def _options(command: Command) -> Command:
     """Give a command `--lab` and `-o`."""
     about = f"The tutorial's lab: {_NAME} by default."
-    lab = click.option("-l", "--lab", default=_NAME, metavar="LAB", shell_complete=labs, help=about)
+    lab = click.option(
+        "-l", "--lab", default=_NAME, metavar="LAB", envvar=VARIABLE, show_envvar=True, shell_complete=labs, help=about
+    )
     return lab(output_option(command))
 
 
@@ -210,14 +213,14 @@ def _named(name: str) -> Lesson:
     for lesson in LESSONS:
         if lesson.name == name:
             return lesson
-    expected = f"one of {', '.join(lesson.name for lesson in LESSONS)}"
+    expected = one_of((lesson.name for lesson in LESSONS), name)
     raise ConfigError(
         Problem(code="FLAG-001", where="weft lab tutorial", seen=f"no lesson {name!r}", expected=expected)
     )
 
 
 def _within(lab: str) -> str:
-    return "" if lab == _NAME else f" --lab {lab}"
+    return "" if lab == (os.environ.get(VARIABLE) or _NAME) else f" --lab {lab}"
 
 
 def _shell(place: Place) -> str:

@@ -60,7 +60,7 @@ class _Node(NamedTuple):
     ports: yaml.Node | None
 
 
-def is_one(root: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
+def is_one(root: yaml.Node) -> TypeGuard[yaml.MappingNode]:
     """Tell whether a file looks like containerlab's."""
     return isinstance(root, yaml.MappingNode) and any(key.value == "topology" for key, _ in root.value)
 

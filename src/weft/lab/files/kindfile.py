@@ -55,7 +55,7 @@ _NETWORKING: Final = {
 _FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}
 
 
-def is_one(root: yaml.Node | None) -> bool:
+def is_one(root: yaml.Node) -> bool:
     """Tell whether a file says that it is kind's."""
     entries = root.value if isinstance(root, yaml.MappingNode) else []
     said = {str(key.value): str(value.value) for key, value in entries if isinstance(value, yaml.ScalarNode)}
@@ -79,10 +79,10 @@ class Reader(yamlfile.Reader):
         super().__init__(where)
         self._ports = portmappings.Mappings(self)
 
-    def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
+    def lab(self, root: yaml.Node, name: str) -> spec.Lab:
         """Return the lab that the file describes; `name` wins over its own."""
         keys = ("apiVersion", "kind", "name", "nodes", "networking")
-        parts = {} if root is None else self.mapping(root, keys, "cluster", elsewhere=_CLUSTER)
+        parts = self.mapping(root, keys, "cluster", elsewhere=_CLUSTER)
         self.constants(parts, apiVersion=API, kind="Cluster")
         name = self.lab_name(parts, name) or _NAME
         text, checked = self._network(parts.get("networking"))

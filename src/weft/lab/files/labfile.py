@@ -91,8 +91,8 @@ class _Reader(yamlfile.Reader):
         self._ports = portmappings.Mappings(self)
         self._folder = os.path.dirname(where)  # noqa: PTH120 - text, and "" for standard input
 
-    def lab(self, root: yaml.Node | None, name: str) -> spec.Lab:
-        parts = self.mapping(root, tuple(labkeys.LAB), "lab") if root is not None else {}
+    def lab(self, root: yaml.Node, name: str) -> spec.Lab:
+        parts = self.mapping(root, tuple(labkeys.LAB), "lab")
         self.constants(parts, apiVersion=labkeys.API, kind=labkeys.KIND)
         name = self.lab_name(parts, name)
         network = parts.get("network")

@@ -143,5 +143,5 @@ def schema() -> Schema:
         "title": "A lab of weft",
         "description": "What `weft lab up FILE` starts.",
         **_object(LAB),
-        "type": ["object", "null"],
+        "type": "object",
     }

@@ -19,15 +19,14 @@ _TRUE: Final = "tag:yaml.org,2002:bool"
 _MAP: Final = "tag:yaml.org,2002:map"
 
 
-def applied(root: yaml.Node | None, over: Overrides, reader: Reader) -> yaml.Node | None:
+def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
     """Return the file as the options want it. What cannot be becomes a problem of the reader's."""
-    if not over.given() or not isinstance(root, yaml.MappingNode | None):
+    if not over.given() or not isinstance(root, yaml.MappingNode):
         return root
     if kindfile.is_one(root):
         for option in over.given():
             reader.problem(root, f"{option} beside a cluster file of kind", expected="kind's own keys in the file")
         return root
-    root = root or yaml.MappingNode(_MAP, [], yaml.Mark("", 0, 0, 0, None, 0))
     _set_counts(root, over, reader)
     if over.store is not None:
         _set(root, "store", _TEXT, over.store)

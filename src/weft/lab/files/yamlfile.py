@@ -17,13 +17,14 @@ from weft.model.errors import ConfigError, Problem
 
 T = TypeVar("T")
 
+_NULL: Final = "tag:yaml.org,2002:null"
 _HINT: Final = "docs/reference/lab-file.md describes the file."
 
 
-def compose(text: str, where: str, what: str) -> yaml.Node | None:
-    """Parse a file; None for an empty one. Raises `ConfigError` for what is no YAML, with the line."""
+def compose(text: str, where: str, what: str) -> yaml.Node:
+    """Parse a file. Raises `ConfigError` for an empty one, and for one that is not YAML, with the line."""
     try:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = Problem(code="LAB-001", where=f"{where}:{line}", seen=str(error.problem), expected="YAML")
@@ -33,6 +34,10 @@ def compose(text: str, where: str, what: str) -> yaml.Node | None:
     except RecursionError:
         problem = Problem(code="LAB-001", where=f"{where}:1", seen="nested too deeply", expected=what)
         raise ConfigError(problem) from None
+    if root is None or root.tag == _NULL:
+        expected, hint = "keys such as name, nodes and network", "Options alone describe a lab, too."
+        raise ConfigError(Problem(code="LAB-001", where=where, seen="the file is empty", expected=expected, hint=hint))
+    return root
 
 
 class Reader:

@@ -31,7 +31,7 @@ from weft.lab.inside.watch import Arrivals
 from weft.lab.report import PodReport, ServiceReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.text import counted
+from weft.model.text import counted, one_of
 from weft.model.value import replace
 
 _LOOK_AGAIN: Final = 0.02  # seconds
@@ -298,7 +298,7 @@ class World:
         return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
 
     def _unknown(self, what: str, name: str, known: Iterable[str]) -> Problem:
-        return self._problem(name, f"no {what} of this name", f"one of {', '.join(sorted(known)) or 'none at all'}")
+        return self._problem(name, f"no {what} of this name", one_of(known, name))
 
     def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
         hint = f"'weft lab ps{self.lab.option}' shows what there is."

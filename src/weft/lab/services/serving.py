@@ -28,6 +28,7 @@ from weft.lab.services.choice import Endpoint, Served
 from weft.lab.spec import Service
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Ip
+from weft.model.text import one_of
 
 _AT_ONCE: Final = 8  # nodes whose rules are written together
 
@@ -81,7 +82,7 @@ class Serving:
     async def unexpose(self, name: str) -> None:
         """End a Service. `ConfigError` names those there are."""
         if name not in self._services:
-            expected = f"one of {', '.join(self._services)}" if self._services else "a Service: this lab has none"
+            expected = one_of(self._services, name) if self._services else "a Service: this lab has none"
             seen, hint = "no Service of this name", f"'weft lab services{self._lab.option}' shows them."
             raise ConfigError(Problem(code="LAB-002", where=name, seen=seen, expected=expected, hint=hint))
         await self._change({each: service for each, service in self._services.items() if each != name})

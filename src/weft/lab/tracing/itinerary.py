@@ -7,6 +7,7 @@ from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import End
 from weft.lab.report import LabReport, ServiceReport
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 from weft.model.value import Value, replace
 
 COMMAND: Final = "weft lab trace"
@@ -29,8 +30,7 @@ def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
             return end
     seen = f"no node or pod of this name has an IPv{family} address"
     names = [node.name for node in report.nodes] + [pod.name for pod in report.pods]
-    expected = f"one of {', '.join(names)}"
-    raise ConfigError(Problem(code="LAB-002", where=f"{asking}: {name}", seen=seen, expected=expected))
+    raise ConfigError(Problem(code="LAB-002", where=f"{asking}: {name}", seen=seen, expected=one_of(names, name)))
 
 
 def end_at(report: LabReport, address: str) -> End | None:

@@ -20,6 +20,7 @@ from weft.lab.loglines import Line
 from weft.lab.places import Place
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, piece, show_report
 from weft.screen.say import say
@@ -80,7 +81,7 @@ def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
     if not names or ALL in names:
         return frozenset()
     if unknown := [name for name in names if name not in there]:
-        seen, expected = f"no log {unknown[0]!r}", f"one of {', '.join((*there, ALL))}"
+        seen, expected = f"no log {unknown[0]!r}", one_of((*there, ALL), unknown[0])
         raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=seen, expected=expected))
     return frozenset(names)
 

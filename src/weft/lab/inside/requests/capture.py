@@ -7,6 +7,7 @@ from typing import Final
 from weft.lab.inside.cluster import World
 from weft.lab.stamps import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 
 _ETH_P_ALL: Final = 3  # linux/if_ether.h
 _SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
@@ -39,6 +40,6 @@ def _open(where: str, link: str) -> socket.socket:
 def _bind(sock: socket.socket, where: str, link: str) -> None:
     links = {name: index for index, name in socket.if_nameindex()}
     if link not in links:
-        seen, expected = f"no link {link!r}", f"one of {', '.join(links)}"
+        seen, expected = f"no link {link!r}", one_of(links, link)
         raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
     sock.bind((link, _ETH_P_ALL))
