@@ -804,10 +804,11 @@ class TestRequests:
 
 
 class TestInstallation:
-    def test_all_names_are_one_program_and_the_settings_are_safe(self, tmp_path: Path):
+    def test_all_names_are_one_program_in_files_of_their_own_and_the_settings_are_safe(self, tmp_path: Path):
         for _ in range(2):
             done = install(tmp_path / "bin")
-            assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == 1
+            assert len({(tmp_path / "bin" / name).read_bytes() for name in done.names}) == 1
+            assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == len(done.names)
             ours = sorted([*done.names, ".weft-installed", ".weft-python"])
             assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == ours
         settings = tmp_path / "bin" / ".weft-python"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from weft.cni.commands import install as installcommands
-from weft.cni.install import executables
+from weft.cni.install import giveback
 from weft.cni.install.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
@@ -34,10 +34,9 @@ def handback_command(bin_dir: Path, state_dir: str, output: str) -> None:
     from weft.cni.plugins.portmap.handback import hand_back
 
     installcommands.need_root("weft cni handback")
-    inventory = Inventory.read(bin_dir.absolute())
-    names = [name for name in inventory.programs if inventory.has_replaced(name)]
-    done = executables.give_back(inventory, names)
-    kept = sorted(inventory.programs)
+    programs = giveback.hand_back(Inventory.found(bin_dir.absolute()))
+    kept = [name for name, how in programs.items() if how in ("still weft's", "weft's again")]
+    done = {name: how for name, how in programs.items() if how != "still weft's"}
     node = open_node(state_dir, retire=lambda _: None, lease_problem=str)
     try:
         with closing(node), node_host(node) as host:

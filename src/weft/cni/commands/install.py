@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.host import state
-from weft.cni.install import conflist, executables
+from weft.cni.install import conflist, executables, giveback
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
 from weft.cni.runtime import conf
@@ -114,7 +114,7 @@ def install_command(
         lines.append(f"{executables.SETTINGS}: removed; while weftd is away, plugins wait for it")
     if network != _NONE:
         path = conf_dir / conflist.NAME
-        done = conflist.install(conf_dir, Inventory.read(bin_dir.absolute()), copy)
+        done = conflist.install(conf_dir, Inventory.found(bin_dir.absolute()), copy)
         data["conflist"] = {"path": str(path), "done": done}
         lines.append(f"{path}: {_SAID[done]}")
         first = conf.files(conf_dir)[0]
@@ -186,7 +186,7 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
     \b
       weft cni uninstall
     """  # noqa: D301 - as above
-    done = executables.uninstall(Inventory.read(bin_dir.absolute()))
+    done = giveback.uninstall(Inventory.read(bin_dir.absolute()))
     if Directories.known(os.environ).bin_dir == bin_dir.absolute():
         _remember(Directories())
     report(output, {"done": done}, names(done) or f"nothing of weft is in {bin_dir}")

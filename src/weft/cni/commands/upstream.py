@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from weft.cni.install.inventory import lasting, put
+from weft.cni.install.files import lasting, put
 from weft.model.errors import Problem, WeftError
 from weft.wire import dockeropts
 

@@ -1,22 +1,23 @@
-"""Whether a node has every plugin that its networks name: which program, of which version, speaking what (CNI-001)."""
+"""Whether a node has every plugin that its networks name: which program, of which version, speaking what (CNI-001).
 
-import re
+And whether weft's own are as `weft cni install` has left them.
+"""
+
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
+from weft.cni.install import judging
+from weft.cni.install.inventory import Inventory
+from weft.cni.install.replaced import Replaced
 from weft.cni.runtime import execute
-from weft.cni.runtime.library import NetworkList, Programs, Runtime, load_all
-from weft.model.errors import Problem
+from weft.cni.runtime.library import NetworkList, load_all
+from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 from weft.wire.cnilist import PluginConf
-
-_ABOUT: Final = re.compile(rb"^CNI \S+ plugin (?:version )?(.+)$", re.MULTILINE)
-_SECONDS: Final = 10.0
 
 
 class Line(Value):
@@ -39,21 +40,49 @@ class Report(Value):
 
 def check(conf_dir: Path, bin_dir: Path) -> Report:
     """Look at every network of a directory, and at the programs that it needs in another."""
-    programs = Programs(paths=[str(bin_dir)], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, timeout=_SECONDS)
+    again = shlex.join(["weft", "cni", "install", "--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir)])
     lines: list[Line] = []
-    problems: list[Problem] = []
+    problems = [*_ours(bin_dir, f"Mend it: {again}.")]
+    told = {problem.where for problem in problems}
     for file, network in load_all(conf_dir):
         if isinstance(network, CniError):
             problems.append(Problem(code="CONF-002", where=str(file), seen=str(network)))
             continue
         for plugin in _needed(network, file, problems):
             line = Line(network=network.name, file=file, plugin=plugin)
+            wrong: list[Problem] = []
             try:
-                lines.append(_look(programs, line, network, problems))
+                lines.append(_look(bin_dir, line, network, wrong))
             except CniError as error:
                 lines.append(line)
-                problems.append(_missing(line, str(error), conf_dir, bin_dir))
+                hint = f"`{again}` puts weft's plugins there; another {plugin} has to come from where it was."
+                where = f"network {line.network} in {line.file}"
+                wrong.append(Problem(code="CNI-001", where=where, seen=str(error), hint=hint))
+            if _where(bin_dir / plugin) not in told:
+                problems += wrong
     return Report(lines=tuple(lines), problems=tuple(problems))
+
+
+def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
+    """Give what is wrong with what weft has put there, and with what it would put back."""
+    from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
+
+    try:
+        inventory = Inventory.read(bin_dir)
+    except ConfigError as error:
+        inventory = Inventory(bin_dir=bin_dir)
+        yield from error.problems
+    there = judging.look(bin_dir, NAMES, inventory.digests)
+    if not inventory.programs and not any(found.state in ("ours", "spoilt") for found in there.values()):
+        return
+    for name, found in there.items():
+        gone = "it is not there any more" if found.state == "missing" and name in inventory.programs else ""
+        if seen := gone or found.why:
+            yield Problem(code="CNI-001", where=_where(found.path), seen=seen, hint=hint)
+    for found in Replaced.beside(bin_dir).unfit(NAMES):
+        yield Problem(
+            code="CNI-001", where=_where(found.path), seen=f"it would be put back, but {found.why}", hint=hint
+        )
 
 
 def _needed(network: NetworkList, file: Path, problems: list[Problem]) -> dict[str, None]:
@@ -76,21 +105,27 @@ def _implied(plugin: PluginConf) -> Iterator[str]:
                 yield default
 
 
-def _look(programs: Programs, line: Line, network: NetworkList, problems: list[Problem]) -> Line:
-    path = programs.find(line.plugin)
-    speaks = Runtime(run=programs).versions(line.plugin)
+def _look(bin_dir: Path, line: Line, network: NetworkList, problems: list[Problem]) -> Line:
+    path = Path(execute.find(line.plugin, [str(bin_dir)]))
+    told = judging.ask(path)
     wanted = network.version or "0.1.0"
-    if wanted not in speaks:
+    if told.silent:
+        problems.append(Problem(code="CNI-001", where=_where(path), seen=told.silent))
+    elif judging.is_another(line.plugin, told):
+        problems.append(Problem(code="CNI-001", where=_where(path), seen=f"it says that it is {told.plugin}"))
+    elif wanted not in told.speaks:
         expected = f"{wanted}, the version of {line.file}"
-        seen = f"it speaks {', '.join(speaks)}"
-        problems.append(Problem(code="CNI-001", where=f"plugin {path}", seen=seen, expected=expected))
-    # Without a command a plugin tells people what it is (cni.md §1.3).
-    said = _ABOUT.search(execute.execute(path, programs.env, b"", timeout=_SECONDS).stderr)
-    version = said.group(1).decode("utf-8", "replace") if said else ""
-    return Line(network=line.network, file=line.file, plugin=line.plugin, path=path, version=version, speaks=speaks)
+        seen = f"it speaks {', '.join(told.speaks)}"
+        problems.append(Problem(code="CNI-001", where=_where(path), seen=seen, expected=expected))
+    return Line(
+        network=line.network,
+        file=line.file,
+        plugin=line.plugin,
+        path=str(path),
+        version=told.version,
+        speaks=told.speaks,
+    )
 
 
-def _missing(line: Line, seen: str, conf_dir: Path, bin_dir: Path) -> Problem:
-    there = shlex.join(["weft", "cni", "install", "--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir)])
-    hint = f"`{there}` puts weft's plugins there; another {line.plugin} has to come from where it was."
-    return Problem(code="CNI-001", where=f"network {line.network} in {line.file}", seen=seen, hint=hint)
+def _where(path: Path) -> str:
+    return f"plugin {path}"

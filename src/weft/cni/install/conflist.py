@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cni.install.inventory import Inventory, lasting, put
+from weft.cni.install.files import lasting, put
+from weft.cni.install.inventory import Inventory
 from weft.model.errors import ConfigError, Problem
 from weft.wire import cnilist
 from weft.wire.cni import CniError
@@ -50,7 +51,7 @@ def install(conf_dir: Path, inventory: Inventory, copy: bytes | None = None) -> 
     conf_dir.mkdir(parents=True, exist_ok=True)
     path = conf_dir.absolute() / NAME
     content = render() if copy is None else copy
-    if copy is None and path.exists() and not inventory.owns(str(path)):
+    if copy is None and path.is_file() and not inventory.owns(str(path)):
         return "there already" if path.read_bytes() == content else "kept"
     inventory.expect(str(path), content)
     inventory.write()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from weft.cni.host import state
-from weft.cni.install.inventory import lasting, put, remove
+from weft.cni.install.files import lasting, put, remove
 from weft.cni.runtime import conf
 from weft.kernel import statefiles
 from weft.model.value import Value

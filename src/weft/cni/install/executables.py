@@ -5,12 +5,14 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from weft.cni import build
-from weft.cni.install.inventory import Inventory, lasting, put, remove
+from weft.cni.install import judging
+from weft.cni.install.files import lasting, put, remove
+from weft.cni.install.inventory import Inventory
+from weft.cni.install.replaced import Replaced
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
@@ -35,69 +37,48 @@ class Installed(Value):
 def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
 
-    `interpreter` is a Python of the node that has weft, None if it has none. `ConfigError` if root could be made
-    to execute something by another user who may write to it or to its directory, or if weft was built without its
-    client.
+    Each plugin is a file of its own, so that a program which is copied over one changes no other. Whatever others have
+    put under their names makes room and is kept. `interpreter` is a Python of the node that has weft, None if it has
+    none. `ConfigError` if root could be made to execute something by another user who may write to it or to its
+    directory, or if weft was built without its client.
     """
     # Late: 12 ms that other commands do not wait for.
     from weft.cni.registry import NAMES
 
     if interpreter is not None:
         _check_interpreter(interpreter)
-    program = build.PROGRAM.built()
-    if program is None:
-        seen, hint = "this weft was built without its client", f"Build it: {build.PROGRAM.hint}."
-        raise ConfigError(Problem(code="CNI-001", where=str(bin_dir), seen=seen, hint=hint))
+    content = client(bin_dir)
     bin_dir.mkdir(parents=True, exist_ok=True)
-    content = program.read_bytes()
-    inventory = Inventory.read(bin_dir)
-    replaced = tuple(name for name in NAMES if inventory.keep_aside(name))
-    for name in NAMES:
-        inventory.expect(name, content)
+    inventory = Inventory.found(bin_dir)
+    replaced = Replaced.beside(bin_dir)
+    replaced.mend(NAMES)
+    kept = replaced.keep_all(judging.look(bin_dir, NAMES, inventory.digests), inventory.programs)
     with lasting(bin_dir):
-        inventory.write()
         # Settings first: a client that finds no daemon needs them from its first call on.
         if interpreter is None:
             remove(bin_dir / SETTINGS)
         else:
             put(bin_dir / SETTINGS, f"{interpreter}\n".encode(), mode=0o644)
-        first, *others = NAMES
-        put(bin_dir / first, content, mode=0o755)
-        for name in others:
-            _link(bin_dir, first, name)
-    return Installed(bin_dir=bin_dir, names=NAMES, interpreter=interpreter, replaced=replaced)
+        put_client(inventory, NAMES, content)
+    return Installed(bin_dir=bin_dir, names=NAMES, interpreter=interpreter, replaced=kept)
 
 
-def uninstall(inventory: Inventory) -> dict[str, str]:
-    """Take everything of ours away, and put back what it has replaced; returns what was done with each, in a word.
-
-    The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
-    client that runs at this moment may need it.
-    """
-    if not inventory.bin_dir.is_dir():
-        return {}
-    networks = [name for name in inventory.digests if "/" in name]
-    done = give_back(inventory, networks)
-    done |= give_back(inventory, list(inventory.digests))
-    with lasting(inventory.bin_dir):
-        remove(inventory.bin_dir / SETTINGS)
-    return done
+def client(bin_dir: Path) -> bytes:
+    """Return the program that every plugin is. `ConfigError` if weft was built without it."""
+    program = build.PROGRAM.built()
+    if program is None:
+        seen, hint = "this weft was built without its client", f"Build it: {build.PROGRAM.hint}."
+        raise ConfigError(Problem(code="CNI-001", where=str(bin_dir), seen=seen, hint=hint))
+    return program.read_bytes()
 
 
-def give_back(inventory: Inventory, names: Sequence[str]) -> dict[str, str]:
-    """Have files of ours make room for those that were there before."""
-    if not names:
-        return {}
-    done = {}
+def put_client(inventory: Inventory, names: Sequence[str], content: bytes) -> None:
+    """Put the client under names, noted before as ours."""
     for name in names:
-        directory = inventory.path(name).parent
-        with ExitStack() as stack:
-            if directory.is_dir():
-                stack.enter_context(lasting(directory))
-            done[name] = inventory.give_back(name)
-    with lasting(inventory.bin_dir):
-        inventory.write()
-    return done
+        inventory.expect(name, content)
+    inventory.write()
+    for name in names:
+        put(inventory.bin_dir / name, content, mode=judging.MODE)
 
 
 def _check_interpreter(path: Path) -> None:
@@ -160,12 +141,3 @@ def _unsafe(path: Path, seen: str) -> ConfigError:
             hint="Install weft into an environment of root's.",
         )
     )
-
-
-def _link(directory: Path, target: str, name: str) -> None:
-    fresh = directory / f".weft-{name}.new"
-    remove(fresh)
-    fresh.hardlink_to(directory / target)
-    fresh.rename(directory / name)
-    # Renaming one link of a file onto another does nothing at all (rename(2)): a second installation over the first.
-    remove(fresh)

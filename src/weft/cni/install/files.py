@@ -1,0 +1,75 @@
+"""Files that are there whole or not at all, and last: under a temporary name, to the disk, then by a rename.
+
+Nothing waits for what others have put under a name: a directory makes room, whatever else is there is replaced.
+"""
+
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+
+def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, -1)) -> None:
+    """Write a file."""
+    fresh = path.with_name(f".weft-{path.name}.new")
+    with ExitStack() as undo:
+        undo.callback(remove, fresh)
+        remove(fresh)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(fd, "wb") as file:
+            os.fchown(fd, *owner)
+            os.fchmod(fd, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        rename(fresh, path)
+
+
+def put_link(path: Path, target: str) -> None:
+    """Make a symbolic link."""
+    fresh = path.with_name(f".weft-{path.name}.new")
+    remove(fresh)
+    fresh.symlink_to(target)
+    rename(fresh, path)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file another name, whatever has that."""
+    if target.is_dir() and not target.is_symlink():
+        remove(target)
+    path.rename(target)
+
+
+def remove(path: Path) -> None:
+    """Remove what may be there. A directory that is not empty is somebody's: it gets a number behind its name."""
+    try:
+        is_directory = stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_directory:
+        with suppress(FileNotFoundError):
+            path.unlink()
+        return
+    try:
+        path.rmdir()
+    except OSError:
+        path.rename(free(path))
+
+
+def free(path: Path) -> Path:
+    """Return a name with a number behind it that nothing has."""
+    names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+@contextmanager
+def lasting(directory: Path) -> Iterator[None]:
+    """Have the names that are changed inside on the disk before it goes on."""
+    yield
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
