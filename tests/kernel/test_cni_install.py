@@ -15,6 +15,7 @@ from weft import cli
 from weft.cni import build, registry
 from weft.cni.install import conflist, executables
 from weft.cni.install.directories import Directories
+from weft.diag.look import networks
 from weft.model.errors import ConfigError
 from weft.model.value import replace
 from weft.wire import cnilist
@@ -202,10 +203,33 @@ def test_a_network_of_others_stays(weft, bin_dir, conf_dir):
     assert names(bin_dir) == []
 
 
-def test_a_network_that_comes_first_is_told(weft, conf_dir):
+@pytest.mark.parametrize("name", ["05-other.conflist", "05-other.conf", "05-other.json", "10-flannel.conf"])
+def test_a_network_that_comes_first_is_told(weft, conf_dir, name):
+    """Runtimes sort all three endings together."""
     conf_dir.mkdir()
-    (conf_dir / "05-other.conflist").write_text("{}")
-    assert f"{conf_dir}/05-other.conflist comes first there" in weft("install")[1]
+    own = {"name": "other", "cniVersion": "0.3.1", "type": "loopback"}
+    (conf_dir / name).write_text(json.dumps({**own, "plugins": [own]} if name.endswith("list") else own))
+    for way in ([], ["--check"]):
+        assert (
+            f"{conf_dir}/{name} comes first there: that is the network that runtimes use\n" in weft("install", *way)[1]
+        )
+        assert json.loads(weft("install", *way, "-o", "json")[1])["comes_first"] == f"{conf_dir}/{name}"
+    assert [network.name for network in networks(conf_dir)] == ["other", "cbr0"]
+    (conf_dir / name).rename(conf_dir / f"20-{name}")
+    assert "comes first" not in weft("install")[1] + weft("install", "--check")[1]
+    assert [network.name for network in networks(conf_dir)] == ["cbr0", "other"]
+
+
+def test_only_files_of_networks_count(weft, conf_dir):
+    conf_dir.mkdir()
+    (conf_dir / "00-directory.conf").mkdir()
+    (conf_dir / "05-other.yaml").write_text("{}")
+    os.mkfifo(conf_dir / "20-fifo.conf")
+    assert "comes first" not in weft("install")[1]
+    assert (
+        f"CONF-002 {conf_dir}/20-fifo.conf: error reading {conf_dir}/20-fifo.conf: not a regular file"
+        in (weft("install", "--check")[2])
+    )
 
 
 def test_what_an_older_weft_has_put_there_is_replaced(weft, bin_dir, conf_dir, monkeypatch):
@@ -246,7 +270,21 @@ def test_a_list_that_somebody_has_broken_is_no_licence(weft, bin_dir):
         code, _, err = weft("uninstall")
         assert code == 2
         assert f"HOST-002 {bin_dir}/.weft-installed: it cannot be read" in err
+        assert "'weft cni install' writes it anew" in err
         assert names(bin_dir) == before
+    weft("install")
+    assert weft("uninstall")[0] == 0
+    assert names(bin_dir) == []
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)])
+def test_whatever_lies_under_the_lists_name_makes_room(weft, conf_dir, make):
+    conf_dir.mkdir()
+    make(conf_dir / LIST)
+    assert f"{conf_dir}/{LIST}: written" in weft("install")[1]
+    assert (conf_dir / LIST).read_bytes() == conflist.render()
+    weft("uninstall")
+    assert names(conf_dir) == []
 
 
 def test_the_network_is_configured_when_there_is_a_lease(weft, bin_dir, conf_dir, tmp_path):

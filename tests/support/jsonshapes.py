@@ -72,13 +72,23 @@ SHAPES: Final[dict[str, Any]] = {
         "cniVersion": str,
         "plugins": [{"type": str, "path": str, "supportedVersions": [str]}],
     },
-    "weft cni install": {
-        "bin_dir": str,
-        "plugins": [str],
-        "interpreter": str | None,
-        "replaced": [str],
-        "conflist": {"path": str, "done": str},
-    },
+    "weft cni install": (
+        {
+            "bin_dir": str,
+            "plugins": [str],
+            "interpreter": str | None,
+            "replaced": [str],
+            "conflist": {"path": str, "done": str},
+            "comes_first": str | None,
+        },
+        {
+            "plugins": [
+                {**dict.fromkeys(("network", "file", "plugin", "path", "version"), str), "speaks": [str]},
+            ],
+            "problems": [Problem],
+            "comes_first": str | None,
+        },
+    ),
     "weft cni uninstall": {"done": dict[str, str]},
     "weft cni handback": {"programs": dict[str, str], "still_weft": [str], "port_maps": [dict[str, str]]},
     "weft ipam list": {

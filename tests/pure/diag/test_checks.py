@@ -207,6 +207,12 @@ def test_one_thing_is_wrong(code: str, changes: dict[str, Any]):
     assert set(codes(**changes)) - ALSO.get(code, set()) == {code}
 
 
+def test_a_network_that_calls_others_may_come_first():
+    for plugin in ("multus", "multus-shim"):
+        first = replace(FLANNEL, file="00-multus.conf", plugins=(plugin,))
+        assert not codes(networks=(first, FLANNEL), plugins=WELL.plugins | {plugin})
+
+
 def test_weights():
     full = {"net/netfilter/nf_conntrack_count": "100", "net/netfilter/nf_conntrack_max": "100"}
     assert find(settings={**WELL.settings, **full})[0].weight == "fault"

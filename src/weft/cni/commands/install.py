@@ -14,7 +14,6 @@ from weft.cni.host import state
 from weft.cni.install import conflist, executables, giveback
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
-from weft.cni.runtime import conf
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
@@ -117,10 +116,15 @@ def install_command(
         done = conflist.install(conf_dir, Inventory.found(bin_dir.absolute()), copy)
         data["conflist"] = {"path": str(path), "done": done}
         lines.append(f"{path}: {_SAID[done]}")
-        first = conf.files(conf_dir)[0]
-        if first != path:
-            lines.append(f"{first} comes first there: that is the network that runtimes use")
+        lines += _what_comes_first(conf_dir, data)
     report(output, data, "\n".join(lines))
+
+
+def _what_comes_first(conf_dir: Path, data: dict[str, Any]) -> list[str]:
+    """Put into `data` which network runtimes use instead of ours; returns the line that says it, if there is one."""
+    first = conflist.before(conf_dir)
+    data["comes_first"] = None if first is None else str(first)
+    return [] if first is None else [f"{first} comes first there: that is the network that runtimes use"]
 
 
 def _remember(chosen: Directories) -> None:
@@ -147,12 +151,12 @@ def _check(bin_dir: Path, conf_dir: Path, output: str) -> None:
         (line.network, line.plugin, line.path or "missing", line.version, ", ".join(line.speaks))
         for line in found.lines
     ]
-    data = {
+    data: dict[str, Any] = {
         "plugins": [{**fields_of(line), "file": str(line.file)} for line in found.lines],
         "problems": [fields_of(problem) for problem in found.problems],
     }
     text = table(("NETWORK", "PLUGIN", "PATH", "VERSION", "SPEAKS"), rows) if rows else f"no network in {conf_dir}"
-    report(output, data, text)
+    report(output, data, "\n".join([text.rstrip("\n"), *_what_comes_first(conf_dir, data)]))
     if found.problems:
         raise WeftError(*found.problems)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from weft.cni.install.files import lasting, put
 from weft.cni.install.inventory import Inventory
+from weft.cni.runtime import conf
 from weft.model.errors import ConfigError, Problem
 from weft.wire import cnilist
 from weft.wire.cni import CniError
@@ -58,6 +59,12 @@ def install(conf_dir: Path, inventory: Inventory, copy: bytes | None = None) -> 
     with lasting(conf_dir):
         put(path, content, mode=0o644)
     return "written"
+
+
+def before(conf_dir: Path) -> Path | None:
+    """Return the file that comes before this list, so that runtimes use its network; None if there is none."""
+    listed = conf.files(conf_dir)
+    return listed[0] if conf_dir / NAME in listed[1:] else None
 
 
 def _unusable(source: Path, seen: str) -> Problem:

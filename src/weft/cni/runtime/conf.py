@@ -31,7 +31,7 @@ def load(directory: Path, name: str) -> Found:
     """Find a network by name: the first list that has it, else the first single configuration. `CniError` 7."""
     broken: list[str] = []
     seen = False
-    for path in files(directory):
+    for path in sorted(files(directory), key=lambda path: not path.name.endswith(_LISTS)):
         seen = True
         try:
             network = _named(path, name)
@@ -55,14 +55,14 @@ def load_all(directory: Path) -> Iterator[tuple[Path, NetworkList | CniError]]:
 
 
 def files(directory: Path) -> list[Path]:
-    """Return the configuration files of a directory: lists before single ones, each kind sorted by bytes."""
+    """Return the configuration files of a directory as runtimes sort them: by bytes, whatever their endings."""
     try:
-        names = sorted((path for path in directory.iterdir() if not path.is_dir()), key=bytes)
+        found = [path for path in directory.iterdir() if path.name.endswith((*_LISTS, *_SINGLE)) and not path.is_dir()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CniError(cni.IO_FAILURE, f"error reading {directory}: {error.strerror}") from error
-    return [path for endings in (_LISTS, _SINGLE) for path in names if path.name.endswith(endings)]
+    return sorted(found, key=bytes)
 
 
 def _named(path: Path, name: str) -> NetworkList | None:
@@ -98,6 +98,8 @@ def _drop_ins(directory: Path) -> list[PluginConf]:
 
 def _content(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise CniError(cni.IO_FAILURE, f"error reading {path}: not a regular file")
         return path.read_bytes()
     except OSError as error:
         raise CniError(cni.IO_FAILURE, f"error reading {path}: {error.strerror}") from error

@@ -10,6 +10,8 @@ from weft.model.errors import Problem
 
 # Links by which other pod networks are known, by how their names begin.
 _OTHERS: Final = {"cilium_": "Cilium", "cali": "Calico", "weave": "Weave Net", "kube-bridge": "kube-router"}
+# Plugins that attach pods to other networks of the node, as by their annotations.
+_CALLERS: Final = frozenset({"multus", "multus-shim", "genie"})
 
 
 def _there(sight: Sight) -> Iterator[Finding]:
@@ -23,9 +25,9 @@ def _there(sight: Sight) -> Iterator[Finding]:
 
 
 def _first(sight: Sight) -> Iterator[Finding]:
-    """The runtime takes the first file; a network of pods behind it is not used."""
+    """The runtime takes the first file; a network of pods behind it is not used, unless that one calls others."""
     ours = next((network for network in sight.networks if "flannel" in network.plugins), None)
-    if ours is not None and sight.networks[0] is not ours:
+    if ours is not None and sight.networks[0] is not ours and not _CALLERS.intersection(sight.networks[0].plugins):
         first = sight.networks[0]
         seen = f"it comes before {ours.file}, so runtimes use network {first.name} instead of {ours.name}"
         hint = f"If another pod network has left it: rm {quote(first.file)}"
