@@ -400,6 +400,74 @@ def stream(naive: Site, one: tuple[Netns, str], other: tuple[Netns, str]) -> Non
     assert received.digest() == sent.digest()
 
 
+# x86-64's numbers of system calls, as a relay that was taken over would use them, with what is tried.
+FORBIDDEN = {
+    "open": (2, b"/etc/hostname", 0, 0),
+    "openat": (257, -100, b"/etc/hostname", 0),
+    "creat": (85, b"/tmp/weft-test-taken-over", 0o600, 0),
+    "execve": (59, b"/bin/true", 0, 0),
+    "fork": (57, 0, 0, 0),
+    "kill": (62, 1, 0, 0),
+    "ptrace": (101, 0, 0, 0),
+    "unix socket": (41, 1, 1, 0),
+    "packet socket": (41, 17, 3, 0),
+    "stream": (41, 2, 1, 0),
+    "memory for a program": (9, 0, 4096, 7),
+    "another namespace": (308, 3, 0, 0),
+}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are x86-64's")
+def test_a_relay_that_is_taken_over_can_do_nothing(tmp_path: Path):
+    """The filter of `confine.c`, in a program that tries what it shall refuse, in each thread."""
+    tries = "".join(
+        "    refused({});\n".format(
+            ", ".join(f'"{each.decode()}"' if isinstance(each, bytes) else str(each) for each in args)
+        )
+        for args in FORBIDDEN.values()
+    )
+    source = tmp_path / "taken.c"
+    source.write_text(
+        "#include <errno.h>\n#include <pthread.h>\n#include <sys/mman.h>\n#include <sys/socket.h>\n"
+        '#include <sys/syscall.h>\n#include <unistd.h>\n#include "relay.h"\n'
+        "static int got;\nstatic pthread_barrier_t done;\n"
+        "#define refused(...) (errno = 0, syscall(__VA_ARGS__, 0, -1, 0) == -1 && errno == EPERM ? 0 : got++)\n"
+        f"static void *try(void *_) {{\n    if (_) pthread_barrier_wait(&done);\n{tries}    return _; }}\n"
+        "int main(void) {\n    pthread_t other;\n    pthread_barrier_init(&done, 0, 2);\n"
+        "    pthread_create(&other, 0, try, &other);\n    if (drop_rights()) return 100;\n    confine();\n"
+        "    pthread_barrier_wait(&done);\n    pthread_join(other, 0);\n    try(0);\n"
+        "    if (socket(AF_INET, SOCK_DGRAM, 0) < 0) return 101;\n"
+        "    if (socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0) < 0) return 101;\n"
+        "    if (mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return 102;\n"
+        "    return got; }\n"
+    )
+    there = build.PROGRAM.source
+    command = ["musl-gcc", "-D_GNU_SOURCE", "-pthread", "-static", f"-I{there}", source, there / "confine.c", "-o"]
+    subprocess.run([*command, tmp_path / "taken"], check=True)
+    assert subprocess.run([tmp_path / "taken"], check=False).returncode == 0
+
+
+def test_a_relay_is_confined(way: Site):
+    status = Path(f"/proc/{way.pid}/status").read_text()
+    assert "CapPrm:\t0000000000000000" in status
+    assert "NoNewPrivs:\t1" in status
+    in_c = Path(f"/proc/{way.pid}/exe").resolve().name == "weft-relay"
+    assert ("Seccomp:\t2" in status) == in_c
+
+
+def test_python_is_locked_out_of_files():
+    code = (
+        "import os, socket; from weft.kernel.confine import lock_out_of_files; "
+        "here = socket.create_server(('127.0.0.1', 0)); assert lock_out_of_files()\n"
+        "for tried in (lambda: open('/etc/hostname'), lambda: os.open('/tmp/t', os.O_CREAT), lambda: os.listdir('/'),"
+        " lambda: os.execv('/bin/true', ['true']), lambda: socket.create_connection(here.getsockname()),"
+        " lambda: socket.create_server(('127.0.0.1', 0))):\n"
+        "    try:\n        tried()\n    except PermissionError:\n        continue\n    raise SystemExit('it could')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "musl-gcc"])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_no_compiler_has_a_warning(tmp_path: Path, compiler: str, level: str):

@@ -2,8 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -15,7 +20,9 @@ from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
+from weft.daemon.planes.serving import is_unserved
 from weft.forward.control import SOCKET, Call
+from weft.kernel import tun
 from weft.model.net import Ip, Net
 
 # Where the kernel has a path of its own, the relay has little to do: what is about the relay asks for it alone.
@@ -240,6 +247,144 @@ def test_a_relay_that_answers_elsewhere_is_replaced(cluster: Cluster):
     assert not Path(f"/proc/{before}/task").exists()
     assert relay(two) == others
     assert reaches(here, there.ips[0])
+
+
+def thief(node: Daemon, address: str = "", option: int | None = socket.SO_REUSEPORT, port: int = 8285) -> socket.socket:
+    """A socket of the node's at a port, as a container's root without any capability can make it."""
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        if option is not None:
+            made.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            made.bind((address or str(node.public_v4), port))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    return node.netns.call(make)
+
+
+@pytest.mark.parametrize("option", [socket.SO_REUSEPORT, socket.SO_REUSEADDR, None], ids=["port", "address", "plain"])
+def test_nobody_gets_a_share_of_the_datagrams(way: Cluster, option: int | None):
+    one, _ = way.nodes(1, 2)
+    for address in (str(one.public_v4), "0.0.0.0"):  # noqa: S104 - that is what is tried
+        with pytest.raises(OSError, match="Address already in use"):
+            thief(one, address, option)
+
+
+TAKES = (
+    "import socket, sys; made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+    "made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); made.bind((sys.argv[1], int(sys.argv[2]))); "
+    "print(flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def taken(node: Daemon, port: int) -> Iterator[int]:
+    """A container's root without any capability in the host's network has a port: its process."""
+    without = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+    command = [*without, sys.executable, "-c", TAKES, "0.0.0.0", str(port)]  # noqa: S104 - as thieves do
+    process = node.netns.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    "conf, port, says",
+    [
+        (UDP, 8285, r"VTEP-004 relay of flannel0 .*"),
+        (VXLAN, 8472, r"VTEP-002 link flannel\.1 vxlan .*"),
+    ],
+    ids=["udp", "vxlan"],
+)
+def test_who_has_the_port_already_is_named_and_not_joined(cluster: Cluster, conf: dict[str, Any], port: int, says: str):
+    cluster.configure(conf)
+    node = cluster.node(1)
+    with taken(node, port) as pid:
+        node.spawn()
+        node.says(rf"{says}UDP port {port} is held by process {pid} \(.*\)")
+        assert not node.ready
+    node.wait_ready()
+
+
+def test_a_holder_that_cannot_be_seen_is_told_as_that(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    with closing(thief(node)):
+        node.spawn()
+        node.says(
+            r"UDP port 8285 is held by a process of user 0, which cannot be seen from here: `ss -ulpn sport = :8285`"
+        )
+
+
+def test_a_relay_of_another_network_namespace_is_not_believed(cluster: Cluster):
+    """A node that is a namespace is made anew, its files are kept, and the relay of before still answers."""
+    cluster.configure(UDP)
+    one, two = cluster.nodes(1, 2)
+    before = relay(one)
+    one.stop()
+    again = cluster.node(3)
+    again.state_dir, again.subnet_file = one.state_dir, one.subnet_file
+    again.start()
+    assert eventually(lambda: relay(again) not in (0, before))
+    assert not Path(f"/proc/{before}/task").exists()
+    assert "NO-CARRIER" not in again.ip("link show flannel0")
+    cross(again, two)
+
+
+def test_a_device_without_a_queue_is_unserved(cluster: Cluster):
+    """It is up and has no carrier; what is down on purpose is another matter."""
+    netns = cluster.node(1).netns
+
+    def seen() -> list[bool]:
+        tun.create("flannel0")
+        found = [is_unserved("flannel0")]
+        netns.run("ip link set flannel0 up")
+        found.append(is_unserved("flannel0"))
+        queue = tun.open_queue("flannel0")
+        found.append(is_unserved("flannel0"))
+        os.close(queue)
+        return [*found, is_unserved("flannel0"), is_unserved("nothing")]
+
+    assert netns.call(seen) == [False, True, False, True, False]
+
+
+def test_a_relay_does_not_keep_a_namespace_that_has_lost_its_name(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    name = f"weft-test-{os.getpid()}"
+    place = Path("/run/netns", name)
+    subprocess.run(["ip", "netns", "add", f"{name}-other"], check=True)
+    place.touch()
+    subprocess.run(["mount", "--bind", node.netns.path, place], check=True)
+    try:
+        node.start()
+        pid = relay(node)
+        node.stop()
+        subprocess.run(["ip", "netns", "del", f"{name}-other"], check=True)
+        assert relay(node) == pid
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+    eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def test_the_last_word_says_how_the_relay_ends(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1).start()
+    node.stop()
+    assert re.search(
+        r"the relay of flannel0, .* goes on and serves pods; `weft cleanup` ends it", node.log.splitlines()[-1]
+    )
+    cluster.configure(VXLAN)
+    node.start()
+    node.stop()
+    assert "goes on and serves" not in node.log
 
 
 def test_a_directory_with_a_long_name_has_room_for_the_socket(cluster: Cluster):

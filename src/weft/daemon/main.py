@@ -91,6 +91,10 @@ async def _serve(options: Options, world: World) -> int:
         fault = await outcome(node.run)
     except asyncio.CancelledError as error:
         if stopping:
+            if node.goes_on:
+                log.info(
+                    "%s goes on and serves pods; `weft cleanup` ends it, before flanneld starts here", node.goes_on
+                )
             return 0
         fault = error
     except Exception as error:  # noqa: BLE001 - of whatever kind, while it stopped

@@ -52,6 +52,8 @@ _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
 _NOTICE_REST_SECONDS: Final = 0.01
 _UP_SECONDS: Final = 1.0
+# Processes that go on without weftd, and keep what another daemon of the network would need.
+_GO_ON: Final = {"udp": "the relay of flannel0, which has the UDP port,", "ipsec": "strongSwan's charon"}
 _STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
 
 
@@ -70,7 +72,13 @@ class Node:
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._prepared: Value | None = None
+        self._backend = ""  # once it is known
         self._writing: asyncio.Task[None] | None = None  # of the state: a task that nothing holds may vanish
+
+    @property
+    def goes_on(self) -> str:
+        """The process that serves pods beside this one and outlives it, for people; empty if there is none."""
+        return _GO_ON.get(self._backend, "")
 
     def write_state(self) -> None:
         """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
@@ -113,6 +121,7 @@ class Node:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
         netconf = start.understand(remembered, store, self._world)
+        self._backend = netconf.backend
         addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
         options = self._options = start.with_addresses(options, addresses)
         prepare = partial(self._world.prepare, netconf, options, self._directory)

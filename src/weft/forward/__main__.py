@@ -1,8 +1,9 @@
-"""The relay where there is no C program: `python -m weft.forward PORT QUEUES ABOUT`, with the same descriptors.
+"""The relay where there is no C program: `python -m weft.forward PORT QUEUES NAMESPACE ABOUT`, with its descriptors.
 
 Descriptor 3 is the listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6
-(without IPv6 the one for ICMP again), and from 6 on come the device and a UDP socket for each queue, of which this
-relay serves the first. One process sends, the other receives and answers the daemon, and tells the first of changes.
+(without IPv6 the one for ICMP again), 6 tells of names of network namespaces that are removed, 7 is the UDP socket,
+and from 8 on come the device's queues, of which this relay serves the first. One process sends, the other receives and
+answers the daemon, and tells the first of changes.
 """
 
 import errno
@@ -20,15 +21,17 @@ from weft.forward.control import DONE, DROPS, PEER, PROTOCOL, STATE
 from weft.forward.loops import DeviceGoneError, Direction, Errors, Receiver, Sender
 from weft.forward.routes import Routes, number_of, packed
 from weft.kernel import capabilities, tun
+from weft.kernel.confine import lock_out_of_files
 from weft.kernel.unixsockets import is_root
 
-_LISTENER, _ICMP, _ICMP6, _TUN, _UDP = 3, 4, 5, 6, 7
+_LISTENER, _ICMP, _ICMP6, _NAMES, _UDP, _TUN = range(3, 9)
 _LARGEST: Final = 1 << 16
 _HEAD: Final = 4
 _BATCH: Final = 64  # packets between two looks at the daemon
 _AT_ONCE: Final = _LARGEST // PEER.size  # peers in a message
 _TOTALS: Final = Struct(f"=QQ{len(DROPS)}Q")
 _COUNTED: Final = Struct("=16sQQ")  # peer, packets, bytes
+_EVENT: Final = Struct("=iIII")  # struct inotify_event, before its name (inotify(7))
 
 
 def _number(asked: bytes) -> int:
@@ -67,8 +70,8 @@ class Answers:
     """What the daemon is told. `child` is the process that sends."""
 
     def __init__(self, receiver: Receiver, child: socket.socket, about: str) -> None:
+        self.child = child
         self._receiver = receiver
-        self._child = child
         self._about = about.encode()
 
     def to(self, asked: bytes) -> bytes | None:
@@ -79,8 +82,8 @@ class Answers:
                 return self._state()
             case b"C":
                 error = routes.change(asked[_HEAD:])
-                self._child.send(asked)
-                self._child.recv(1)  # it knows them, too
+                self.child.send(asked)
+                self.child.recv(1)  # it knows them, too
                 return DONE.pack(error, routes.generation)
             case b"R":
                 return routes.told(_number(asked))
@@ -91,17 +94,17 @@ class Answers:
         return None
 
     def _state(self) -> bytes:
-        self._child.send(b"S")
-        sent, sent_bytes, *dropped = _TOTALS.unpack(self._child.recv(_LARGEST))
+        self.child.send(b"S")
+        sent, sent_bytes, *dropped = _TOTALS.unpack(self.child.recv(_LARGEST))
         received, received_bytes, *more = _totals(self._receiver)
         both = (a + b for a, b in zip(dropped, more, strict=True))
         counters = (sent, sent_bytes, received, received_bytes, *both)
         return STATE.pack(PROTOCOL, os.getpid(), self._receiver.routes.generation, *counters) + self._about
 
     def _peers(self, asked: bytes) -> bytes:
-        self._child.send(asked)
+        self.child.send(asked)
         receiver = self._receiver
-        counted = ((number_of(each[0]), each) for each in _COUNTED.iter_unpack(self._child.recv(_LARGEST)))
+        counted = ((number_of(each[0]), each) for each in _COUNTED.iter_unpack(self.child.recv(_LARGEST)))
         return b"".join(PEER.pack(*each, receiver.packets[peer], receiver.bytes[peer]) for peer, each in counted)
 
 
@@ -120,35 +123,52 @@ def _answer(client: socket.socket, answers: Answers) -> bool:
     return True
 
 
-def receive(
-    receiver: Receiver, udp: socket.socket, listener: socket.socket, child: socket.socket, answers: Answers
-) -> None:
-    """Serve peers, and answer the daemon, until the other process has ended."""
+def _is_removed(namespace: str) -> bool:
+    """Tell whether a name that was removed is this network namespace's."""
+    heard = os.read(_NAMES, _LARGEST)
+    while heard:
+        *_, size = _EVENT.unpack_from(heard)
+        if heard[_EVENT.size : _EVENT.size + size].rstrip(b"\0") == os.fsencode(namespace):
+            return True
+        heard = heard[_EVENT.size + size :]
+    return False
+
+
+def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers, name: str) -> None:
+    """Serve peers, and answer the daemon, until the other process has ended, or the namespace has lost its name."""
     clients: set[socket.socket] = set()
+    ends = [answers.child.fileno(), *([_NAMES] if name else [])]
     while True:
-        readable, _, _ = select.select([udp, listener, child, *clients], [], [])
-        if child in readable:  # it answers when it is asked, so this is its end
-            return
-        if udp in readable:
+        readable, _, _ = select.select(
+            [*ends, udp.fileno(), listener.fileno(), *(each.fileno() for each in clients)], [], []
+        )
+        if ends[0] in readable or (_NAMES in readable and _is_removed(name)):
+            return  # the other answers when it is asked, so this is its end
+        if udp.fileno() in readable:
             for _ in range(_BATCH):
                 if not receiver.once():
                     break
-        for client in clients.intersection(readable):
+        for client in [each for each in clients if each.fileno() in readable]:
             if not _answer(client, answers):
                 clients.discard(client)
                 client.close()
-        if listener in readable:
-            client, _ = listener.accept()
-            if is_root(client):
-                clients.add(client)
-            else:
-                client.close()
+        if listener.fileno() in readable:
+            _admit(listener, clients)
+
+
+def _admit(listener: socket.socket, clients: set[socket.socket]) -> None:
+    client, _ = listener.accept()
+    if is_root(client):
+        clients.add(client)
+    else:
+        client.close()
 
 
 def main() -> None:
     """Relay until the device is gone, or the daemon says that this is the end."""
-    port, _, about = sys.argv[1:]
+    port, _, name, about = sys.argv[1:]
     capabilities.keep(0)  # all that it works with is open
+    lock_out_of_files()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     listener, udp = (socket.socket(fileno=number) for number in (_LISTENER, _UDP))
     errors = Errors(_ICMP, _ICMP6)
@@ -161,7 +181,7 @@ def main() -> None:
         else:
             parent.close()
             receiver = Receiver(Routes(), _TUN, udp, errors, joins_udp=tun.takes_udp(_TUN))
-            receive(receiver, udp, listener, child, Answers(receiver, child, about))
+            receive(receiver, udp, listener, Answers(receiver, child, about), name)
     except DeviceGoneError:
         pass
     except ConnectionError as error:  # the other process has ended

@@ -1,10 +1,11 @@
 """Starts the relay of a device: what it works with is opened here, so that it needs no right of its own."""
 
+import ctypes
 import fcntl
 import os
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from ipaddress import IPv6Address
 from pathlib import Path
 from struct import pack
@@ -18,6 +19,9 @@ from weft.model.value import Value
 
 _SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
 _SO_RCVBUFFORCE: Final = 33
+_SO_NETNS_COOKIE: Final = 71  # Linux 5.14
+_IN_DELETE: Final = 0x200  # linux/inotify.h
+_NAMES: Final = Path("/run/netns")  # of network namespaces (ip-netns(8))
 _SOL_RAW: Final = 255
 _ICMP_FILTER: Final = 1  # linux/icmp.h
 _ICMPV6_FILTER: Final = 1  # linux/icmpv6.h
@@ -51,14 +55,43 @@ def start(job: Job, about: str, program: Path | None, socket_path: Path) -> int:
     # Half of the processors are for what sends and receives; Python serves one queue.
     queues = 1 if program is None else max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
     with ExitStack() as held:
+        udp = _udp(held, job)
         icmp = _icmp(held)
         icmp6 = icmp if job.own6 is None else _icmp6(held, job.own6)
-        inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6]
+        name, removed = _name_of_namespace(held)
+        inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6, removed, udp]
         for _ in range(queues):
-            queue = tun.open_queue(job.device)
-            held.callback(os.close, queue)
-            inherited += [queue, _udp(held, job)]
-        return _spawn([*command, str(job.port), str(queues), about], inherited, held)
+            inherited.append(tun.open_queue(job.device))
+            held.callback(os.close, inherited[-1])
+        return _spawn([*command, str(job.port), str(queues), name, about], inherited, held)
+
+
+def namespace() -> str:
+    """What tells this thread's network namespace from all others of this boot."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        return made.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8).hex()
+    seen = Path("/proc/thread-self/ns/net").stat()  # whose number another one may have later
+    return f"{seen.st_dev}:{seen.st_ino}"
+
+
+def _name_of_namespace(held: ExitStack) -> tuple[str, int]:
+    """The name of this network namespace, and a descriptor that tells of names that are removed.
+
+    A relay keeps its namespace alive, with the device that it waits for, and so ends when that loses its name. One
+    that has none, as a container's, goes with its processes; then the name is empty.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    held.callback(os.close, nothing)
+    with suppress(OSError):
+        here = Path("/proc/thread-self/ns/net").stat()
+        names = [each.name for each in _NAMES.iterdir() if os.path.samestat(each.stat(), here)]
+        removed = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if names else -1
+        if removed >= 0:
+            held.callback(os.close, removed)
+            if libc.inotify_add_watch(removed, os.fsencode(_NAMES), _IN_DELETE) >= 0:
+                return names[0], removed
+    return "", nothing
 
 
 def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:
@@ -74,10 +107,9 @@ def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:
 
 
 def _udp(held: ExitStack, job: Job) -> int:
-    """Open one of the sockets that share the port: the kernel spreads peers over them."""
+    """Open the socket of the port, alone: with SO_REUSEPORT any root, as a container's, would get its share."""
     family = socket.AF_INET if job.local.version == 4 else socket.AF_INET6
     opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SENDS)
     opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVES)
     opened.setsockopt(socket.SOL_UDP, UDP_GRO, job.joined)

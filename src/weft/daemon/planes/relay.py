@@ -19,7 +19,7 @@ import msgspec
 
 from weft import __version__
 from weft.daemon.planes.place import Place
-from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.serving import Children, attempt, is_unserved, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import processes, start
@@ -42,6 +42,7 @@ class _About(msgspec.Struct, frozen=True):
     joined: bool
     own6: str | None
     program: str
+    namespace: str  # one of another may answer: it outlives a node whose files are kept
 
 
 class _Running(Value, frozen=False):
@@ -103,7 +104,7 @@ class RelayPlane:
     def _look(self) -> dict[Key, Object]:
         self._children.reap()
         running = self._found()
-        if running is None:
+        if running is None or is_unserved(DEVICE):
             return {}
         return {thing.key: thing for thing in (running.relay, *running.forwards.values())}
 
@@ -228,7 +229,14 @@ def _counts(state: State) -> dict[str, int]:
 
 def _about(relay: Relay) -> _About:
     own6 = None if relay.own6 is None else str(relay.own6)
-    return _About(local=str(relay.local), port=relay.port, joined=relay.joined, own6=own6, program=_fingerprint())
+    return _About(
+        local=str(relay.local),
+        port=relay.port,
+        joined=relay.joined,
+        own6=own6,
+        program=_fingerprint(),
+        namespace=start.namespace(),
+    )
 
 
 def _fingerprint() -> str:

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -176,16 +177,41 @@ static void admit(int listener, struct pollfd *clients)
     close(client);
 }
 
-void control_serve(int listener, struct table *table, struct queue *queues, int number, const char *about)
+/* Tells whether a name of network namespaces that was removed is this one's. */
+static int is_removed(const struct daemon *daemon)
 {
-    struct pollfd watched[1 + CLIENTS] = {{listener, POLLIN, 0}};
+    union {
+        struct inotify_event event; /* aligned for it */
+        char bytes[4096];
+    } heard;
+    ssize_t got = read(daemon->names, &heard, sizeof heard);
+    size_t at = 0, end = got > 0 ? (size_t)got : 0;
+
+    while (at + sizeof heard.event <= end) {
+        struct inotify_event event;
+        memcpy(&event, heard.bytes + at, sizeof event);
+        at += sizeof event;
+        if (event.mask & IN_DELETE && event.len && event.len <= end - at && !strcmp(heard.bytes + at, daemon->namespace))
+            return 1;
+        at += event.len;
+    }
+    return 0;
+}
+
+void control_serve(const struct daemon *daemon, struct table *table, struct queue *queues, int number)
+{
+    struct pollfd watched[2 + CLIENTS] = {{daemon->listener, POLLIN, 0}};
 
     for (int i = 1; i <= CLIENTS; i++)
         watched[i] = (struct pollfd){-1, POLLIN, 0};
+    watched[1 + CLIENTS] = (struct pollfd){*daemon->namespace ? daemon->names : -1, POLLIN, 0};
     for (;;) {
-        poll(watched, 1 + CLIENTS, -1);
+        poll(watched, 2 + CLIENTS, -1);
+        if (watched[1 + CLIENTS].fd >= 0 && watched[1 + CLIENTS].revents && is_removed(daemon))
+            return;
         for (int i = 1; i <= CLIENTS; i++) {
-            int served = watched[i].fd >= 0 && watched[i].revents ? serve(watched[i].fd, table, queues, number, about) : 1;
+            int asked = watched[i].fd >= 0 && watched[i].revents;
+            int served = asked ? serve(watched[i].fd, table, queues, number, daemon->about) : 1;
             if (served < 0)
                 return;
             if (!served) {
@@ -194,6 +220,6 @@ void control_serve(int listener, struct table *table, struct queue *queues, int 
             }
         }
         if (watched[0].revents)
-            admit(listener, watched + 1);
+            admit(daemon->listener, watched + 1);
     }
 }

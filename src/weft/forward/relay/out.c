@@ -111,7 +111,7 @@ static int send_fragmented(struct queue *queue, struct mmsghdr *message, const s
         count(&queue->counters.dropped[TOO_LARGE], 1);
         return 0;
     }
-    let_cut(queue->udp, peer, 1);
+    let_cut(queue->udp, peer, 1); /* meanwhile another thread's may be cut as well, which costs it nothing but speed */
     done = send_all(queue, message, 1);
     let_cut(queue->udp, peer, 0);
     return done;

@@ -49,10 +49,10 @@ void say_error(struct queue *queue, const unsigned char *ip, size_t size, enum e
 void *queue_serve(void *served)
 {
     struct queue *queue = served;
-    struct pollfd both[] = {{queue->tun, POLLIN, 0}, {queue->udp, POLLIN, 0}};
+    struct pollfd both[] = {{queue->out ? queue->tun : -1, POLLIN, 0}, {queue->in ? queue->udp : -1, POLLIN, 0}};
 
     for (;;) {
-        int out = out_once(queue), in = in_once(queue);
+        int out = queue->out ? out_once(queue) : 0, in = queue->in ? in_once(queue) : 0;
         if (out < 0 || in < 0)
             exit(0);
         if (!out && !in)

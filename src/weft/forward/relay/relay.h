@@ -190,7 +190,8 @@ struct counters {
     atomic_uint_fast64_t sent, sent_bytes, received, received_bytes, dropped[DROPS];
 };
 
-/* queue.c: one queue of the device with a socket of its own, served by one thread. */
+/* queue.c: one queue of the device, served by a thread that sends, receives or does both: `out` and `in` say which. All
+ * have one socket. */
 struct queue {
     int tun, udp, icmp, icmp6;
     uint16_t port;              /* of all peers, in network order */
@@ -216,7 +217,18 @@ int in_once(struct queue *queue);
 void say_error(struct queue *queue, const unsigned char *ip, size_t size, enum error error, uint32_t mtu);
 void count(atomic_uint_fast64_t *counter, uint64_t number);
 
-/* control.c: answers the daemon; returns when it says that this is the end. */
-void control_serve(int listener, struct table *table, struct queue *queues, int count, const char *about);
+/* control.c: what is asked and heard, and what is told of it. */
+struct daemon {
+    int listener, names;
+    const char *namespace, *about;
+};
+
+/* Answers the daemon; returns when it says that this is the end, or when the namespace has lost its name. */
+void control_serve(const struct daemon *daemon, struct table *table, struct queue *queues, int count);
+
+/* confine.c: gives all capabilities away, for this and for whatever it would execute; -1 if that cannot be. */
+int drop_rights(void);
+/* Gives away all system calls that are not needed from now on, in all threads. */
+void confine(void);
 
 #endif
