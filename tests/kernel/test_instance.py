@@ -4,8 +4,9 @@ import errno
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NoReturn
 
@@ -14,9 +15,9 @@ import pytest
 from tests.support.netns import Netns
 from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
 from weft.daemon.disk import instance
-from weft.kernel import unixsockets
+from weft.kernel import asking, daemons, unixsockets
 from weft.kernel.unixsockets import Holder
-from weft.model.errors import ConfigError
+from weft.model.errors import ConfigError, Unavailable
 
 DEVICE, OTHER = "device/flannel.1", "device/flannel.2"
 
@@ -127,10 +128,10 @@ def test_where_any_socket_may_have_a_buffer_of_that_size_the_user_decides(
 ) -> None:
     """With net.core.rmem_max at its limit, which is the whole machine's: so the holders are made up."""
     claim(DEVICE)
-    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=65534, room=2 * instance._SEAL)])
+    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=65534, room=2 * instance.SEAL)])
     assert not netns.call(lambda: instance.is_claimed(DEVICE))
     assert "is held by user 65534" in caplog.text
-    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=0, room=2 * instance._SEAL)])
+    monkeypatch.setattr(instance, "holders", lambda _: [Holder(uid=0, room=2 * instance.SEAL)])
     assert netns.call(lambda: instance.is_claimed(DEVICE))
 
 
@@ -139,3 +140,34 @@ def test_in_a_user_namespace_its_roots_names_count() -> None:
     program = f"from weft.daemon.disk import instance as i; _ = i.claim(['{DEVICE}']); print(i.is_claimed('{DEVICE}'))"
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    "says, seen",
+    [(b"x" * 5000, "says more than 0 MiB"), (b"", "does not answer within 1 s")],
+    ids=["without end", "a byte now and then"],
+)
+def test_no_answer_is_read_for_ever(
+    claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch, says: bytes, seen: str
+) -> None:
+    """Of a process that has all rights, and is no daemon all the same."""
+    monkeypatch.setattr(daemons, "MOST", 1 << 16)
+    monkeypatch.setattr(asking, "_SECONDS", 1.0)
+    [listening] = netns.call(lambda: instance.claim(["instance/odd"]))
+    done = threading.Event()
+
+    def answer() -> None:
+        client, _ = listening.accept()
+        with client, suppress(OSError):
+            while not done.wait(0 if says else 0.2):
+                client.sendall(says or b"x")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with pytest.raises(Unavailable, match=f"INST-003 weftd of instance odd: .*{seen}"):
+            netns.call(lambda: asking.ask("odd", daemons.ASK_STATE))
+    finally:
+        done.set()
+        thread.join()
+        listening.close()

@@ -22,20 +22,27 @@ _REST_SECONDS: Final = 1.0
 
 
 async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
-    """Answer until cancelled; a question that is not understood is answered with nothing."""
+    """Answer until cancelled; a question that is not understood is answered with nothing.
+
+    A client too many ends the oldest, so that whoever asks nothing keeps nobody away.
+    """
     listening.setblocking(False)  # noqa: FBT003 - that is how socket has it
-    room = asyncio.Semaphore(_CLIENTS)
+    clients: dict[asyncio.Task[None], None] = {}
     async with asyncio.TaskGroup() as tasks:
         while True:
-            await room.acquire()
             try:
                 client, _ = await asyncio.get_running_loop().sock_accept(listening)
             except OSError as error:
-                room.release()
                 log.debug("no client of the control socket can be taken: %s", error)
                 await asyncio.sleep(_REST_SECONDS)
                 continue
-            tasks.create_task(_serve_one(client, answer)).add_done_callback(lambda _: room.release())
+            if len(clients) >= _CLIENTS:
+                oldest = next(iter(clients))
+                del clients[oldest]
+                oldest.cancel()
+            task = tasks.create_task(_serve_one(client, answer))
+            clients[task] = None
+            task.add_done_callback(lambda ended: clients.pop(ended, None))
 
 
 async def _serve_one(client: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:

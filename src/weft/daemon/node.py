@@ -111,10 +111,15 @@ class Node:
                 await self._start(store, tasks, parts, held)
 
     def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
-        """Claim the name of this instance, and answer there what is asked of it."""
-        for claimed in instance.claim([f"instance/{self._directory.name}"]):
-            held.callback(claimed.close)
-            parts.start("control", partial(control.serve, claimed, self._report.answer))
+        """Claim the name of this instance, and answer there what is asked of it.
+
+        Where another process has that name, one that nobody can know before serves: commands look at who made it.
+        """
+        name = f"instance/{self._directory.name}"
+        claimed = instance.claim([name]) or instance.claim([f"{name}.{self._world.random(4).hex()}"])
+        for each in claimed:
+            held.callback(each.close)
+            parts.start("control", partial(control.serve, each, self._report.answer))
 
     async def _start(self, store: Store[Any], tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         options, status = self._options, self._status

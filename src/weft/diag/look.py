@@ -17,7 +17,7 @@ from weft.diag import host, probing
 from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
 from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
-from weft.kernel import asking, sysctl
+from weft.kernel import asking, daemons, sysctl
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink import linkdata
@@ -283,7 +283,7 @@ def processes(proc: Path) -> dict[int, str]:
 
 
 def _daemon(wanted: str | None) -> NodeState | None:
-    return asking.state(asking.choose(wanted)) if wanted or asking.here() else None
+    return asking.state(asking.choose(wanted)) if wanted or daemons.living() else None
 
 
 def ways(rtnl: Rtnl, sight: Sight) -> dict[str, int]:

@@ -11,19 +11,14 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState, NodeState
 
-_SECONDS: Final = 5.0
+_SECONDS: Final = 10.0  # for all of an answer
 
 T = TypeVar("T")
 
 
-def here() -> list[str]:
-    """The names of the daemons that run here."""
-    return daemons.living(daemons.SOCKETS.read_text(errors="replace"))
-
-
 def choose(wanted: str | None) -> str:
     """The name of the daemon that is meant. `Unavailable` if there is none, or which one is not said."""
-    names = here()
+    names = daemons.living()
     if wanted is not None and wanted not in names:
         raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
     if not names:
@@ -44,7 +39,7 @@ def ask(name: str, question: bytes) -> bytes:
             if not is_root(asking):
                 raise Unavailable(_problem(where, "another user's process has its name"))
             asking.sendall(question)
-            answer = b"".join(iter(lambda: asking.recv(1 << 16), b""))
+            answer = daemons.said(asking, seconds=_SECONDS)
     except OSError as error:
         seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
         raise Unavailable(_problem(where, seen, hint="It may be stopped or stuck: see its log")) from error

@@ -4,12 +4,19 @@ One of a daemon's names, `instance/…`, is that of its directory: there it says
 what happened. Who may claim names, and who may not, says `weft.daemon.disk.instance`.
 """
 
+import errno
+import socket
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from weft.kernel.unixsockets import SEAL, Holder, holders_below, seal
 
 PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
+MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
 ASK_STATE: Final = b'{"ask":"state"}\n'
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
 
@@ -25,9 +32,46 @@ def names(sockets: str) -> list[str]:
     return [name for _, found, name in parts if found]
 
 
-def living(sockets: str) -> list[str]:
-    """The names of the daemons' directories that are claimed, by whatever process, from the text of `SOCKETS`."""
-    return sorted({name.removeprefix(INSTANCE) for name in names(sockets) if name.startswith(INSTANCE)})
+def living() -> list[str]:
+    """The names of the directories of the daemons that live in the calling thread's network namespace.
+
+    Any process may claim such names, so the socket itself shows whose it is (`is_daemons`).
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        least = SEAL if seal(probe) else 0
+    try:
+        found = holders_below(PREFIX + INSTANCE)
+    except OSError:  # a kernel without unix_diag: whoever answers there shows whether he is root
+        names_there = names(SOCKETS.read_text(errors="replace"))
+        return sorted({name.removeprefix(INSTANCE) for name in names_there if name.startswith(INSTANCE)})
+    sealed = [name for name, those in found.items() if is_daemons(those, SEAL)]
+    return sorted(sealed or (name for name, those in found.items() if is_daemons(those, least)))
+
+
+def is_daemons(holders: Iterable[Holder], least: int) -> bool:
+    """Tell whether a daemon made one of these sockets: root, who can show it by a buffer of at least so many bytes.
+
+    `least` is `SEAL` where a process with a daemon's rights can make one, and 0 where none can. The right is
+    CAP_NET_ADMIN in the network's own user namespace, which a container's root has not.
+    """
+    return any(holder.uid == 0 and holder.room >= least for holder in holders)
+
+
+def said(connection: socket.socket, *, seconds: float) -> bytes:
+    """What the other side says until it closes. `TimeoutError` after so long, `OSError` when it is too much."""
+    end = time.monotonic() + seconds
+    answer = bytearray()
+    while True:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        more = connection.recv(1 << 16)
+        if not more:
+            return bytes(answer)
+        answer += more
+        if len(answer) > MOST:
+            raise OSError(errno.EMSGSIZE, f"it says more than {MOST >> 20} MiB")
 
 
 def address(name: str) -> str:

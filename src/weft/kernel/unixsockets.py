@@ -6,6 +6,7 @@ the calling thread's network namespace.
 
 import errno
 import socket
+from collections.abc import Iterator
 from contextlib import closing
 from struct import Struct
 from typing import Final, NamedTuple
@@ -31,6 +32,10 @@ _SHOWN: Final = _UDIAG_SHOW_NAME | _UDIAG_SHOW_UID | _UDIAG_SHOW_MEMINFO
 _UCRED: Final = Struct("=iII")  # struct ucred: pid, uid, gid (unix(7))
 
 
+_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
+SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel doubles it, and nothing uses it
+
+
 class Holder(NamedTuple):
     """A socket that has a name: the user who made it, whose it may no more be, and its receive buffer in bytes."""
 
@@ -50,13 +55,38 @@ def is_root(connection: socket.socket) -> bool:
     return uid == 0
 
 
+def seal(made: socket.socket) -> bool:
+    """Show on a socket that a daemon made it; False where no process can, in a user namespace."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, SEAL)
+    except PermissionError:
+        return False
+    return True
+
+
 def holders(name: str) -> list[Holder]:
     """The sockets that have this abstract name (without its NUL); `OSError` if the kernel does not tell."""
-    wanted = b"\0" + name.encode()
+    return [holder for found, holder in _named() if found == name.encode()]
+
+
+def holders_below(prefix: str) -> dict[str, list[Holder]]:
+    """The same of all names that begin so, by what follows in each. What is no text, or not printable, is left out."""
+    found: dict[str, list[Holder]] = {}
+    for name, holder in _named():
+        rest = name.decode(errors="replace").removeprefix(prefix) if name.startswith(prefix.encode()) else ""
+        if rest and rest.isprintable() and "\N{REPLACEMENT CHARACTER}" not in rest:
+            found.setdefault(rest, []).append(holder)
+    return found
+
+
+def _named() -> Iterator[tuple[bytes, Holder]]:
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOWN, 0, 0)
     with closing(NetlinkSocket.open(_NETLINK_SOCK_DIAG)) as diag:
-        found = (parse(answer, _ANSWER.size) for answer in diag.dump(_SOCK_DIAG_BY_FAMILY, request))
-        return [_holder(each) for each in found if each.get(_UNIX_DIAG_NAME) == wanted]
+        for answer in diag.dump(_SOCK_DIAG_BY_FAMILY, request):
+            told = parse(answer, _ANSWER.size)
+            name = told.get(_UNIX_DIAG_NAME, b"")
+            if name.startswith(b"\0"):
+                yield bytes(name[1:]), _holder(told)
 
 
 def _holder(told: Attributes) -> Holder:

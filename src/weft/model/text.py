@@ -6,6 +6,12 @@ from typing import Final
 _ALL_OF: Final = 12  # names are listed whole; of more, these
 _SOME_OF: Final = 3
 
+import re
+from typing import Final
+
+# Control characters, those of C1 as well; marks that turn the direction of what follows; line and paragraph separators.
+_OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
 
 def one_line(text: str) -> str:
     """`text` on one line: its lines joined by `; `, and what is not printable as Python escapes it."""
@@ -14,6 +20,11 @@ def one_line(text: str) -> str:
     lines = (line.strip(" \t\r") for line in text.split("\n"))
     joined = "; ".join(line for line in lines if line)
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in joined)
+
+
+def visible(text: str) -> str:
+    """`text` with its lines and tabs, and without anything else that a terminal obeys, which is shown as an escape."""
+    return _OBEYED.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def counted(count: int, noun: str) -> str:

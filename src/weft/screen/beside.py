@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import click
 
+from weft.model.text import visible
 from weft.screen.documents import PEOPLE
 from weft.screen.say import is_screen, say
 
@@ -30,7 +31,7 @@ class Progress:
     def __call__(self, text: str) -> None:
         """Say what is being done."""
         if not self._silent:
-            line = f"{time.monotonic() - self._start:5.2f} s  {text}"
+            line = f"{time.monotonic() - self._start:5.2f} s  {visible(text)}"
             with suppress(BrokenPipeError):  # the work goes on when nobody reads of it any more
                 click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
 

@@ -1,5 +1,6 @@
 """What commands have to say, for programs: JSON or YAML of the value behind the text."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -12,6 +13,7 @@ from weft.screen.say import say
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DOCUMENTS: Final = ("json", "yaml")
+_C1: Final = re.compile("[\x7f-\x9f]")
 PEOPLE: Final = ("text", "wide")  # what people read; all else is for programs
 
 
@@ -32,12 +34,19 @@ def document(output: str, value: object) -> str:
 
         text: str = yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True)
         return text
-    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+    return _escaped(msgspec.json.format(encoded, indent=2).decode()) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """JSON without the control characters that it may hold as they are and that some terminals obey (C1)."""
+    return _C1.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def piece(output: str, value: object) -> str:
     """One of many values that come in turn, as a line of JSON or a document of YAML, with a newline at its end."""
-    return f"---\n{document(output, value)}" if output == "yaml" else msgspec.json.encode(value).decode() + "\n"
+    return (
+        f"---\n{document(output, value)}" if output == "yaml" else _escaped(msgspec.json.encode(value).decode()) + "\n"
+    )
 
 
 def show_report(output: str, value: object, text: str, **further: Callable[[], str]) -> None:

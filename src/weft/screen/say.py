@@ -11,6 +11,7 @@ from typing import Final, TextIO
 
 import click
 
+from weft.model.text import visible
 from weft.screen.paint import emphasised, painted
 
 PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkout a link to the page of the docs
@@ -27,11 +28,12 @@ def shows_colour(stream: TextIO) -> bool:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text that may hold what other programs said: nothing in it is taken for colour.
+    """Print a text that may hold what others said: nothing in it is taken for colour, and no terminal obeys it.
 
     What is said beside a report (`err`) is lost where nobody reads it any more: that ends no work.
     """
     stream = sys.stderr if err else sys.stdout
+    text = visible(text)
     with suppress(BrokenPipeError) if err else nullcontext():
         click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
 

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.daemon.disk.files import write_atomically
-from weft.kernel import asking
+from weft.kernel import asking, daemons
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
@@ -102,7 +102,7 @@ def _source(lab: str, instance: str | None) -> Source:
         raise ConfigError(Problem(code="FLAG-001", where="weft ui", seen=seen, expected="a lab, or a node's daemon"))
     if instance is None and (lab or any(place.alive for place in places.found(base()))):
         return LabSource(start.find(base(), lab))
-    if instance is None and not asking.here():
+    if instance is None and not daemons.living():
         hint = "'weft lab up' starts a lab, on any machine."
         seen = "no lab is up, and no weftd runs here"
         raise Unavailable(Problem(code="LAB-002", where="weft ui", seen=seen, hint=hint))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemon.commands import started
-from weft.kernel import asking
+from weft.kernel import asking, daemons
 
 
 def process(proc: Path, command: bytes, environ: bytes = b"") -> None:
@@ -16,7 +16,7 @@ def process(proc: Path, command: bytes, environ: bytes = b"") -> None:
 
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "here", lambda: ["one"])
+    monkeypatch.setattr(daemons, "living", lambda: ["one"])
     monkeypatch.setattr(asking, "process", lambda _: 7)
 
 
@@ -38,5 +38,5 @@ def test_what_is_no_weftd_or_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     assert started.here(tmp_path) is None
     monkeypatch.setattr(asking, "process", lambda _: 0)
     assert started.here(tmp_path) is None
-    monkeypatch.setattr(asking, "here", lambda: ["one", "two"])
+    monkeypatch.setattr(daemons, "living", lambda: ["one", "two"])
     assert started.here(tmp_path) is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.text import counted, one_line, one_of
+from weft.model.text import counted, one_line, one_of, visible
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,22 @@ def test_one_is_no_plural(count, words):
 )
 def test_names_that_there_are(known, wanted, said):
     assert one_of(known, wanted) == said
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("two\n\tlines, ä and 漢\n", "two\n\tlines, ä and 漢\n"),
+        ("\x1b]0;title\x07\r\x9b31m", r"\x1b]0;title\x07\r\x9b31m"),
+        ("left\u202eright\u2028\ufeff", r"left\u202eright\u2028\ufeff"),
+    ],
+)
+def test_what_a_terminal_obeys_is_shown(text: str, shown: str):
+    assert visible(text) == shown
+
+
+@given(st.text())
+def test_nothing_that_is_shown_is_obeyed(text: str):
+    shown = visible(text)
+    assert all(each.isprintable() or each in "\n\t" for each in shown if ord(each) < 0xA0)
+    assert visible(shown) == shown

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from weft.kernel import asking
+from weft.kernel import asking, daemons
 from weft.model.value import Value
 
 _NAMES: Final = ("weftd", "weft.daemon.main")  # the program, or the module that Python runs
@@ -22,7 +22,7 @@ def here(proc: Path = Path("/proc")) -> Started | None:
 
     Raises `Unavailable` for one that does not answer.
     """
-    names = asking.here()
+    names = daemons.living()
     pid = asking.process(names[0]) if len(names) == 1 else 0
     if not pid:
         return None

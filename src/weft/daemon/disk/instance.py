@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.kernel import daemons, statefiles
-from weft.kernel.unixsockets import Holder, holders, peer_of
+from weft.kernel.unixsockets import SEAL, Holder, holders, peer_of, seal
 from weft.model.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ _BESIDE: Final = (
     "Stop the other daemon. For a second network on this node give this one another --etcd-prefix and --subnet-file,"
     " and that network another VNI; for another network namespace on the same disk, another --state-dir"
 )
-_SO_RCVBUFFORCE: Final = 33
-_SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel doubles it, and nothing uses it
 
 
 def directory(state_dir: Path, subnet_file: str, network: str) -> Path:
@@ -124,7 +122,7 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
         held = []
         for name in names:
             claimed = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            _seal(claimed)  # first: a name without it is no daemon's
+            seal(claimed)  # first: a name without it is no daemon's
             try:
                 claimed.bind(f"\0{daemons.PREFIX}{name}")
                 claimed.listen(1)
@@ -156,12 +154,12 @@ def refuse_beside_others() -> None:
 
 def _refuse(name: str, *, hint: str = _BESIDE) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        least = _SEAL if _seal(probe) else 0
+        least = SEAL if seal(probe) else 0
         found, pid = _look(probe, f"{daemons.PREFIX}{name}")
     if not found:
         return  # the holder ended between our two calls
     process = f" (pid {pid})" if pid else ""
-    if not any(holder.uid == 0 and holder.room >= least for holder in found):
+    if not daemons.is_daemons(found, least):
         users = ", ".join(map(str, sorted({holder.uid for holder in found})))
         log.warning(
             "the name %s is held by user %s%s, which is no daemon; it keeps no second daemon away", name, users, process
@@ -175,15 +173,6 @@ def _refuse(name: str, *, hint: str = _BESIDE) -> None:
             hint=hint,
         )
     )
-
-
-def _seal(made: socket.socket) -> bool:
-    """Show on a socket that a daemon made it; False where no process can, in a user namespace."""
-    try:
-        made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SEAL)
-    except PermissionError:
-        return False
-    return True
 
 
 def _look(probe: socket.socket, name: str) -> tuple[list[Holder], int]:
@@ -204,4 +193,4 @@ def _look(probe: socket.socket, name: str) -> tuple[list[Holder], int]:
         return holders(name), pid
     except OSError:
         # A kernel without unix_diag. What it does not tell is taken for a daemon's: two of them are worse than none.
-        return [Holder(uid, _SEAL)] if there else [], pid
+        return [Holder(uid, SEAL)] if there else [], pid

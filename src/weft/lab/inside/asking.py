@@ -1,7 +1,7 @@
 """Asks a node's daemon about itself, at its control socket."""
 
 import asyncio
-import os
+import errno
 import socket
 from typing import Final, TypeVar
 
@@ -33,17 +33,11 @@ async def news(inside: Inside, room: Room, after: int) -> News | None:
 
 async def runs(inside: Inside, room: Room) -> bool:
     """Tell whether a daemon of weft's is in a node."""
-    return bool(await inside.run(room, lambda: _names(inside)))
-
-
-def _names(inside: Inside) -> list[str]:
-    sockets = os.open(str(daemons.SOCKETS.relative_to("/proc")), os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.proc)
-    with os.fdopen(sockets, errors="replace") as file:
-        return daemons.living(file.read())
+    return bool(await inside.run(room, daemons.living))
 
 
 async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T]) -> T | None:
-    asking, names = await inside.run(room, lambda: (socket.socket(socket.AF_UNIX), _names(inside)))
+    asking, names = await inside.run(room, lambda: (socket.socket(socket.AF_UNIX), daemons.living()))
     with asking:
         if len(names) != 1:
             return None
@@ -62,4 +56,6 @@ async def _answer(asking: socket.socket, address: str, question: bytes) -> bytes
     said = bytearray()
     while more := await loop.sock_recv(asking, _CHUNK):
         said += more
+        if len(said) > daemons.MOST:
+            raise OSError(errno.EMSGSIZE, "it says too much")
     return bytes(said)
