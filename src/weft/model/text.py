@@ -1,13 +1,11 @@
 """Text for people: on one line, without anything that a terminal obeys, with the right number, and with a guess."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 _ALL_OF: Final = 12  # names are listed whole; of more, these
 _SOME_OF: Final = 3
-
-import re
-from typing import Final
 
 # Control characters, those of C1 as well; marks that turn the direction of what follows; line and paragraph separators.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
