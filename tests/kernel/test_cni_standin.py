@@ -26,6 +26,7 @@ from weft.cni.host.openat import open_root
 from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
 
+WITHOUT_RESOURCE = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
 LIMITS = ("SEND", "BEGIN", "START", "ANSWER")
 
 
@@ -281,6 +282,71 @@ class TestOne:
             (node.run / "state-dir").write_text("/var/lib/other")
         assert node.call("DEL", "", **more) is None
         assert (node.started, len(stand_ins(node.run))) == (2, 2)
+
+
+BOUNDS = {
+    "few descriptors": ["prlimit", "--nofile=20:"],
+    "small files": ["prlimit", "--fsize=10:"],
+    "little time": ["prlimit", "--cpu=1:"],
+    "little memory": ["prlimit", "--as=100000000:"],
+}
+POOR = {
+    "few descriptors": (["prlimit", "--nofile=20"], "20 descriptors"),
+    "small files": (["prlimit", "--fsize=10"], "10 bytes of a file"),
+}
+
+
+class TestBounds:
+    """What the first client may and has is not what all others get."""
+
+    @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS.keys())
+    def test_a_low_limit_that_a_client_may_raise_is_raised(self, node: Node, make_netns, bound: list[str]):
+        pod = make_netns()
+        node.prefix = bound
+        assert node.call("ADD", pod.path)["ips"]
+        node.prefix = []
+        assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
+        assert node.started == 1
+
+    @pytest.mark.parametrize("bound, says", POOR.values(), ids=POOR.keys())
+    def test_a_limit_that_serves_nobody_is_told_and_keeps_no_other_from_it(
+        self, node: Node, make_netns, bound: list[str], says: str
+    ):
+        node.prefix = [*WITHOUT_RESOURCE, *bound]
+        for _ in range(3):
+            said = node.call("ADD", make_netns().path)
+            assert said["code"] == 11
+            assert "HOST-002: weftd does not answer" in said["msg"] + said.get("details", "")
+            assert says in said["msg"] + said.get("details", "")
+        assert node.started == 0
+        node.prefix = []
+        assert node.call("ADD", make_netns().path)["ips"]
+
+    def test_without_the_right_it_says_so_and_others_have_their_own(self, node: Node, make_netns):
+        node.prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
+        said = node.call("ADD", make_netns().path)
+        assert "HOST-002 what stands in for weftd: no right to change the network (CAP_NET_ADMIN)" in str(said)
+        assert not stand_ins(node.run)
+        node.prefix = []
+        assert node.call("ADD", make_netns().path)["ips"]
+
+    def test_its_environment_and_signals_are_its_own(self, node: Node):
+        node.prefix = [
+            "env",
+            "LD_LIBRARY_PATH=/x",
+            "PYTHONPATH=/x",
+            "TZ=Mars",
+            "sh",
+            "-c",
+            "trap '' HUP USR1; exec \"$@\"",
+            "sh",
+        ]
+        assert node.call("DEL", "") is None
+        [pid] = stand_ins(node.run)
+        environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        assert {each.partition("=")[0] for each in environment if each} <= {"PATH", "PWD", "WEFT_STATE_DIR"}
+        ignored = int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
+        assert not ignored & (1 << signal.SIGHUP - 1 | 1 << signal.SIGUSR1 - 1)
 
 
 class TestDeath:

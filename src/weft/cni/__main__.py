@@ -8,4 +8,5 @@ from weft.cni.host import state
 from weft.cni.serve.standin import stand_in
 
 if __name__ == "__main__":
-    asyncio.run(stand_in(sys.argv[1], state.chosen(os.environ)))
+    there = {**os.environ, "WEFT_CNI_SOCKET": sys.argv[1]}  # what the daemon has published lies beside both sockets
+    asyncio.run(stand_in(sys.argv[1], state.chosen(there)))

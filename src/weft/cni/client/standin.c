@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -25,6 +27,7 @@ enum {
     MOST_OPEN = 1024,           /* what is closed where the kernel does not know close_range, before 5.9 */
     ABOVE = 16,                 /* no descriptor that is put somewhere else */
     LOCK_MICROSECONDS = 1000,   /* between two looks */
+    SIGNALS = 65,               /* one more than there are */
 };
 
 /* FNV-1a. No adversary chooses what goes in: all of it is root's. */
@@ -43,8 +46,66 @@ static void mix_file(uint64_t *hash, const struct stat *status, int aged)
         mix(hash, &status->st_ctim, sizeof status->st_ctim);
 }
 
+/* What a stand-in may use, whatever the client that starts it may; less where the client may never have so much. */
+static const struct { int which; rlim_t least, most; const char *what; } limits[] = {
+    {RLIMIT_NOFILE, 112, 1 << 16, "descriptors (LimitNOFILE)"}, /* LEAST_DESCRIPTORS in serve/server.py */
+    {RLIMIT_FSIZE, 1 << 20, RLIM_INFINITY, "bytes of a file (LimitFSIZE)"},
+    {RLIMIT_AS, 256 << 20, RLIM_INFINITY, "bytes of memory (LimitAS)"},
+    {RLIMIT_DATA, 64 << 20, RLIM_INFINITY, "bytes of data (LimitDATA)"},
+    {RLIMIT_CPU, 60, RLIM_INFINITY, "seconds of a processor (LimitCPU)"},
+    {RLIMIT_NPROC, 16, RLIM_INFINITY, "processes of a user (LimitNPROC)"},
+    {RLIMIT_STACK, 1 << 20, 8 << 20, "bytes of a stack (LimitSTACK)"},
+    {RLIMIT_MEMLOCK, 0, RLIM_INFINITY, "bytes of locked memory (LimitMEMLOCK)"},
+};
+enum { LIMITS = sizeof limits / sizeof *limits };
+
+static struct rlimit limit_of(size_t number)
+{
+    rlim_t most = limits[number].most;
+    struct rlimit has = {most, most};
+
+    getrlimit(limits[number].which, &has);
+    has.rlim_cur = has.rlim_max < most ? has.rlim_max : most;
+    return has;
+}
+
+/* The first limit of this client's that is too low to serve anybody; LIMITS if there is none. */
+static size_t too_low(void)
+{
+    size_t number = 0;
+
+    while (number < LIMITS && limit_of(number).rlim_cur >= limits[number].least)
+        number++;
+    return number;
+}
+
+/* Mixes in what a client cannot give to what it starts: limits, rights, and the group whose limits hold for both. */
+static void mix_bounds(uint64_t *hash)
+{
+    /* linux/capability.h: _LINUX_CAPABILITY_VERSION_3 of this process; effective, permitted, inheritable, twice. */
+    uint32_t header[2] = {0x20080522, 0}, rights[6] = {0};
+    char group[4096];
+    int file = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC), right = 0, others[2];
+    ssize_t size = file < 0 ? 0 : read(file, group, sizeof group);
+
+    for (size_t i = 0; i < LIMITS; i++) {
+        struct rlimit limit = limit_of(i);
+        mix(hash, &limit.rlim_cur, sizeof limit.rlim_cur);
+    }
+    syscall(SYS_capget, header, rights);
+    mix(hash, rights, sizeof rights);
+    for (int number = 0; (right = prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0; number++)
+        mix(hash, &right, sizeof right);
+    others[0] = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
+    others[1] = prctl(PR_GET_SECCOMP, 0, 0, 0, 0);
+    mix(hash, others, sizeof others);
+    mix(hash, group, size < 0 ? 0 : (size_t)size);
+    if (file >= 0)
+        close(file);
+}
+
 /* Names the stand-in after all that it takes over from the client that starts it: namespaces, the root, the installation,
- * and which state directory is the node's. */
+ * which state directory is the node's, and what it may do. Another client with other bounds has another stand-in. */
 static void name(struct standin *one)
 {
     static const char *const here[] = {"/proc/self/ns/mnt", "/proc/self/ns/net", "/proc/self/ns/user", "/"};
@@ -60,6 +121,7 @@ static void name(struct standin *one)
         mix_file(&hash, &status, 1);
     if (state)
         mix(&hash, state, strlen(state));
+    mix_bounds(&hash);
     snprintf(one->name, sizeof one->name, "standin-%016llx", (unsigned long long)hash);
 }
 
@@ -135,7 +197,10 @@ int connect_standin(struct standin *one)
 static _Noreturn void become(const struct standin *one, int listener)
 {
     static char path[MAX_PATH + sizeof one->name + 1];
+    static char state[MAX_PATH + sizeof "WEFT_STATE_DIR="];
     const char *const arguments[] = {one->interpreter.path, "-I", "-m", "weft.cni", path, NULL};
+    const char *const environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                       getenv("WEFT_STATE_DIR") ? state : NULL, NULL};
     int kept = fcntl(listener, F_DUPFD, ABOVE), said = fcntl(one->said, F_DUPFD, ABOVE), null;
     sigset_t none;
 
@@ -143,8 +208,13 @@ static _Noreturn void become(const struct standin *one, int listener)
     umask(022);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGCHLD, SIG_DFL);
+    for (int number = 1; number < SIGNALS; number++)
+        signal(number, SIG_DFL);
+    for (size_t i = 0; i < LIMITS; i++) {
+        struct rlimit limit = limit_of(i), all = {limits[i].most, limits[i].most};
+        if (setrlimit(limits[i].which, &all) < 0)
+            setrlimit(limits[i].which, &limit);
+    }
     null = open("/dev/null", O_RDWR);
     if (null < 0 || kept < 0 || said < 0 || chdir("/") < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
         dup2(said, 2) < 0 || dup2(kept, LISTENING) < 0)
@@ -153,7 +223,8 @@ static _Noreturn void become(const struct standin *one, int listener)
         for (int fd = LISTENING + 1; fd < MOST_OPEN; fd++)
             close(fd);
     snprintf(path, sizeof path, "%s/%s", one->directory, one->name);
-    execv(one->interpreter.path, (char *const *)(uintptr_t)arguments);
+    snprintf(state, sizeof state, "WEFT_STATE_DIR=%s", environment[1] ? getenv("WEFT_STATE_DIR") : "");
+    execve(one->interpreter.path, (char *const *)(uintptr_t)arguments, (char *const *)(uintptr_t)environment);
     dprintf(2, "%s, named in %s, cannot be executed: %s", one->interpreter.path, one->interpreter.settings,
             strerror(errno));
     _exit(1);
@@ -209,10 +280,17 @@ static int lock(const struct standin *one)
 
 int start_standin(struct standin *one, const char *why)
 {
+    size_t low = too_low();
     int started = 0, error;
 
     if (check_interpreter(&one->interpreter, why))
         return -1;
+    if (low < LIMITS) {
+        fail(CODE_AGAIN, "HOST-002: weftd does not answer (%s), and nothing can stand in for it by the limits of the "
+             "runtime that calls: %llu %s; expected %llu or more", why, (unsigned long long)limit_of(low).rlim_cur,
+             limits[low].what, (unsigned long long)limits[low].least);
+        return -1;
+    }
     if (lock(one) < 0) {
         fail(CODE_AGAIN, "weftd does not answer (%s), and %s is locked by another process: %s", why, one->directory,
              strerror(errno));

@@ -49,6 +49,7 @@ _EACH: Final = 12
 # Requests at a time, those that wait for something included: no node starts more pods at once, and each is a thread.
 _MOST_REQUESTS: Final = 256
 _LEAST_REQUESTS: Final = 4
+LEAST_DESCRIPTORS: Final = _RESERVED + _LEAST_REQUESTS * _EACH
 # All GCs are of one line: the key of no container.
 _GC: Final = ""
 

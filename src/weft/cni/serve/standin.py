@@ -5,6 +5,7 @@ The first client that finds no daemon starts it (client/standin.c), all others u
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import Final
 
 from weft.cni.attachment.retire import Retirement
@@ -13,6 +14,7 @@ from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.cni.serve.session import Plugins
+from weft.model.errors import ConfigError, Problem
 
 # The descriptor on which the client that has started it listens already.
 _LISTENING: Final = 3
@@ -20,14 +22,30 @@ _IDLE_SECONDS: Final = 5.0
 _NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"
 
 
+_NET_ADMIN: Final = 1 << 12
+_RIGHTS: Final = "CapEff:"
+
+
 async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> None:
     """Serve clients of the socket with this name until none has come for some seconds, or SIGTERM does.
 
-    Raises what `open_node` does: the client that has started it tells the reason.
+    Raises what `open_node` does, and `ConfigError` where it could serve nobody: the client that has started it tells
+    the reason.
     """
+    if not _rights() & _NET_ADMIN:
+        hint = "The runtime that calls has no more itself: give it more, or start weftd, which serves all"
+        seen, expected = "no right to change the network (CAP_NET_ADMIN)", "the rights of a runtime of containers"
+        raise ConfigError(
+            Problem(code="HOST-002", where="what stands in for weftd", seen=seen, expected=expected, hint=hint)
+        )
     retirement = Retirement()
     node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON)
     serving = asyncio.ensure_future(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     await asyncio.wait([serving])
     retirement.close()
+
+
+def _rights() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(_RIGHTS)[2].split()[0], 16)
