@@ -1,7 +1,7 @@
 """Runs one stage of all tests: `python -m tests.support.stage REPORTS NAME COMMAND…`.
 
-It is ended when nothing progresses any more, however long it takes until then: no test begins or ends and, where the
-command is no pytest, its processes use no processor. Its time and its end become a line of REPORTS/stages.tsv.
+It is ended when nothing progresses any more, however long it takes until then: no test begins or ends, and its
+processes use no processor. Its time and its end become a line of REPORTS/stages.tsv.
 """
 
 import os
@@ -40,7 +40,7 @@ def main(reports: Path, name: str, command: list[str], quiet: float = QUIET) -> 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, pass_on)
-        code = _watch(running, lambda: _size(file) if file.exists() else _work(running.pid), quiet)
+        code = _watch(running, lambda: (_size(file), _work(running.pid)), quiet)
     with (reports / "stages.tsv").open("a") as stages:
         stages.write(f"{name}\t{time.monotonic() - start:.1f}\t{code}\n")
     for number in told[:1]:  # so that the script that runs the stages ends, too
@@ -51,12 +51,12 @@ def main(reports: Path, name: str, command: list[str], quiet: float = QUIET) -> 
 
 def _watch(
     running: "subprocess.Popen[bytes]",
-    done: Callable[[], int],
+    done: Callable[[], object],
     quiet: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Wait for the command's end, and end it once `done` has not changed for too long."""
-    last, since = -1, clock()
+    last, since = done(), clock()
     while running.poll() is None:
         if (now := done()) != last:
             last, since = now, clock()
@@ -82,7 +82,7 @@ def _signal(running: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _size(file: Path) -> int:
-    return file.stat().st_size
+    return file.stat().st_size if file.exists() else 0
 
 
 def _work(session: int) -> int:
