@@ -2,8 +2,8 @@
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
-#   programs  Kubernetes' own, flannel's daemon and its relay, built from their modules when they are missing; five
-#             minutes, once
+#   programs  Kubernetes' own, flannel's daemon and its relay, containerd 1.7 and 2, built from their modules when they
+#             are missing; ten minutes, once
 #   system    stores, kernel objects and the daemon; three at a time, because they wait as much as they work, apart
 #             from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
@@ -29,13 +29,14 @@ apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
 # It takes some minutes, in which little else needs both processors.
-{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1 &
+{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1 &
 stage lint scripts/lint.sh
 stage 'pure tests' $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' $bin/coverage report
 stage "Kubernetes' programs" scripts/kubernetes.sh
 stage "upstream's relay" $bin/python -m tests.support.upstreamrelay
 stage "upstream's daemon" $bin/python -m tests.support.flanneld
+stage 'container runtimes' scripts/runtimes.sh
 stage 'helm-unittest' $bin/python -m tests.support.helmunit
 stage 'system tests' $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 # How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.

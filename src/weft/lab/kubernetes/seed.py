@@ -1,7 +1,7 @@
 """What each node's containerd begins with: a directory in which the lab's images are unpacked already.
 
 To import an image takes a node two seconds of a core, to copy what came of it a quarter. So it is done once, kept in
-the user's cache, and done again when a file of the images has changed.
+the user's cache, and done again when a file of the images has changed, or the containerd that reads it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _KEPT: Final = 86400.0  # seconds
 async def find(processes: Processes) -> Path:
     """Return a directory to copy to /var/lib/containerd of a node. `Unavailable` if the images cannot be made."""
     images = await asyncio.to_thread(ourimage.images)
-    key = hashlib.sha256("\n".join(image.key() for image in images).encode()).hexdigest()[:16]
+    key = await asyncio.to_thread(_key, images, programs.find("containerd", processes.environ))
     cache = _cache(processes.environ)
     if not await asyncio.to_thread((cache / key).is_dir):
         work = await asyncio.to_thread(_work, cache)
@@ -39,6 +39,11 @@ async def find(processes: Processes) -> Path:
             await asyncio.to_thread(shutil.rmtree, work)
     os.utime(cache / key)
     return cache / key
+
+
+def _key(images: list[Image], containerd: str) -> str:
+    words = [containerd, str(Path(containerd).stat().st_mtime_ns), *(image.key() for image in images)]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def _work(cache: Path) -> Path:

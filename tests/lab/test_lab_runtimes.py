@@ -1,0 +1,74 @@
+"""weft as a DaemonSet on nodes of containerd 1.6, 1.7 and 2: pods, and what nodes say when weft cannot serve."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support import runtimes
+from tests.support.kubenodes import DAEMON_SET, NAMESPACE, NODES, PODS, SECONDS, WEFT, KubeNodes, kube_nodes, wait_gone
+from tests.support.podpulse import pulse
+from tests.support.weftd import eventually
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module", params=[runtimes.DEBIAN, *runtimes.BUILT])
+def nodes(request: pytest.FixtureRequest) -> Iterator[KubeNodes]:
+    with kube_nodes(2, path=runtimes.path(request.param)) as made:
+        made.install(WEFT)
+        yield made
+
+
+@contextmanager
+def readiness(nodes: KubeNodes) -> Iterator[list[str]]:
+    """What nodes say of themselves while the block runs, whenever it is not that they are ready."""
+    said: list[str] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.2):
+            said.extend(each["message"] for each in nodes.conditions().values() if each["status"] != "True")
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield said
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_pods_start_and_end(nodes: KubeNodes, request: pytest.FixtureRequest):
+    wanted = request.node.callspec.params["nodes"].removeprefix("containerd").strip("- ")
+    versions = {node["status"]["nodeInfo"]["containerRuntimeVersion"] for node in nodes.api.get(NODES)["items"]}
+    assert all(version.removeprefix("containerd://").removeprefix("v").startswith(wanted) for version in versions)
+    with pulse(nodes.api, list(nodes.inits)) as pods:
+        eventually(lambda: len(pods.starts) >= 8, seconds=SECONDS)
+        pods.settle(SECONDS)
+    assert not pods.errors
+    assert all(life.gone > life.ran for life in pods.lives.values())
+    wait_gone(nodes.api, PODS)
+    for node in nodes.inits:
+        eventually(lambda node=node: not nodes.run(node, "ls", "/run/netns").split(), seconds=SECONDS)
+
+
+def test_no_node_is_unready_in_a_rolling_restart(nodes: KubeNodes):
+    with readiness(nodes) as said:
+        nodes.kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{DAEMON_SET}")
+        nodes.rolled_out()
+        time.sleep(3)  # a runtime asks twice a second
+    assert said == []
+
+
+@pytest.mark.parametrize("nodes", ["containerd-2"], indirect=True)  # which asks networks how they are
+def test_a_node_that_cannot_attach_pods_says_why_and_is_ready_again_afterwards(nodes: KubeNodes):
+    node = next(iter(nodes.inits))
+    nodes.delete(WEFT)
+    nodes.run(node, "rm", "-f", "/run/flannel/subnet.env")
+    eventually(lambda: node not in nodes.ready(), seconds=SECONDS)
+    assert "weft" in nodes.conditions()[node]["message"]
+    nodes.install(WEFT)
+    assert nodes.ready() == set(nodes.inits)
