@@ -138,7 +138,7 @@ def test_there_and_back_with_pods_running(moving):
 
 def test_there_may_be_nothing_to_hand_back(moving):
     shutil.rmtree(moving.bin_dir)
-    assert moving.weft("handback") == {"programs": {}, "still_weft": [], "port_maps": []}
+    assert moving.weft("handback") == {"networks": {}, "programs": {}, "still_weft": [], "port_maps": []}
 
 
 def test_gc_frees_what_is_gone_and_nothing_else(moving):

@@ -323,6 +323,22 @@ def test_a_program_that_is_many_plugins_by_its_name_is_put_back(tmp_path: Path):
     assert (tmp_path / "portmap").read_text() == many
 
 
+def test_a_hand_back_takes_the_list_away_by_choice(tmp_path: Path):
+    assert build.PROGRAM.build()
+    executables.install(tmp_path / "bin", interpreter=None)
+    conflist.install(tmp_path / "net.d", Inventory.read(tmp_path / "bin"))
+    listed = tmp_path / "net.d" / conflist.NAME
+    assert str(listed) not in giveback.hand_back(Inventory.read(tmp_path / "bin"))
+    assert listed.exists()
+    assert giveback.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "removed"
+    assert not listed.exists()
+    conflist.install(tmp_path / "net.d", Inventory.read(tmp_path / "bin"))
+    listed.write_text("somebody's")
+    assert giveback.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "left"
+    assert listed.read_text() == "somebody's"
+    assert "bridge" in giveback.uninstall(Inventory.read(tmp_path / "bin"))
+
+
 def test_a_later_program_of_others_is_kept_beside_the_first(site: Callable[[], Site]):
     one = site()
     for mark in ("newer", "newer", "newest"):

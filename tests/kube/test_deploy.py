@@ -160,11 +160,32 @@ def test_the_chart_renders_the_manifest_for_its_default_values(apiserver):
     rendered = render().stdout
     wanted = objects(MANIFEST.read_text())
     del wanted["Namespace", "kube-flannel"]  # made before, as for flannel's chart
-    found = objects(rendered)
+    found = {key: each for key, each in objects(rendered).items() if key[1] != "weft-handback"}
     del found["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
     assert pruned(found) == pruned(wanted)
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
     apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+
+
+def test_the_chart_hands_back_as_the_manifest_for_it_before_it_is_deleted(apiserver):
+    wanted = objects((DEPLOY / "handback.yaml").read_text())["DaemonSet", "weft-handback"]
+    found = {kind: each for (kind, name), each in objects(render().stdout).items() if name == "weft-handback"}
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in found.values()} == {"pre-delete"}
+    # helm makes those with the lower number first, and waits for Jobs alone.
+    order = sorted(found, key=lambda kind: int(found[kind]["metadata"]["annotations"]["helm.sh/hook-weight"]))
+    assert (order[-1], len(found)) == ("Job", 5)
+    assert found["DaemonSet"]["spec"] == wanted["spec"]
+
+    for text in ((DEPLOY / "handback.yaml").read_text(), render().stdout):
+        for namespace in ("kube-flannel", "weft-handback"):
+            kubeobjects.add_namespace(apiserver.admin, namespace)
+        apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text)
+
+    by_choice = objects(render("handback.removeNetwork=true", "handback.timeoutSeconds=9").stdout)
+    pod = by_choice["DaemonSet", "weft-handback"]["spec"]["template"]["spec"]
+    assert pod["initContainers"][0]["args"] == ["cni", "handback", "--remove-network"]
+    assert by_choice["Job", "weft-handback"]["spec"]["activeDeadlineSeconds"] == 9
+    assert not [name for _, name in objects(render("handback.enabled=false").stdout) if name == "weft-handback"]
 
 
 @pytest.mark.parametrize("copy, original", deploydoc.COPIES.items())
@@ -227,7 +248,7 @@ def test_the_chart_takes_over_what_the_manifest_or_another_release_has_made(apis
     records = ("--namespace=kube-flannel", "delete", "secret", "--selector")
     apiserver.kubectl(*records, "owner=helm,name=weft")
     assert apiserver.kubectl("--namespace=kube-flannel", "get", "daemonset/kube-flannel-ds", "-o", "name")
-    assert helm("uninstall", "other").returncode == 0
+    assert helm("uninstall", "other", "--no-hooks").returncode == 0  # there are no nodes
 
 
 def test_another_configuration_rolls_the_daemon_set_and_nothing_else_does():

@@ -90,7 +90,12 @@ SHAPES: Final[dict[str, Any]] = {
         },
     ),
     "weft cni uninstall": {"done": dict[str, str]},
-    "weft cni handback": {"programs": dict[str, str], "still_weft": [str], "port_maps": [dict[str, str]]},
+    "weft cni handback": {
+        "networks": dict[str, str],
+        "programs": dict[str, str],
+        "still_weft": [str],
+        "port_maps": [dict[str, str]],
+    },
     "weft ipam list": {
         "reservations": [
             dict.fromkeys(("network", "directory", "address", "container", "interface", "state", "proof"), str)

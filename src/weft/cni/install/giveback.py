@@ -33,11 +33,18 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
     return done
 
 
-def hand_back(inventory: Inventory) -> Mapping[str, Done]:
-    """Have the programs of others serve that are there; returns what was done under each name."""
+def hand_back(inventory: Inventory, *, networks: bool = False) -> Mapping[str, Done]:
+    """Have the programs of others serve that are there; returns what was done under each name.
+
+    With `networks` configurations of ours are removed, too, before anything else.
+    """
     if not inventory.bin_dir.is_dir():
         return {}
-    done = _change(inventory, for_good=False)
+    done: dict[str, Done] = {}
+    for name in [name for name in inventory.digests if networks and "/" in name]:
+        done[name] = take_network(inventory, name)
+        del inventory.digests[name]
+    done |= _change(inventory, for_good=False)
     with lasting(inventory.bin_dir):
         for name in [name for name, how in done.items() if how in ("put back", "left")]:
             inventory.digests.pop(name, None)
