@@ -27,8 +27,9 @@ conformance: ## Kubernetes' own tests of the network, on labs of Kubernetes node
 debian13: ## demo and tests on Debian 13, in a root file system of its own; as root, with mmdebstrap
 	@scripts/debian13.sh
 
-soak: setup ## the tests that break things, for long; the pure ones with newer Pythons
+soak: setup ## the tests that break things, for long; the pure ones with newer Pythons; 100 mutants
 	@scripts/other-pythons.sh
+	@.venv/bin/python -m tests.mutants --sample 100
 	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests
 
 mutants: setup ## changes the source in 300 small ways and counts how many of them a test notices

@@ -9,9 +9,9 @@
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
 #   vm        what this kernel lacks, in a virtual machine with Debian's
-#   mutants   small changes of the source, another 15 each run, each of which a test ought to notice
 #   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them
-#   lab       several real nodes, and the commands of the docs; one at a time
+#   lab       several real nodes, and the commands of the docs; two files at a time, because they wait as much as they
+#             work
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -39,12 +39,10 @@ stage "upstream's daemon" $bin/python -m tests.support.flanneld
 stage 'container runtimes' scripts/runtimes.sh
 stage 'helm-unittest' $bin/python -m tests.support.helmunit
 stage 'system tests' $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
-# How many are tried within the time and how many of those are noticed is chance; this fails wrongly once in 10,000 runs.
-stage 'mutants' $bin/python -m tests.mutants --sample 10 --minutes 1 --floor 90 --by-chance 0.0001
 stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 2 --dist loadfile -rP tests/campaign
 stage 'real runtimes' $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
 stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
-stage 'lab tests' $bin/python $(pytest_of lab) tests/lab
+stage 'lab tests' $bin/python $(pytest_of lab) -n 2 --dist loadfile tests/lab
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' sh -c 'git status --short; test -z "$(git status --short)"'

@@ -1,6 +1,6 @@
 """`make mutants`: changes the source in many small ways, one at a time, and counts how many a test notices.
 
-    python -m tests.mutants [--sample 300] [--jobs 2] [--minutes M] [--floor 90 [--by-chance P]] [PATH | PATH:LINE …]
+    python -m tests.mutants [--sample 300] [--jobs 2] [--minutes M] [--floor 90] [PATH | PATH:LINE …]
 
 A sample is drawn by lines, so that a line with many possible changes weighs no more than others; the seed is printed,
 and WEFT_SEED repeats the sample. Places given by hand are tried whole. The client's changes are all in a full sample,
@@ -14,7 +14,6 @@ equivalent    listed in equivalent.toml with a reason; not counted
 """
 
 import argparse
-import math
 import os
 import random
 import subprocess
@@ -70,13 +69,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=600, help="what is not judged by then counts as not tried")
     parser.add_argument("--floor", type=float, default=90, help="percent that must be killed")
-    parser.add_argument(
-        "--by-chance",
-        type=float,
-        default=1,
-        metavar="P",
-        help="for a small sample: pass below the floor too, if a source at the floor is as bad with this probability",
-    )
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("needs root: it makes namespaces")
@@ -91,7 +83,7 @@ def main() -> int:
         for result in trials.all(tried):
             print(result, flush=True)
             results.append(result)
-    return _report(results, known, sorted(trials.flaky), options.floor, options.by_chance)
+    return _report(results, known, sorted(trials.flaky), options.floor)
 
 
 def _measure() -> None:
@@ -199,9 +191,7 @@ class Trials:
             return ("killed", "mypy") if copy.is_mistyped(mutant) else ("alive", "")
 
 
-def _report(
-    results: Sequence[Result], known: Sequence[Mutant], flaky: Iterable[str], floor: float, by_chance: float
-) -> int:
+def _report(results: Sequence[Result], known: Sequence[Mutant], flaky: Iterable[str], floor: float) -> int:
     counts = Counter(result.verdict for result in results)
     dead = counts["killed"] + counts["timed out"]
     tried = dead + counts["alive"]
@@ -221,16 +211,8 @@ def _report(
     )
     if score >= floor:
         return 0
-    chance = chance_of(counts["alive"], tried, 1 - floor / 100)
-    print(
-        f"less than {floor:.0f} %; the probability of that by chance is {chance:.2g}: CONTRIBUTING.md says how to go on"
-    )
-    return int(chance < by_chance)
-
-
-def chance_of(alive: int, tried: int, share: float) -> float:
-    """The probability that `alive` or more of `tried` live where a `share` of all does (the binomial distribution)."""
-    return sum(math.comb(tried, n) * share**n * (1 - share) ** (tried - n) for n in range(alive, tried + 1))
+    print(f"less than {floor:.0f} %: CONTRIBUTING.md says how to go on")
+    return 1
 
 
 if __name__ == "__main__":

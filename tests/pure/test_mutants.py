@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tests.mutants import covering, csources, equivalent, operators
-from tests.mutants.__main__ import chance_of
 from tests.mutants.trial import CHECKOUT, sources
 
 
@@ -97,10 +96,3 @@ def test_every_source_file_has_tests_and_every_named_test_is_there():
     assert [pattern for pattern, _ in covering.table() if pattern not in used] == []
     for test in {test for _, tests in covering.table() for test in tests}:
         assert (CHECKOUT / test).is_file(), test
-
-
-@pytest.mark.parametrize(
-    "alive, tried, chance", [(0, 5, 1), (1, 1, 0.1), (2, 5, 0.08146), (5, 5, 0.00001), (12, 30, 0.0000144)]
-)
-def test_a_small_sample_is_judged_by_what_chance_does(alive: int, tried: int, chance: float) -> None:
-    assert chance_of(alive, tried, 0.1) == pytest.approx(chance, rel=0.1)
