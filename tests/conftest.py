@@ -33,8 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     file = os.environ.get(progress.VARIABLE)
     if file and not hasattr(config, "workerinput"):  # of several processes the one that gives out the tests
         config.pluginmanager.register(progress.Recorder(Path(file)))
-    # A signal that is ignored stays so in every program started from here: `nohup make test`, or a job of a script in
-    # the background. With a handler that does nothing the run itself stays as it was, and what it starts does not.
+    hand_on_the_usual_signals()
+
+
+def hand_on_the_usual_signals() -> None:
+    """Let programs that are started from here get the signals that this run was told to ignore.
+
+    An ignored signal stays so in every program started from here: `nohup make test`, or a job of a script in the
+    background. With a handler that does nothing the run itself stays as it was, and what it starts does not.
+    """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)

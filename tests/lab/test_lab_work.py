@@ -132,6 +132,36 @@ def test_a_copy_that_cannot_be(running, tmp_path, source, target, said):
     assert said.format(tmp_path) in ran.stderr
 
 
+def test_the_network_configuration_is_shown_and_changed(tmp_path):
+    with lab("--nodes", "2", "--pods", "1") as running:
+        before = running.json("config")
+        assert before["Backend"] == {"Type": "vxlan"}
+        wanted = tmp_path / "net-conf.json"
+        for wrong, said in (
+            (before | {"Backend": {"Type": "vxlam"}}, "Did you mean vxlan?"),
+            (before | {"Network": "172.31.0.0/16"}, "ADDR-001"),
+            (before | {"Network": "10.244.0.0/30"}, "CONF-002"),
+            (before | {"EnableIPv6": True, "IPv6Network": "fc00::/48"}, "IPv4, as the lab has"),
+        ):
+            wanted.write_text(json.dumps(wrong))
+            refused = running.weft("config", "set", str(wanted), check=False)
+            assert refused.returncode == 2
+            assert said in refused.stderr
+            assert str(wanted) in refused.stderr
+        assert running.json("config") == before
+        wanted.write_text(json.dumps(before | {"Backend": {"Type": "host-gw"}}, indent=2))
+        put = running.weft("config", "set", str(wanted))
+        assert "the store holds host-gw now" in put.stdout
+        [restart] = [line for line in put.stderr.splitlines() if "weft lab restart" in line]
+        weft(*restart.split()[1:])
+        assert running.ps()["backend"] == "host-gw"
+        assert "flannel.1" not in running.weft("graph").stdout
+        # Also when another than the lab has put it there.
+        key, text = "/coreos.com/network/config", json.dumps(before)
+        running.run("node1", "env", "ETCDCTL_API=3", "etcdctl", "put", key, text)
+        assert running.ps()["backend"] == "vxlan"
+
+
 def test_lines_from_a_pipe_are_commands_of_the_lab(running):
     lines = """
         # first a pod, then a node, then all

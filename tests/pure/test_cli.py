@@ -264,7 +264,7 @@ def test_an_interrupt_while_a_program_is_loaded_is_a_quiet_end(program, module):
 def test_a_run_that_ignores_signals_hands_on_the_usual_ones():
     ignoring = 'trap "" INT HUP QUIT TERM; exec "$@"'
     mask = "print(open('/proc/self/status').read().partition('SigIgn:')[2].split()[0])"
-    code = "import subprocess, sys; from tests import conftest; conftest.pytest_configure(); "
+    code = "import subprocess, sys; from tests import conftest; conftest.hand_on_the_usual_signals(); "
     code += f"subprocess.run([sys.executable, '-Sc', {mask!r}])"
     command = ["sh", "-c", ignoring, "sh", sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

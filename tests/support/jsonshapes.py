@@ -117,6 +117,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab pingall": PingReport,
     "weft lab iperf": ThroughputReport,
     "weft lab scale": LabReport,
+    "weft lab config set": LabReport,
     "weft lab logs": list[Line],
     "weft lab capture": (PacketLine, {"file": str, "packets": int, "dropped": dict[str, int]}),
     "weft lab trace": TraceReport,

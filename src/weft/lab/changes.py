@@ -47,4 +47,14 @@ class Scale(msgspec.Struct, frozen=True, tag=True):
     pods: int | None
 
 
-Request = SetLinks | Partition | Heal | Turn | Scale
+class Configure(msgspec.Struct, frozen=True, tag=True):
+    """Put another network configuration into the store; `where` is its file. Answered by a `LabReport`.
+
+    Daemons take it when they start again.
+    """
+
+    network: str
+    where: str
+
+
+Request = SetLinks | Partition | Heal | Turn | Scale | Configure

@@ -24,7 +24,7 @@ from weft.lab.commands import (
     tracing,
     tutorial,
 )
-from weft.lab.commands.changes import links, scaling, stopping
+from weft.lab.commands.changes import configuring, links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.using import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
@@ -77,6 +77,7 @@ for command in (
     stopping.restart,
     stopping.kill,
     scaling.scale,
+    configuring.config,
 ):
     lab.add_command(command)
 

@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -17,8 +17,8 @@ import msgspec
 from weft.cni.install import executables
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.fitting import understand
-from weft.lab.inside import daemons, filesystem, health, nat, node, pod, relay, stores, underlay
+from weft.lab.fitting import misfits, understand
+from weft.lab.inside import daemons, etcd, filesystem, health, nat, node, pod, relay, stores, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
@@ -35,6 +35,7 @@ from weft.model.text import counted, one_of
 from weft.model.value import replace
 
 _LOOK_AGAIN: Final = 0.02  # seconds
+_PATIENCE: Final = 1.0  # seconds for an answer of the store
 _AT_ONCE: Final = 8  # nodes on which pods are started together
 
 
@@ -71,6 +72,32 @@ class World:
     def backend(self) -> str:
         """The name of the back end in the lab's network configuration."""
         return self._network.backend
+
+    @property
+    def etcd(self) -> str:
+        """The client URL of the lab's etcd, by which `etcdctl` in a node finds it."""
+        return etcd.url(self.lab.families)
+
+    async def look_at_network(self) -> None:
+        """Take over the network configuration that the store holds now, whoever has put it there, if it is one."""
+        with suppress(Unavailable, ConfigError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                text = await self.store.configuration()
+            if text != self.lab.network:
+                self._network = understand(text)
+                self.lab = msgspec.structs.replace(self.lab, network=text)
+
+    async def configure(self, network: str, where: str) -> None:
+        """Put another network configuration into the store. `ConfigError` if it does not fit this lab."""
+        wanted = understand(network, where)
+        problems = misfits(wanted, self.lab, where)
+        if wanted.families != self.lab.families:
+            families = " and ".join(f"IPv{family}" for family in self.lab.families)
+            problems.append(self._problem(where, "a network of other families", f"{families}, as the lab has"))
+        if problems:
+            raise ConfigError(*problems)
+        await self.store.configure(network)
+        await self.look_at_network()
 
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft.lab.inside import health, underlay
 from weft.lab.inside.children import Child
@@ -16,6 +16,9 @@ from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Family, Net
 from weft.wire.etcd import lease_id
+
+if TYPE_CHECKING:
+    from weft.cluster.etcd.rpc.etcd_pb2 import RequestOp, ResponseOp
 
 CONFIG: Final = "/coreos.com/network/config"  # flannel.md §4.2, with the default --etcd-prefix
 _LEASES: Final = "/coreos.com/network/subnets"
@@ -71,41 +74,51 @@ class EtcdStore:
     async def ready(self) -> None:
         """Wait until it answers, and put the network configuration there. `Unavailable` if it never does."""
         # Half of the supervisor's start-up would be this import: it happens while etcd starts.
-        from weft.cluster.etcd.access import Access
-        from weft.cluster.etcd.client import Client
-        from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp, TxnRequest
-
-        put = PutRequest(key=CONFIG.encode(), value=self._lab.network.encode())
-        request = TxnRequest(success=[RequestOp(request_put=put)])
-        client = Client(Access(endpoints=(self.where,)))
+        import weft.cluster.etcd.client  # noqa: F401
 
         async def is_put() -> bool:
             try:
-                await client.call(lambda link: link.kv.Txn, request)
+                await self.configure(self._lab.network)
             except Unavailable:
                 return False
             return True
 
-        try:
-            await self._until(is_put)
-        finally:
-            client.close()
+        await self._until(is_put)
+
+    async def configure(self, network: str) -> None:
+        """Put another network configuration there. `Unavailable` if there is no answer."""
+        from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp
+
+        await self._do(RequestOp(request_put=PutRequest(key=CONFIG.encode(), value=network.encode())))
+
+    async def configuration(self) -> str:
+        """Return the network configuration, as whoever put it there; the lab's own if it is gone."""
+        from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RequestOp
+
+        found = (await self._do(RequestOp(request_range=RangeRequest(key=CONFIG.encode())))).response_range.kvs
+        return found[0].value.decode(errors="replace") if found else self._lab.network
 
     async def forget(self, subnets: Sequence[Net]) -> None:
         """Delete the lease of a node that is no more. `Unavailable` if there is no answer."""
-        from weft.cluster.etcd.access import Access
-        from weft.cluster.etcd.client import Client
-        from weft.cluster.etcd.rpc.etcd_pb2 import DeleteRangeRequest, RequestOp, TxnRequest
+        from weft.cluster.etcd.rpc.etcd_pb2 import DeleteRangeRequest, RequestOp
 
         v4 = next((net for net in subnets if isinstance(net, IPv4Network)), None)
         v6 = next((net for net in subnets if isinstance(net, IPv6Network)), None)
         delete = DeleteRangeRequest(key=f"{_LEASES}/{lease_id(v4, v6)}".encode())
+        await self._do(RequestOp(request_delete_range=delete))
+
+    async def _do(self, operation: "RequestOp") -> "ResponseOp":
+        """Ask etcd to do one thing, and return its answer. `Unavailable` if there is none."""
+        from weft.cluster.etcd.access import Access
+        from weft.cluster.etcd.client import Client
+        from weft.cluster.etcd.rpc.etcd_pb2 import TxnRequest
+
         client = Client(Access(endpoints=(self.where,)))
         try:
-            request = TxnRequest(success=[RequestOp(request_delete_range=delete)])
-            await client.call(lambda link: link.kv.Txn, request)
+            answer = await client.call(lambda link: link.kv.Txn, TxnRequest(success=[operation]))
         finally:
             client.close()
+        return answer.responses[0]
 
     async def start_again(self) -> None:
         """Start it on what it had, unless it runs, and wait until it answers. `Unavailable` if it never does."""

@@ -22,6 +22,14 @@ class Store(Protocol):
         """Return `ready`, `not ready` or `silent` as it answers, or `exited N` if it has ended."""
         ...
 
+    async def configuration(self) -> str:
+        """Return the network configuration that it holds. `Unavailable` if it does not answer."""
+        ...
+
+    async def configure(self, network: str) -> None:
+        """Hold another network configuration. `Unavailable` if it does not answer."""
+        ...
+
     def flags(self) -> list[str]:
         """Return the flags by which a node's daemon finds it."""
         ...

@@ -6,6 +6,8 @@ from pathlib import Path
 from socket import socket
 from typing import Final
 
+import msgspec
+
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
 from weft.lab.inside import filesystem, underlay
@@ -17,7 +19,7 @@ from weft.lab.kubernetes import manifest, programs, server
 from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
-from weft.model.errors import Problem, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.secret import Secret
 
 API: Final = "kube-apiserver"
@@ -29,7 +31,13 @@ _READY: Final = "/readyz"
 _LOOK_AGAIN: Final = 0.02  # seconds; it does not say when it is ready
 _ENOUGH: Final = ("node-ipam-controller",)  # where no kubelet runs pods
 # The roles that the API makes for Kubernetes' own programs, for which it waits a second and takes half of one.
+_NET_CONF: Final = "net-conf.json"
+_CONFIG_MAP: Final = "/api/v1/namespaces/kube-flannel/configmaps/kube-flannel-cfg"
 _ROLES: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str]
 
 
 class KubernetesStore:
@@ -106,6 +114,23 @@ class KubernetesStore:
             return f"exited {self._api.ended.result()}"
         return "ready" if await self._is_ready(_READY) else "silent"
 
+    async def configuration(self) -> str:
+        """Return the network configuration: that of the ConfigMap, or of the file that each node has."""
+        if not self._lab.kubelets:
+            return self._lab.network
+        held = msgspec.json.decode(await self.get(_CONFIG_MAP), type=_ConfigMap)
+        return held.data.get(_NET_CONF, self._lab.network)
+
+    async def configure(self, network: str) -> None:
+        """Give each node another network configuration. `ConfigError` where it is in the ConfigMap."""
+        if self._lab.kubelets:
+            hint = "'kubectl -n kube-flannel edit configmap kube-flannel-cfg' changes it there."
+            seen = "the network configuration of Kubernetes nodes is a ConfigMap"
+            raise ConfigError(Problem(code="LAB-001", where="weft lab config set", seen=seen, hint=hint))
+        self._lab = msgspec.structs.replace(self._lab, network=network)
+        for node in self._lab.nodes:
+            self.prepare(node)
+
     def flags(self) -> list[str]:
         """Return what makes a daemon use the API."""
         return ["--kube-subnet-mgr", f"--kubeconfig-file={filesystem.KUBE_FLANNEL}/kubeconfig"]
@@ -113,7 +138,7 @@ class KubernetesStore:
     def prepare(self, node: Node) -> None:
         """Give a node the network configuration and a kubeconfig with the rights of weft's account."""
         directory = filesystem.node_directory(node.name, "kube-flannel")
-        (directory / "net-conf.json").write_text(self._lab.network)
+        (directory / _NET_CONF).write_text(self._lab.network)
         config = directory / "kubeconfig"
         config.touch(mode=0o600)
         config.write_text(self.kubeconfig(WEFT))

@@ -32,6 +32,9 @@ async def carry_out(world: World, wanted: changes.Request, note: Note) -> LinksR
                 await scaling.scale(world, nodes, pods, note)
                 await ping.introduce(world)
                 return await account.report(world)
+            case changes.Configure(network, where):
+                await world.configure(network, where)
+                return await account.report(world)
 
 
 async def _set(world: World, wanted: Conditions, nodes: Sequence[str] = ()) -> LinksReport:

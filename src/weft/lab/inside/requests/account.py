@@ -1,7 +1,6 @@
 """What a lab says of itself: what there is, how daemons are, what happened. Changes nothing."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 
 import msgspec
@@ -14,16 +13,19 @@ from weft.lab.report import InterfacesReport, LabReport, NewsReport, StatesRepor
 
 async def report(world: World) -> LabReport:
     """Return what there is."""
-    network = json.loads(world.lab.network)
+    store_state = await world.store.state()
+    if store_state == "ready":
+        await world.look_at_network()
     now = world.switch.now
     nodes = (running.report(world.inside, world.lab.families, now.link(name)) for name, running in world.nodes.items())
     return LabReport(
         name=world.lab.name,
-        backend=network.get("Backend", {}).get("Type", "udp"),  # flannel.md §2.3
+        backend=world.backend,
         families=list(world.lab.families),
         store=world.store.where,
-        store_state=await world.store.state(),
-        network=msgspec.Raw(world.lab.network.encode()),
+        store_state=store_state,
+        # Whoever put it into the store may have written it in several lines, and an answer is one line.
+        network=msgspec.Raw(msgspec.json.format(world.lab.network.encode(), indent=-1)),
         nodes=await asyncio.gather(*nodes),
         pods=[running.report() for running in world.in_order()],
         services=world.services.reports(),

@@ -136,7 +136,7 @@ class Server:
             child = await world.processes.children.start(
                 place.room,
                 command,
-                environ=world.processes.environ | request.environ,
+                environ=world.processes.environ | {"ETCDCTL_ENDPOINTS": world.etcd} | request.environ,
                 stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 session=not request.tty,
                 directory=request.directory,
