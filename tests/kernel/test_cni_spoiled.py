@@ -49,7 +49,7 @@ class Site:
         self.install()
 
     def install(self) -> None:
-        executables.install(self.bin_dir, interpreter=None)
+        executables.install(self.bin_dir, interpreter=Path("/usr/bin/true"))
 
     def handback(self) -> dict[str, str]:
         return dict(giveback.hand_back(Inventory.found(self.bin_dir)))
@@ -156,8 +156,8 @@ DAMAGES: dict[str, Callable[[Site, str], object]] = {
     "link to nothing": instead(lambda path: path.symlink_to("/nowhere/at/all")),
     "link to itself": instead(lambda path: path.symlink_to(path.name)),
 }
-LIST, KEPT = ".weft-installed", ".weft-replaced/bridge"
-CASES = [(name, damage) for name in ("bridge", "flannel", LIST, KEPT) for damage in DAMAGES]
+LIST, SETTINGS, KEPT = ".weft-installed", ".weft-python", ".weft-replaced/bridge"
+CASES = [(name, damage) for name in ("bridge", "flannel", LIST, SETTINGS, KEPT) for damage in DAMAGES]
 CASES += [(name, "flannel's") for name in registry.NAMES if name not in ("bridge", "flannel")]
 CASES += [
     (".weft-replaced", damage) for damage in DAMAGES if "link" in damage or damage in ("gone", "FIFO", "directory")
@@ -182,8 +182,8 @@ def test_one_file_is_changed_and_no_plugin_goes_with_it(site: Callable[[], Site]
     assert said == concerned
     if file in registry.NAMES:
         assert bool(said) != serves(file, damage)
-    if file == LIST:
-        assert bool(said) == (damage not in ("gone", "not executable"))
+    if file in (LIST, SETTINGS):
+        assert bool(said) == (damage not in ("not executable", *(["gone"] if file == LIST else [])))
 
     one.handback()
     for name in registry.NAMES:
@@ -205,6 +205,7 @@ def test_an_installation_mends_it_and_keeps_what_is_of_others(site: Callable[[],
     one.install()
     assert {name: one.holds(name) for name in registry.NAMES} == dict.fromkeys(registry.NAMES, "weft's")
     assert one.problems() == []
+    assert (one.bin_dir / SETTINGS).read_text() == "/usr/bin/true\n"
     if file in registry.NAMES and others is not None:
         assert others in one.state().values()
     if damage == "full directory":

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.cni.install import judging
+from weft.cni.install.executables import SETTINGS
 from weft.cni.install.inventory import Inventory
 from weft.cni.install.replaced import Replaced
 from weft.cni.runtime import execute
@@ -79,6 +80,9 @@ def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
         gone = "it is not there any more" if found.state == "missing" and name in inventory.programs else ""
         if seen := gone or found.why:
             yield Problem(code="CNI-001", where=_where(found.path), seen=seen, hint=hint)
+    if SETTINGS in inventory.digests and not inventory.owns(SETTINGS):
+        seen = "it is not there as weft has written it, so nothing stands in for weftd while that is away"
+        yield Problem(code="CNI-001", where=str(bin_dir / SETTINGS), seen=seen, hint=hint)
     for found in Replaced.beside(bin_dir).unfit(NAMES):
         yield Problem(
             code="CNI-001", where=_where(found.path), seen=f"it would be put back, but {found.why}", hint=hint

@@ -53,12 +53,15 @@ def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     replaced = Replaced.beside(bin_dir)
     replaced.mend(NAMES)
     kept = replaced.keep_all(judging.look(bin_dir, NAMES, inventory.digests), inventory.programs)
+    inventory.digests.pop(SETTINGS, None)
     with lasting(bin_dir):
         # Settings first: a client that finds no daemon needs them from its first call on.
         if interpreter is None:
             remove(bin_dir / SETTINGS)
         else:
-            put(bin_dir / SETTINGS, f"{interpreter}\n".encode(), mode=0o644)
+            settings = f"{interpreter}\n".encode()
+            inventory.expect(SETTINGS, settings)
+            put(bin_dir / SETTINGS, settings, mode=0o644)
         put_client(inventory, NAMES, content)
     return Installed(bin_dir=bin_dir, names=NAMES, interpreter=interpreter, replaced=kept)
 

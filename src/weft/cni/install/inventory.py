@@ -59,7 +59,7 @@ class Inventory(Value, frozen=False):
     @property
     def programs(self) -> list[str]:
         """The names of our programs."""
-        return [name for name in self.digests if "/" not in name]
+        return [name for name in self.digests if "/" not in name and not name.startswith(".")]
 
     def owns(self, name: str) -> bool:
         """Tell whether a file is there as we have left it."""
