@@ -188,6 +188,16 @@ class KubeNodes:
             if condition["type"] == "Ready"
         }
 
+    def set_image(self, image: str) -> None:
+        """Have the DaemonSet want another image."""
+        patch = {"spec": {"template": {"spec": {"containers": [{"name": "kube-flannel", "image": image}]}}}}
+        self.api.patch(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{DAEMON_SET}", patch)
+
+    def words(self) -> str:
+        """Return what there is and what was told of it, for a failure."""
+        events = self.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", check=False).splitlines()
+        return "\n".join([self.kubectl("get", "nodes,pods", "-A", "-o", "wide", check=False), *events[-30:]])
+
     def drop_daemon_pods(self) -> None:
         """Delete the pods of the network's daemon on all nodes; the DaemonSet makes others."""
         for each in self.daemon_pods().values():
