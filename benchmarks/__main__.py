@@ -21,6 +21,7 @@ NAMES = (
     "pods",
     "lab_up",
     "lab_kube",
+    "daytwo",
     "throughput",
     "relay",
     "backends",

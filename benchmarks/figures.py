@@ -1,6 +1,7 @@
 """One measured figure, and the table of them."""
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -32,7 +33,8 @@ class Figure:
 
     @property
     def measured_ratio(self) -> float | None:
-        return median(self.ours) / median(self.theirs) if self.theirs else None
+        beside = median(self.theirs) if self.theirs else 0
+        return median(self.ours) / beside if 0 < beside < math.inf else None
 
     @property
     def bound(self) -> float | None:

@@ -1,8 +1,10 @@
 """What `make bench` says of a figure."""
 
+import math
+
 import pytest
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, table
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,11 @@ def test_without_a_floor_the_bound_decides():
     assert Figure(what="a row", unit="ms", ours=[9, 11, 30], target=10).verdict == "missed"
     assert Figure(what="a row", unit="ms", ours=[9], theirs=[5], ratio=2, peer="a peer").verdict == "met"
     assert not Figure(what="a row", unit="ms", ours=[9]).verdict
+
+
+@pytest.mark.parametrize("theirs", [0, math.inf])
+def test_there_is_no_ratio_to_nothing_or_to_what_never_came(theirs):
+    figure = Figure(what="a row", unit="s", ours=[math.inf], theirs=[theirs], peer="a peer", target=2)
+    assert figure.measured_ratio is None
+    assert figure.verdict == "missed"
+    assert "inf s" in table([figure])
