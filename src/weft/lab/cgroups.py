@@ -11,6 +11,10 @@ from typing import Final
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _OURS: Final = "weft-lab"
+# Where all processes of a machine are in its top cgroup, as without systemd, that of all labs weighs as much as one
+# process by default: weftd in its pod would get a thirtieth of what another network's thirty plugins get, which run
+# beside it. On a node of Kubernetes pods weigh twice what all else does.
+_SHARES: Final = 65536
 _PATIENCE: Final = 10.0  # seconds; what was in a cgroup takes a moment to end
 _LOOK_AGAIN: Final = 0.02
 
@@ -24,6 +28,9 @@ def make(lab: str, node: str) -> None:
     """Make a node's cgroup in every hierarchy."""
     for hierarchy in _hierarchies():
         (hierarchy / path(lab, node)).mkdir(parents=True, exist_ok=True)
+        shares = hierarchy / _OURS / "cpu.shares"  # of version 1
+        if shares.exists():
+            shares.write_text(str(_SHARES))
 
 
 def remove(lab: str) -> None:
