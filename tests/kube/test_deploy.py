@@ -21,6 +21,7 @@ from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
 from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.weftd import eventually
 from weft import __version__
+from weft.cni.install import conflist
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
 
@@ -75,8 +76,10 @@ def test_the_configuration_in_it_is_one():
     netconf = parse_netconf(config["data"]["net-conf.json"], backends=BACKENDS, etcd=False)
     assert netconf.backend == "vxlan"
     assert not netconf.warnings
-    plugins = json.loads(config["data"]["cni-conf.json"])["plugins"]
-    assert [plugin["type"] for plugin in plugins] == ["flannel", "portmap"]
+    # For every runtime: old ones read the one version, newer ones take the newest, and so ask for STATUS and GC.
+    assert json.loads(config["data"]["cni-conf.json"]) == conflist.CONFLIST
+    assert conflist.CONFLIST["cniVersion"] == "0.3.1"
+    assert conflist.CONFLIST["cniVersions"] == ["1.1.0", "1.0.0", "0.4.0", "0.3.1"]
 
 
 def test_with_its_rights_and_no_other_a_daemon_works(installed: KubeCluster):

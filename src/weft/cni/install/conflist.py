@@ -22,7 +22,7 @@ CONFLIST: Final[Mapping[str, Any]] = {
     # libcni before 1.2 reads the first alone, and refuses what it does not know; later ones take the newest of the
     # second, and so ask for CHECK, STATUS and GC.
     "cniVersion": "0.3.1",
-    "cniVersions": ["0.3.1", "0.4.0", "1.0.0", "1.1.0"],
+    "cniVersions": ["1.1.0", "1.0.0", "0.4.0", "0.3.1"],
     "plugins": [
         {"type": "flannel", "delegate": {"hairpinMode": True, "isDefaultGateway": True}},
         {"type": "portmap", "capabilities": {"portMappings": True}},
