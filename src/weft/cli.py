@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from weft import __version__
-from weft.model.errors import Problem, WeftError
+from weft.model.errors import Problem, WeftError, not_whole
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import Group
@@ -140,12 +140,18 @@ def run(args: Sequence[str]) -> int:
         for problem in error.problems:
             complain(problem, programs=programs)
         return error.status
-    except OSError as error:  # what a command did not expect of this machine
-        where = str(error.filename or "this machine")
-        hint = "Try it as root." if isinstance(error, PermissionError) else ""
-        complain(Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint), programs=programs)
+    except (ImportError, OSError) as error:  # what a command did not expect of this machine
+        complain(_unexpected(error), programs=programs)
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _unexpected(error: ImportError | OSError) -> Problem:
+    if isinstance(error, ImportError):
+        return not_whole("weft", error)
+    where = str(error.filename or "this machine")
+    hint = "Try it as root." if isinstance(error, PermissionError) else ""
+    return Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint)
 
 
 def _is_for_programs(args: Sequence[str]) -> bool:

@@ -38,6 +38,12 @@ def test_help_imports_no_sub_command():
         assert late not in modules
 
 
+def test_a_command_of_which_a_module_is_missing_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "weft.ui.command", None)
+    assert cli.run(["ui", "--help"]) == cli.FAILED
+    assert "INST-004 weft: this installation of weft is not whole" in capsys.readouterr().err
+
+
 def test_every_late_command_can_be_loaded():
     for name, late in cli.COMMANDS.items():
         assert late.load().name == name

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import h11
 
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, not_whole
 from weft.model.node.nodestate import NodeState
 from weft.model.node.status import Status
 from weft.model.text import one_line
@@ -123,15 +123,21 @@ async def _answer(status: Status, look: Look, request: h11.Request) -> Answer:
         case "/livez":
             return Answer(200, "weftd is alive")
         case "/metrics":
-            from weft.web import metrics  # a library of 4 MB, which a node that nothing scrapes does without
-
-            return Answer(200, await asyncio.to_thread(metrics.render, await look()), metrics.CONTENT_TYPE)
+            return await _metrics(look)
         case "/readyz":
             code, text = (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
             verbose = any(word.partition("=")[0] == "verbose" for word in query.split("&"))
             return Answer(code, "\n".join((*_parts(status), text)) if verbose else text)
         case _:
             return Answer(404, "not found")
+
+
+async def _metrics(look: Look) -> Answer:
+    try:
+        from weft.web import metrics  # a library of 4 MB, which a node that nothing scrapes does without
+    except ImportError as error:
+        return Answer(500, str(not_whole("/metrics", error)))
+    return Answer(200, await asyncio.to_thread(metrics.render, await look()), metrics.CONTENT_TYPE)
 
 
 def _parts(status: Status) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -238,6 +239,14 @@ def test_metrics_are_the_state_in_numbers():
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="failed"} 1.0',
     ]
     assert "process_resident_memory_bytes" in page
+
+
+def test_a_library_that_is_missing_is_answered_with_a_code(monkeypatch):
+    monkeypatch.setitem(sys.modules, "weft.web.metrics", None)
+    monkeypatch.delattr("weft.web.metrics", raising=False)
+    heard = said(ready(), get("/metrics")).decode()
+    assert heard.startswith("HTTP/1.1 500 ")
+    assert "INST-004 /metrics: this installation of weft is not whole" in heard
 
 
 def test_every_metric_is_in_the_reference_and_no_other():
