@@ -104,9 +104,9 @@ install_environment() {
 
 build_programs() {
     local want
-    want=$(stamp src/weft/cni/client/* src/weft/forward/relay/* src/weft/forward/bpf/*)
-    [ -x src/weft/cni/bin/weft-cni ] && [ -x src/weft/forward/bin/weft-relay ] &&
-        [ -f src/weft/forward/bin/path.o ] &&
+    want=$(stamp src/weft/cni/client/* src/weft/cni/launch/* src/weft/forward/relay/* src/weft/forward/bpf/*)
+    [ -x src/weft/cni/bin/weft-cni ] && [ -x src/weft/cni/bin/weft-launch ] && [ -x src/weft/cni/bin/weft-init ] &&
+        [ -x src/weft/forward/bin/weft-relay ] && [ -f src/weft/forward/bin/path.o ] &&
         done_before .venv/stamp-programs "$want" && return
     say "building the CNI client, the relay and the programs for the kernel"
     .venv/bin/python -m weft.cni.build

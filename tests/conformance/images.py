@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from weft.lab.kubernetes.image import Image, Tree
+from weft.cni.install.tree import Tree
+from weft.lab.kubernetes.image import Image
 from weft.lab.kubernetes.ourimage import WAIT, pause
 
 # The tests' registries (test/utils/image/manifest.go), by which KUBE_TEST_REPO_LIST names others.

@@ -522,7 +522,7 @@ class TestOthers:
         "mode, owner, problem",
         [
             (0o770, 0, "open to others than root"),
-            (0o711, 0, "open to others than root"),
+            (0o733, 0, "open to others than root"),
             (0o700, 65534, "not owned by root"),
         ],
     )
@@ -535,6 +535,16 @@ class TestOthers:
         assert answer["msg"].endswith(f"no socket of a stand-in can be in {planted}: {problem}")
         assert node.started == 0
         assert list(planted.iterdir()) == []
+
+    def test_a_directory_for_all_to_see_is_closed_if_nobody_uses_it(self, node: Node, tmp_path: Path):
+        for name, used in (("fresh", False), ("used", True)):
+            (tmp_path / name).mkdir(mode=0o755)
+            if used:
+                (tmp_path / name / "theirs").touch()
+        assert self.without(node, socket_path=tmp_path / "fresh" / "cni.sock") is None
+        assert (tmp_path / "fresh").stat().st_mode & 0o777 == 0o700
+        assert "open to others" in self.without(node, socket_path=tmp_path / "used" / "cni.sock")["msg"]
+        assert (tmp_path / "used").stat().st_mode & 0o777 == 0o755
 
     def test_a_link_to_a_directory_of_others_is_one_too(self, node: Node, tmp_path: Path):
         (tmp_path / "open").mkdir()

@@ -92,7 +92,7 @@ _CLIENT: Final = (
     ("interpreter.c", "interpreter[0] != '/' || ", ""),
     # standin.c
     ("standin.c", "status.st_uid != 0", "status.st_uid > 65534"),
-    ("standin.c", "status.st_mode & (S_IRWXG | S_IRWXO)", "status.st_mode & S_IRWXO"),
+    ("standin.c", "status->st_mode & (S_IRWXG | S_IRWXO)", "status->st_mode & S_IRWXO"),
     ("standin.c", '"/proc/self/ns/mnt", ', ""),
     ("standin.c", '"/proc/self/ns/net", ', ""),
     ("standin.c", "    mix_file(&hash, &one->interpreter.status, 1);\n", ""),

@@ -99,7 +99,7 @@ class Site:
         self.host.closing.callback(node.close)
         return node
 
-    def _lease_comes(self) -> bool:
+    def _lease_comes(self, _: Callable[[], bool]) -> bool:
         return self.lease()
 
     @property

@@ -9,4 +9,5 @@ from weft.cni.serve.standin import stand_in
 
 if __name__ == "__main__":
     there = {**os.environ, "WEFT_CNI_SOCKET": sys.argv[1]}  # what the daemon has published lies beside both sockets
-    asyncio.run(stand_in(sys.argv[1], state.chosen(there)))
+    is_copy = os.path.exists(os.path.join(sys.prefix, state.COPY))
+    asyncio.run(stand_in(sys.argv[1], state.chosen(there), daemon_comes=is_copy))

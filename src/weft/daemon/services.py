@@ -18,7 +18,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.node.status import Status
 
 if TYPE_CHECKING:
-    from weft.cni.host.descriptors import Node
+    from weft.cni.host.descriptors import LeaseComes, Node
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def start_cni(
         finally:
             settled.set()
 
-    def lease_comes() -> bool:
+    def lease_comes(_: Callable[[], bool]) -> bool:
         """Called in a worker thread."""
         settled.wait()
         return up.is_set()
@@ -85,7 +85,7 @@ async def _serve_cni(
     *,
     stranded_pods: StrandedPods,
     calls: Calls,
-    lease_comes: Callable[[], bool],
+    lease_comes: "LeaseComes",
 ) -> None:
     """Serve plugins, unless another daemon does: then say so, and do without."""
     # Late: 30 ms of imports that the network does not wait for.

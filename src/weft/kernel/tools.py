@@ -6,13 +6,19 @@ Nothing here blocks the event loop, and nothing knows what the programs do.
 import asyncio
 import errno
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from weft.model.errors import Problem
 
-SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# The first is only there in a copy of weft that was put on a node (cni/install/nodepart.py), with programs of its own.
+_DIRECTORIES: Final = (
+    *(each for each in (f"{sys.prefix}/programs",) if os.path.isdir(each)),  # noqa: PTH112 - without imports
+    *("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"),
+)
+SEARCH_PATH: Final = ":".join(_DIRECTORIES)
 # iptables waits for the lock of another one (`--wait`); kube-proxy with many services holds it for seconds.
 TIMEOUT_SECONDS: Final = 20.0
 

@@ -125,6 +125,39 @@ static void name(struct standin *one)
     snprintf(one->name, sizeof one->name, "standin-%016llx", (unsigned long long)hash);
 }
 
+/* Tells whether a directory has nothing in it but itself and the one above. */
+static int is_empty(int directory)
+{
+    static struct {
+        uint64_t inode;
+        int64_t next;
+        unsigned short size;
+        unsigned char type;
+        char name[1005];
+    } entry; /* getdents64(2): room for the first entries, of which a third is enough */
+    long left = syscall(SYS_getdents64, directory, &entry, sizeof entry);
+    const char *at = (const char *)&entry;
+    int count = 0;
+
+    for (; left > 0; count++) {
+        unsigned short size;
+
+        memcpy(&size, at + offsetof(__typeof__(entry), size), sizeof size);
+        at += size;
+        left -= size;
+    }
+    return left == 0 && count == 2;
+}
+
+/* A kubelet makes the directories of a pod's manifest, for all to see. Such a one that nobody has used is closed, as the
+ * daemon does it; any other may be somebody's. */
+static int is_closed(int directory, const struct stat *status)
+{
+    if (!(status->st_mode & (S_IRWXG | S_IRWXO)))
+        return 1;
+    return !(status->st_mode & (S_IWGRP | S_IWOTH)) && is_empty(directory) && fchmod(directory, 0700) == 0;
+}
+
 /* Opens the directory of the daemon's socket, made if missing; NULL, or what is wrong with it. */
 static const char *open_directory(struct standin *one, const char *daemon)
 {
@@ -148,7 +181,7 @@ static const char *open_directory(struct standin *one, const char *daemon)
         return strerror(errno);
     if (status.st_uid != 0)
         return "not owned by root";
-    if (status.st_mode & (S_IRWXG | S_IRWXO))
+    if (!is_closed(one->opened, &status))
         return "open to others than root";
     name_of(one->opened, one->directory);
     return NULL;

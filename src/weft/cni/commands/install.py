@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.host import state
-from weft.cni.install import conflist, executables, giveback
+from weft.cni.install import conflist, executables, giveback, nodepart
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
-from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
@@ -64,8 +64,12 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     help="A network's list to copy, as from a ConfigMap, instead of flannel's own; 'none' writes no network.",
 )
 @click.option(
-    "--no-standin", is_flag=True, help="Name no Python of the node to stand in for weftd, as where it is a pod."
+    "--self-contained",
+    is_flag=True,
+    help="Put a copy of weft and all that it needs below the state directory, to stand in for weftd where that is a "
+    "pod: the node needs no Python. The state directory has the same path in the pod.",
 )
+@click.option("--no-standin", is_flag=True, help="Have nothing stand in for weftd.")
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @output_option
 def install_command(
@@ -75,6 +79,7 @@ def install_command(
     wait: bool,
     subnet_file: Path,
     network: Path | None,
+    self_contained: bool,
     no_standin: bool,
     check: bool,
     output: str,
@@ -88,7 +93,7 @@ def install_command(
     \b
       weft cni install
       weft cni install --bin-dir /usr/lib/cni --wait
-      weft cni install --no-standin --network /etc/kube-flannel/cni-conf.json
+      weft cni install --self-contained --network /etc/kube-flannel/cni-conf.json
       weft cni install --check
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if check:
@@ -96,7 +101,8 @@ def install_command(
         return
     copy = None if network in (None, _NONE) else conflist.read(network)
     had_standin = (bin_dir / executables.SETTINGS).exists()
-    installed = executables.install(bin_dir.absolute(), interpreter=None if no_standin else executables.PYTHON)
+    interpreter = None if no_standin else _copied() if self_contained else executables.PYTHON
+    installed = executables.install(bin_dir.absolute(), interpreter=interpreter)
     if wait:
         _wait_for(subnet_file, quiet=output in DOCUMENTS)
     _remember(Directories(bin_dir=bin_dir.absolute(), conf_dir=conf_dir.absolute()))
@@ -109,7 +115,9 @@ def install_command(
     lines = [f"{bin_dir}: {', '.join(installed.names)}"]
     if installed.replaced:
         lines.append(f"replaced, and kept in .weft-replaced: {', '.join(installed.replaced)}")
-    if no_standin and had_standin:
+    if self_contained and interpreter is not None:
+        lines.append(f"{interpreter.parents[1]}: a copy of weft, which stands in for weftd while that is away")
+    if interpreter is None and had_standin:
         lines.append(f"{executables.SETTINGS}: removed; while weftd is away, plugins wait for it")
     if network != _NONE:
         path = conf_dir / conflist.NAME
@@ -125,6 +133,20 @@ def _what_comes_first(conf_dir: Path, data: dict[str, Any]) -> list[str]:
     first = conflist.before(conf_dir)
     data["comes_first"] = None if first is None else str(first)
     return [] if first is None else [f"{first} comes first there: that is the network that runtimes use"]
+
+
+def _copied() -> Path | None:
+    """Put the copy on the node; returns its interpreter, or that of an earlier one, or None.
+
+    Where there is no room for it the network is there all the same, as long as weftd runs.
+    """
+    directory = nodepart.directory(os.environ)
+    try:
+        return nodepart.put(directory)
+    except Unavailable as error:
+        for problem in error.problems:
+            complain(problem, programs=False)
+        return nodepart.known(directory)
 
 
 def _remember(chosen: Directories) -> None:
@@ -184,13 +206,16 @@ def _wait_for(subnet_file: Path, *, quiet: bool) -> None:
 def uninstall_command(bin_dir: Path, output: str) -> None:
     """Take away exactly what `install` has put there.
 
-    The network list goes first, and programs that weft's have replaced come back. What somebody has changed since
-    stays. Pods that are still attached need a plugin of the same name to be detached: see `weft cni handback`.
+    The network list goes first, and programs that weft's have replaced come back; copies of weft in the state
+    directory go last. What somebody has changed since stays. Pods that are still attached need a plugin of the same
+    name to be detached: see `weft cni handback`.
 
     \b
       weft cni uninstall
     """  # noqa: D301 - as above
-    done = giveback.uninstall(Inventory.read(bin_dir.absolute()))
+    done: dict[str, str] = {**giveback.uninstall(Inventory.read(bin_dir.absolute()))}
+    if nodepart.remove(copies := nodepart.directory(os.environ)):
+        done[str(copies)] = "removed"
     if Directories.known(os.environ).bin_dir == bin_dir.absolute():
         _remember(Directories())
     report(output, {"done": done}, names(done) or f"nothing of weft is in {bin_dir}")

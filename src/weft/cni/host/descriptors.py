@@ -34,6 +34,7 @@ from weft.wire.cni import CniError
 
 _BOOT_ID: Final = "/sys/kernel/random/boot_id"
 
+LeaseComes = Callable[[Callable[[], bool]], bool]
 Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
 
 
@@ -47,7 +48,7 @@ class Node(Value):
     retire: Callable[[int], None]
     lease_problem: Callable[[], str]
     unready: Callable[[], str] = lambda: ""
-    lease_comes: Callable[[], bool] = lambda: False
+    lease_comes: LeaseComes = lambda _: False
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that no request uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
@@ -76,7 +77,7 @@ def open_node(
     retire: Callable[[int], None],
     lease_problem: Callable[[], str],
     unready: Callable[[], str] = lambda: "",
-    lease_comes: Callable[[], bool] = lambda: False,
+    lease_comes: LeaseComes = lambda _: False,
     say: Callable[[Problem], None] = lambda _: None,
 ) -> Node:
     """Open what a process that serves plugins needs, in its own namespaces and for its whole life.
@@ -245,9 +246,9 @@ class OpenedHost:
     def unready(self) -> str:
         return self._node.unready()
 
-    def lease_comes(self) -> bool:
+    def lease_comes(self, written: Callable[[], bool]) -> bool:
         with self._aside():
-            return self._node.lease_comes()
+            return self._node.lease_comes(written)
 
 
 def _rtnl_on(route: int) -> Rtnl:

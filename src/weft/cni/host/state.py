@@ -14,6 +14,8 @@ from weft.cni.serve.endpoint import DEFAULT_PATH
 from weft.kernel import statefiles
 
 DEFAULT: Final = "/var/lib/weft"
+# What only a copy of weft that was put on a node has at its root (install/nodepart.py).
+COPY: Final = "files.json"
 _PUBLISHED: Final = "state-dir"
 _MAX_PATH: Final = 4096
 

@@ -9,7 +9,7 @@ All calls are synchronous. `weft.cni.serve.plugins.run` is called in a worker th
 """
 
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
@@ -253,6 +253,9 @@ class Host(Protocol):
         """Why the running daemon says that pods cannot be served now, for people; empty if they can, or without it."""
         ...
 
-    def lease_comes(self) -> bool:
-        """Wait some seconds while the daemon starts; tell whether it has written subnet.env. False without it."""
+    def lease_comes(self, written: Callable[[], bool]) -> bool:
+        """Wait some seconds while the daemon starts; tell whether it has written subnet.env, which `written` tells.
+
+        False where no daemon is awaited.
+        """
         ...

@@ -5,6 +5,9 @@ The first client that finds no daemon starts it (client/standin.c), all others u
 
 import asyncio
 import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,9 @@ from weft.model.errors import ConfigError, Problem
 # The descriptor on which the client that has started it listens already.
 _LISTENING: Final = 3
 _IDLE_SECONDS: Final = 5.0
+# Less than what a request may take (LIMIT_SECONDS in `server`), so that its caller is told why it failed.
+_COMING_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.05
 _NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"
 
 
@@ -26,11 +32,12 @@ _NET_ADMIN: Final = 1 << 12
 _RIGHTS: Final = "CapEff:"
 
 
-async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> None:
+async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run: Plugins = plugins.run) -> None:
     """Serve clients of the socket with this name until none has come for some seconds, or SIGTERM does.
 
-    Raises what `open_node` does, and `ConfigError` where it could serve nobody: the client that has started it tells
-    the reason.
+    With `daemon_comes` the first pods of a node wait for the lease of a daemon that is being started: a runtime tries
+    again only after ten seconds. Raises what `open_node` does, and `ConfigError` where it could serve nobody: the
+    client that has started it tells the reason.
     """
     if not _rights() & _NET_ADMIN:
         hint = "The runtime that calls has no more itself: give it more, or start weftd, which serves all"
@@ -38,10 +45,19 @@ async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> 
         raise ConfigError(
             Problem(code="HOST-002", where="what stands in for weftd", seen=seen, expected=expected, hint=hint)
         )
-    retirement = Retirement()
-    node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON)
+    retirement, ending = Retirement(), threading.Event()
+
+    def lease_comes(written: Callable[[], bool]) -> bool:
+        return daemon_comes and _wait_for(written, ending)
+
+    node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON, lease_comes=lease_comes)
     serving = asyncio.ensure_future(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+
+    def end() -> None:
+        ending.set()
+        serving.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     await asyncio.wait([serving])
     retirement.close()
 
@@ -49,3 +65,11 @@ async def stand_in(path: str, state_dir: str, *, run: Plugins = plugins.run) -> 
 def _rights() -> int:
     status = Path("/proc/self/status").read_text()
     return int(status.partition(_RIGHTS)[2].split()[0], 16)
+
+
+def _wait_for(written: Callable[[], bool], ending: threading.Event) -> bool:
+    last = time.monotonic() + _COMING_SECONDS
+    while time.monotonic() < last and not ending.wait(_LOOK_SECONDS):
+        if written():
+            return True
+    return False

@@ -165,9 +165,17 @@ def _await_env(call: Call, conf: FlannelConf) -> PluginEnv:
     try:
         return _read_env(call, conf)
     except CniError as error:
-        if error.code != cni.TRY_AGAIN or not call.host.lease_comes():
+        if error.code != cni.TRY_AGAIN or not call.host.lease_comes(lambda: _is_there(call, conf)):
             raise
     return _read_env(call, conf)
+
+
+def _is_there(call: Call, conf: FlannelConf) -> bool:
+    try:
+        call.host.files.modified(conf.subnet_file)
+    except OSError:
+        return False
+    return True
 
 
 def _read_env(call: Call, conf: FlannelConf) -> PluginEnv:

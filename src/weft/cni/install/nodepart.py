@@ -1,0 +1,207 @@
+"""weft's node part: a copy of this installation that needs nothing of the node that it is put on.
+
+Where weftd is a pod, the node has no weft, often no Python, and maybe another C library. What stands in for weftd there
+(client/standin.c) is run by this copy: the interpreter, its dynamic loader and libraries, weft and its packages, and
+the programs that change firewall rules. `bin/weft` in it serves people. How it is started says launch/launch.c.
+
+Versions lie beside each other, named by what is in them, so the one that is in use is never changed. `current` is the
+one that was put there last; it and the one before are kept.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from weft import __version__
+from weft.cni import build
+from weft.cni.host import state
+from weft.cni.install import installation
+from weft.cni.install.tree import Tree, loader
+from weft.model.errors import Problem, Unavailable
+
+_DIRECTORY: Final = "node"
+_CURRENT: Final = "current"
+_LAUNCHER: Final = "weft-launch"
+_PYTHON: Final = Path("bin", "python3")
+_SCRIPT: Final = b"import sys\nfrom weft.console import weft\nsys.exit(weft())\n"
+_TRIAL: Final = "import weft.cni.serve.plugins, weft.cni.serve.standin"
+_TRIAL_SECONDS: Final = 60.0
+_UNFINISHED: Final = ".new-"
+
+
+def put(directory: Path) -> Path:
+    """Put the copy below a directory, unless it is there and whole; returns its interpreter.
+
+    `Unavailable` (CNI-004) when that is impossible, or when the copy does not run there.
+    """
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with _locked(directory):
+            return _put(directory)
+    except OSError as error:
+        raise _impossible(directory, str(error)) from error
+
+
+def directory(environ: Mapping[str, str]) -> Path:
+    """Return where copies are: below the state directory, as it is called on the node."""
+    return Path(environ.get("WEFT_STATE_DIR") or state.DEFAULT) / _DIRECTORY
+
+
+def remove(directory: Path) -> bool:
+    """Remove all copies; tells whether there were any. One that runs this has loaded what it needs."""
+    if not directory.is_dir():
+        return False
+    shutil.rmtree(directory)
+    return True
+
+
+def known(directory: Path) -> Path | None:
+    """Return the interpreter of the copy that was put there last, None if there is none."""
+    with suppress(OSError):
+        return directory.joinpath(os.readlink(directory / _CURRENT), _PYTHON).resolve(strict=True).parent / _PYTHON.name
+    return None
+
+
+def _put(directory: Path) -> Path:
+    tree = _tree()
+    digests = {path: _digest(content) for path, content in tree.files.items()}
+    listing = json.dumps({"files": digests, "links": tree.links}, sort_keys=True).encode()
+    place = directory / f"{__version__}-{hashlib.sha256(listing).hexdigest()[:12]}"
+    if not _is_whole(place, listing, digests):
+        with ExitStack() as undo:
+            fresh = directory / f"{_UNFINISHED}{place.name}"
+            undo.callback(shutil.rmtree, fresh, ignore_errors=True)
+            shutil.rmtree(fresh, ignore_errors=True)
+            _write(tree, fresh)
+            (fresh / state.COPY).write_bytes(listing)
+            _try(fresh)
+            _sync(fresh)
+            shutil.rmtree(place, ignore_errors=True)  # it was damaged
+            fresh.rename(place)
+    os.utime(place)
+    _switch(directory, place.name)
+    _remove_old(directory, place)
+    return place / _PYTHON
+
+
+def _tree() -> Tree:
+    launcher = build.LAUNCHER.built()
+    if launcher is None:
+        raise FileNotFoundError(f"this weft was built without its launcher: {build.LAUNCHER.hint}")
+    tree = Tree()
+    tree.program(installation.PYTHON, "libexec/python3")
+    tree.file("libexec/weft", _SCRIPT)
+    tree.file(f"bin/{_LAUNCHER}", launcher)
+    for name in ("python3", "weft"):
+        tree.link(f"bin/{name}", _LAUNCHER)
+    for name, program in installation.firewall_programs().items():
+        tree.program(program, f"libexec/{program.name}")
+        if name != program.name:
+            tree.link(f"libexec/{name}", program.name)
+        tree.link(f"programs/{name}", f"../bin/{_LAUNCHER}")
+    for folder in installation.iptables_extensions():
+        tree.directory(folder, "lib/xtables")
+    # Beside the standard library packages are found wherever a distribution has its own.
+    modules = f"lib/{installation.LIBRARY.name}"
+    installation.add_library(tree, modules)
+    installation.add_packages(tree, modules)
+    for library in tree.libraries():
+        tree.file(f"lib/{Path(library).name}", Path(library).resolve(), mode=0o755)
+    tree.file("lib/ld.so", loader(), mode=0o755)
+    return tree
+
+
+def _write(tree: Tree, place: Path) -> None:
+    for path, content in tree.files.items():
+        target = place / path
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copyfile(content, target)
+            # By the time Python knows whether what it has compiled is of this source.
+            os.utime(target, ns=(content.stat().st_mtime_ns,) * 2)
+        target.chmod(tree.mode(path))
+    for path, leads in tree.links.items():
+        target = place / path
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        target.symlink_to(leads)
+
+
+def _is_whole(place: Path, listing: bytes, digests: Mapping[str, str]) -> bool:
+    try:
+        if (place / state.COPY).read_bytes() != listing:
+            return False
+        return all(_digest(place / path) == digest for path, digest in digests.items())
+    except OSError:
+        return False
+
+
+def _digest(content: Path | bytes) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _try(place: Path) -> None:
+    """Run it once: a file system may forbid that, or a library may be missing."""
+    command = [str(place / _PYTHON), "-I", "-c", _TRIAL]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TRIAL_SECONDS, env={})
+    if ran.returncode:
+        words = ran.stderr.strip().splitlines()
+        raise OSError(f"the copy does not run there: {words[-1] if words else f'status {ran.returncode}'}")
+
+
+def _sync(place: Path) -> None:
+    """Have all of it on the disk: thousands of files, for which the whole file system is asked at once."""
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(place))
+    finally:
+        os.close(fd)
+
+
+def _switch(directory: Path, name: str) -> None:
+    fresh = directory / f"{_UNFINISHED}{_CURRENT}"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(name)
+    fresh.rename(directory / _CURRENT)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove_old(directory: Path, place: Path) -> None:
+    """Keep the one before, which a stand-in may still run from."""
+    others = [each for each in directory.iterdir() if each.is_dir() and not each.is_symlink() and each != place]
+    unfinished = [each for each in others if each.name.startswith(_UNFINISHED)]
+    finished = sorted((each for each in others if each not in unfinished), key=lambda each: each.stat().st_mtime)
+    for old in (*unfinished, *finished[:-1]):
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _impossible(directory: Path, seen: str) -> Unavailable:
+    hint = "Plugins work while weftd runs; while it is away no pod starts or ends."
+    return Unavailable(Problem(code="CNI-004", where=str(directory), seen=seen, hint=hint))
