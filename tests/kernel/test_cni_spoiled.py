@@ -340,6 +340,18 @@ def test_a_hand_back_takes_the_list_away_by_choice(tmp_path: Path):
     assert "bridge" in giveback.uninstall(Inventory.read(tmp_path / "bin"))
 
 
+def test_what_was_handed_back_whole_leaves_nothing(tmp_path: Path):
+    assert build.PROGRAM.build()
+    for name in registry.NAMES:
+        write(tmp_path / name, reference(name))
+    executables.install(tmp_path, interpreter=Path("/usr/bin/true"))
+    assert set(giveback.hand_back(Inventory.read(tmp_path)).values()) == {"put back"}
+    giveback.uninstall(Inventory.read(tmp_path))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        name: reference(name) for name in registry.NAMES
+    }
+
+
 def test_a_later_program_of_others_is_kept_beside_the_first(site: Callable[[], Site]):
     one = site()
     for mark in ("newer", "newer", "newest"):

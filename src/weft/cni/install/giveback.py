@@ -24,11 +24,9 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
         return {}
     done = {name: take_network(inventory, name) for name in inventory.digests if "/" in name}
     done |= _change(inventory, for_good=True)
-    if done:
-        with lasting(bin_dir):
-            inventory.digests.clear()
-            inventory.write()
+    inventory.digests.clear()
     with lasting(bin_dir):
+        inventory.write()
         remove(bin_dir / executables.SETTINGS)
     return done
 

@@ -69,9 +69,9 @@ class Replaced(Value):
         to = first if is_first else files.free(first)
         with files.lasting(self.path):
             if found.link:
-                # From here it is to lead to where it has led; a program of ours's name is kept beside it.
-                is_inside = found.link.startswith("/") or found.link in ours or found.link in NAMES
-                files.put_link(to, found.link if is_inside else f"{_UP}{found.link}")
+                # It is to lead from here to where it has led; what has another plugin's name is kept beside it.
+                is_same = found.link.startswith("/") or found.link in NAMES
+                files.put_link(to, found.link if is_same else f"{_UP}{found.link}")
             elif found.digest:
                 status = found.path.stat()
                 content, owner = found.path.read_bytes(), (status.st_uid, status.st_gid)
