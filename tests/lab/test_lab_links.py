@@ -125,6 +125,17 @@ def test_a_partition_lets_others_reach_both(running: Lab):
     eventually(lambda: running.reached("pod1-1", "pod2-1") == {4: True, 6: True}, seconds=30)
 
 
+def test_groups_of_nodes(changed: Lab):
+    cuts = changed.json("partition", "node[12]", "node3,store")["cuts"]
+    assert len(cuts) == 8
+    assert changed.lost("pod1-1", "pod3-1")
+    assert changed.reached("pod1-1", "pod2-1") == {4: True, 6: True}
+    assert len(changed.json("heal", "node1", "*3,store")["cuts"]) == 4
+    links = changed.json("link", "node1", "node2", "--loss", "1%")["links"]
+    assert links == dict.fromkeys(["node1", "node2"], NEW | {"loss": 1.0})
+    assert changed.json("link", "*", "--clear")["links"] == dict.fromkeys(["node1", "node2", "node3"], NEW)
+
+
 def test_a_partition_one_way(changed: Lab):
     assert changed.reached("node2", "node1") == {4: True, 6: True}  # as above
     changed.weft("partition", "node1", "node2", "--one-way")
@@ -254,7 +265,7 @@ REFUSED = [
     (("link", "node1", "--rate", "50"), "'50' is no rate: one is written as 50mbit"),
     (("link", "node1", "--clear", "--loss", "1%"), "FLAG-001 weft lab link: --clear beside what is to be set"),
     (("partition", "node1", "pod1-1"), "LAB-002 pod1-1: no node of this name"),
-    (("partition", "node1", "node1"), "LAB-001 node1: twice the same; expected two places"),
+    (("partition", "node1", "node1"), "LAB-001 node1: on both sides; expected one side of the cut"),
     (("heal", "node1"), "two places are needed, or none"),
     (("kill", "node9/weftd"), "LAB-002 node9: no node of this name"),
 ]

@@ -10,14 +10,17 @@ Verb = Literal["start", "stop", "restart", "kill"]
 
 
 class SetLinks(msgspec.Struct, frozen=True, tag=True):
-    """Change the links of some nodes, or with none of all. Answered by a `LinksReport`."""
+    """Change the links of some nodes, or with none of all. Answered by a `LinksReport`.
+
+    A word of `nodes`, and of the requests below, may mean several: see `links.group`.
+    """
 
     nodes: list[str]
     change: Change
 
 
 class Partition(msgspec.Struct, frozen=True, tag=True):
-    """Cut the way from `source` to `target`, and unless `one_way` the way back. Answered by a `LinksReport`."""
+    """Cut each way from `source` to `target`, and unless `one_way` the way back. Answered by a `LinksReport`."""
 
     source: str
     target: str
@@ -25,7 +28,7 @@ class Partition(msgspec.Struct, frozen=True, tag=True):
 
 
 class Heal(msgspec.Struct, frozen=True, tag=True):
-    """End the cuts between two places, or with none all. Answered by a `LinksReport`."""
+    """End the cuts between two groups of places, or with none all. Answered by a `LinksReport`."""
 
     places: list[str]
 

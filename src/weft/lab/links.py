@@ -3,10 +3,13 @@
 A quantity is written as people write it (`20ms`, `5%`, `50mbit`) and kept as a number.
 """
 
+import fnmatch
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 from weft.model.value import Value, replace
 
 DAEMON: Final = "weftd"  # of a node, as in node1/weftd
@@ -80,22 +83,42 @@ class Conditions(Value):
         links = {**self.links, **{node: change.of(self.link(node)) for node in nodes}}
         return replace(self, links={node: link for node, link in links.items() if link != Link()})
 
-    def partitioned(self, one: str, other: str, *, one_way: bool) -> "Conditions":
-        """Return these with the way from one to another cut, and unless `one_way` the way back."""
-        cuts = {Cut(source=one, target=other)}
-        if not one_way:
-            cuts.add(Cut(source=other, target=one))
-        return replace(self, cuts=self.cuts | cuts)
+    def partitioned(self, ones: Collection[str], others: Collection[str], *, one_way: bool) -> "Conditions":
+        """Return these with each way from one group to another cut, and unless `one_way` the ways back."""
+        return replace(self, cuts=self.cuts | _between(ones, others, one_way=one_way))
 
-    def healed(self, places: Collection[str]) -> "Conditions":
-        """Return these without the cuts between two places, or with no places without any cut."""
-        kept = [cut for cut in self.cuts if places and {cut.source, cut.target} != set(places)]
-        return replace(self, cuts=frozenset(kept))
+    def healed(self, ones: Collection[str], others: Collection[str]) -> "Conditions":
+        """Return these without the cuts between two groups."""
+        return replace(self, cuts=self.cuts - _between(ones, others, one_way=False))
 
     def without(self, node: str) -> "Conditions":
         """Return these without what is said of a node."""
         links = {name: link for name, link in self.links.items() if name != node}
         return Conditions(links=links, cuts=frozenset(cut for cut in self.cuts if node not in (cut.source, cut.target)))
+
+
+def _between(ones: Collection[str], others: Collection[str], *, one_way: bool) -> frozenset[Cut]:
+    there = {Cut(source=one, target=other) for one in ones for other in others}
+    back = {Cut(source=other, target=one) for one in ones for other in others}
+    return frozenset(there if one_way else there | back)
+
+
+def group(text: str, known: Sequence[str]) -> list[str]:
+    """Return the places that a word means, each once: `node1`, `node1,node3`, or `rack1-*` for all that are named so.
+
+    `ConfigError` if it means none of those that are `known`.
+    """
+    found: list[str] = []
+    for word in text.split(","):
+        meant = fnmatch.filter(known, word)
+        if not meant:
+            hint = "Several are written as node1,node2 or 'node*'."
+            problem = Problem(
+                code="LAB-002", where=word, seen="no node of this name", expected=one_of(known, word), hint=hint
+            )
+            raise ConfigError(problem)
+        found += (name for name in meant if name not in found)
+    return found
 
 
 def read_delay(text: str) -> float:

@@ -1,9 +1,10 @@
 """Labs for programs and tests: start one, use it, and it ends with the block.
 
-    from weft.lab.testing import lab
+    from weft.lab.testing import lab, shown
 
     with lab(nodes=2, pods=1) as running:
-        assert running.ping("pod1-1", "pod2-1").reached
+        report = running.check()
+        assert not report.failed, shown(report)
         routes = running.exec("node1", "ip", "route").stdout
 
 What goes wrong is a `WeftError` with its problems, as the commands print them. `weft.lab.fixtures` is the same for
@@ -17,11 +18,16 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
-from weft.lab import places, protocol, spec
-from weft.lab.commands import start, terminal
+from weft.diag.checking import forms
+from weft.diag.checking.summary import CheckReport
+from weft.diag.tracing.tried import TraceReport, tried_lines
+from weft.lab import changes, places, protocol, spec
+from weft.lab.changes import Verb
+from weft.lab.commands import breaking, checking, show, start, terminal, tracing
 from weft.lab.commands.choose import ask
+from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.places import Place
-from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.lab.report import LabReport, LinksReport, Nothing, PingReport, PodReport, TurnReport
 
 _numbers: Final = count(1)
 
@@ -70,9 +76,63 @@ class Lab:
         """Detach a pod and end it."""
         ask(self._place, protocol.Remove(pod), Nothing)
 
+    def link(
+        self, *nodes: str, up: bool | None = None, delay: str = "", loss: str = "", rate: str = "", clear: bool = False
+    ) -> LinksReport:
+        """Change the links of some nodes, or of all: `link("node2", loss="5%", delay="20ms")`."""
+        change = Change(
+            up=up,
+            delay=read_delay(delay) if delay else None,
+            loss=read_loss(loss) if loss else None,
+            rate=read_rate(rate) if rate else None,
+            clear=clear,
+        )
+        return ask(self._place, changes.SetLinks(nodes=list(nodes), change=change), LinksReport)
+
+    def partition(self, source: str, target: str, *, one_way: bool = False) -> LinksReport:
+        """Cut the ways between two nodes or groups: `partition("node1,node2", "store")`."""
+        return ask(self._place, changes.Partition(source=source, target=target, one_way=one_way), LinksReport)
+
+    def heal(self, source: str = "", target: str = "") -> LinksReport:
+        """End the cuts between two nodes or groups, or all cuts."""
+        return ask(self._place, changes.Heal(places=[source, target] if source else []), LinksReport)
+
+    def turn(self, verb: Verb, *things: str) -> TurnReport:
+        """Stop, start, restart or kill nodes, daemons (`node1/weftd`) or the `store`."""
+        return ask(self._place, changes.Turn(verb=verb, things=list(things)), TurnReport)
+
+    def break_(self, node: str, fault: str, *, mend: bool = False) -> None:
+        """Break a node by a fault of `weft lab break`, or mend it."""
+        breaking.change(self._place, self.report(), node, breaking.named(fault), mend=mend)
+
+    def trace(self, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
+        """Follow a packet, and prove its way by probes: all is well if the report's `well` is true."""
+        return tracing.follow(self._place, source, target, six=six, udp=udp)
+
+    def check(self, *, quick: bool = False) -> CheckReport:
+        """Try whether everything reaches everything: all is well if the report's `failed` is 0."""
+        return checking.examine(self._place, quick=quick, note=lambda _: None)
+
     def log(self, name: str) -> str:
         """Return what the daemon of a node has logged, or `etcd`, or `supervisor`. Raises `FileNotFoundError`."""
         return (self._place.logs / f"{name}.log").read_text(errors="replace")
+
+
+def shown(report: LabReport | PingReport | LinksReport | TurnReport | TraceReport | CheckReport) -> str:
+    """Return a report as the commands print it, for the message of an assertion."""
+    match report:
+        case LabReport():
+            return show.lab(report)
+        case PingReport():
+            return show.ping(report)
+        case LinksReport():
+            return show.links(report)
+        case TurnReport():
+            return show.things(report)
+        case TraceReport():
+            return "\n".join(tried_lines(report, explain=False))
+        case CheckReport():
+            return "".join(forms.text(report))
 
 
 @contextmanager
@@ -96,7 +156,7 @@ def lab(
     from weft.lab.files import labfile
 
     over = spec.Overrides(nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store)
-    wanted = labfile.read(file, "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)
+    wanted = labfile.read(file or "{}", "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)
     base = places.home(os.environ)
     start.up(wanted, base, os.environ, note=note)
     place = places.make(base, wanted.name)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from weft.lab import links
 from weft.lab.commands import show
 from weft.lab.inside.changes import rules
-from weft.lab.links import STORE, Change, Conditions, Cut, Link
+from weft.lab.links import STORE, Change, Conditions, Cut, Link, group
 from weft.lab.report import LinksReport, ThingReport, TurnReport
+from weft.model.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -89,17 +90,46 @@ def test_conditions_hold_what_is_not_as_new():
 
 def test_partitions_and_their_end():
     there, back = Cut(source="node1", target="node2"), Cut(source="node2", target="node1")
-    now = Conditions().partitioned("node1", "node2", one_way=True)
+    now = Conditions().partitioned(["node1"], ["node2"], one_way=True)
     assert now.in_order() == [there]
-    now = now.partitioned("node1", "node2", one_way=False).partitioned("node3", STORE, one_way=True)
+    now = now.partitioned(["node1"], ["node2"], one_way=False).partitioned(["node3"], [STORE], one_way=True)
     assert now.in_order() == [there, back, Cut(source="node3", target=STORE)]
-    assert now.healed(["node2", "node1"]).in_order() == [Cut(source="node3", target=STORE)]
-    assert now.healed(["node1", "node3"]) == now
-    assert now.healed([]) == Conditions()
+    assert now.healed(["node2"], ["node1"]).in_order() == [Cut(source="node3", target=STORE)]
+    assert now.healed(["node1"], ["node3"]) == now
+    everything = ["node1", "node2", "node3", STORE]
+    assert now.healed(everything, everything) == Conditions()
+
+
+def test_partitions_between_groups():
+    now = Conditions().partitioned(["a1", "a2"], ["b1", STORE], one_way=False)
+    assert len(now.cuts) == 8
+    assert Cut(source="a2", target=STORE) in now.cuts
+    assert Cut(source="a1", target="a2") not in now.cuts
+    assert len(now.healed(["a1"], ["b1", STORE]).cuts) == 4
+
+
+@pytest.mark.parametrize(
+    "text, meant",
+    [
+        ("a1", ["a1"]),
+        ("a1,b2", ["a1", "b2"]),
+        ("a*", ["a1", "a2"]),
+        ("a*,a1,*2", ["a1", "a2", "b2"]),
+        ("b?,store", ["b1", "b2", "store"]),
+    ],
+)
+def test_a_word_may_mean_several_places(text, meant):
+    assert group(text, ["a1", "a2", "b1", "b2", STORE]) == meant
+
+
+@pytest.mark.parametrize("text", ["c*", "a1,c1", "", "a1,"])
+def test_a_word_that_means_no_place_is_refused(text):
+    with pytest.raises(ConfigError, match="no node of this name; expected one of a1, b1"):
+        group(text, ["a1", "b1"])
 
 
 def test_a_node_that_goes_takes_its_conditions_along():
-    now = Conditions().changed(["node1", "node2"], Change(up=False)).partitioned("node1", "node2", one_way=False)
+    now = Conditions().changed(["node1", "node2"], Change(up=False)).partitioned(["node1"], ["node2"], one_way=False)
     assert now.without("node2") == Conditions(links={"node1": Link(up=False)})
 
 
@@ -109,7 +139,7 @@ def place(number: int, segment: int) -> rules.Place:
 
 
 def test_a_node_for_which_something_is_set():
-    now = Conditions().changed(["node1"], Change(loss=5.0)).partitioned("node2", STORE, one_way=True)
+    now = Conditions().changed(["node1"], Change(loss=5.0)).partitioned(["node2"], [STORE], one_way=True)
     assert [now.concern(node) for node in ("node1", "node2", "node3")] == [True, True, False]
 
 

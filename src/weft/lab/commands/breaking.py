@@ -49,7 +49,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         listed = [{"name": each.name, "code": each.code, "about": each.about, "ends": _ends(each)} for each in FAULTS]
         show_report(output, {"faults": listed}, table(("FAULT", "CODE", "WHAT IT IS", "WHAT ENDS IT"), rows))
         return
-    wanted = _named(fault)
+    wanted = named(fault)
     if mend and not (wanted.mends or wanted.kills):
         raise ConfigError(
             _problem(wanted.name, f"--mend does not undo this fault: {_ends(wanted)} ends it", "no --mend")
@@ -70,7 +70,8 @@ def _ends(fault: Fault) -> str:
     return "--mend" if fault.mends or fault.kills else "a new lab"
 
 
-def _named(name: str) -> Fault:
+def named(name: str) -> Fault:
+    """Return a fault by its name. `ConfigError` guesses which was meant."""
     for fault in FAULTS:
         if fault.name == name:
             return fault

@@ -62,7 +62,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place, progress = start.find(base(), lab), Progress(output)
     try:
-        report = _check(place, quick=quick, note=progress)
+        report = examine(place, quick=quick, note=progress)
     finally:
         progress.done()
     show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft lab check", report))
@@ -85,7 +85,8 @@ def tried(place: Place, report: LabReport) -> list[Tried]:
     return judged(wanted, _try(place, wanted, lambda _: None))
 
 
-def _check(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
+def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
+    """Try whether everything reaches everything in a lab, and look for the reason where it does not."""
     report = ask(place, protocol.Ps(), LabReport)
     wanted = trials(report, quick=quick)
     if not wanted:

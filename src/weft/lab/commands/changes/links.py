@@ -1,5 +1,6 @@
 """`weft lab link`, `partition` and `heal`: links that lose packets, and ways between nodes that are cut."""
 
+import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ _RATE: Final = _Quantity("rate", read_rate)
 
 
 @click.command()
-@click.argument("node", required=False, shell_complete=nodes)
+@click.argument("which", nargs=-1, metavar="[NODE]…", shell_complete=nodes)
 @click.option("--delay", type=_DELAY, metavar="TIME", help="How much later packets arrive, as 20ms; 0 ends it.")
 @click.option("--loss", type=_LOSS, metavar="SHARE", help="How many packets are lost, as 5%; 0 ends it.")
 @click.option("--rate", type=_RATE, metavar="RATE", help="Bits a second at most, as 50mbit; 0 ends it.")
@@ -45,7 +46,7 @@ _RATE: Final = _Quantity("rate", read_rate)
 @lab_option
 @output_option
 def link(
-    node: str | None,
+    which: tuple[str, ...],
     *,
     delay: float | None,
     loss: float | None,
@@ -55,7 +56,7 @@ def link(
     lab: str,
     output: str,
 ) -> None:
-    """Show or change the link of NODE to the other nodes; without NODE, of all nodes.
+    """Show or change the link of each NODE to the other nodes; without NODE, of all nodes.
 
     What is not named stays as it is. Delay, loss and rate hold in each direction: a ping of a link that loses 5 % is
     lost one time in ten. All of it is done at the switch: the node sees its link, and no rule or queue.
@@ -63,6 +64,7 @@ def link(
     \b
       weft lab link
       weft lab link node2 --loss 5% --rate 50mbit
+      weft lab link 'rack1-*' --delay 2ms
       weft lab link node2 --down
       weft lab link --clear
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -71,15 +73,14 @@ def link(
         seen, expected = "--clear beside what is to be set", "one or the other"
         raise ConfigError(Problem(code="FLAG-001", where="weft lab link", seen=seen, expected=expected))
     place = start.find(base(), lab)
-    asked = changes.SetLinks(nodes=[node] if node is not None else [], change=change)
+    asked = changes.SetLinks(nodes=list(which), change=change)
     report = ask(place, asked, LinksReport)
     show_report(output, report, show.links(report))
     name, option = next(iter(report.links)), within(place)
     if change == Change():
         next_commands(output, f"weft lab link{option} {name} --loss 5%", "weft lab partition --help")
     elif not clear:
-        which = f" {node}" if node is not None else ""
-        next_commands(output, f"weft lab pingall{option}", f"weft lab link{option}{which} --clear")
+        next_commands(output, f"weft lab pingall{option}", f"weft lab link{option} {shlex.join([*which, '--clear'])}")
 
 
 @click.command()
@@ -89,21 +90,23 @@ def link(
 @lab_option
 @output_option
 def partition(source: str, target: str, *, one_way: bool, lab: str, output: str) -> None:
-    """Cut the way between A and B: two nodes, or a node and the `store`.
+    """Cut the way between A and B: two nodes, or a node and the `store`; or each way between two groups of them.
 
-    It is cut at the switch, for IPv4 and IPv6: other nodes still reach both.
+    It is cut at the switch, for IPv4 and IPv6: other nodes still reach both. A group is written as node1,node2 or
+    'rack1-*'.
 
     \b
       weft lab partition node1 node2
       weft lab partition node1 node2 --one-way
       weft lab partition node1 store
+      weft lab partition 'rack1-*' 'rack2-*,store'
       weft lab heal
     """  # noqa: D301 - as above
     place = start.find(base(), lab)
     report = ask(place, changes.Partition(source=source, target=target, one_way=one_way), LinksReport)
     option = within(place)
     show_report(output, report, show.links(report))
-    next_commands(output, f"weft lab pingall{option}", f"weft lab heal{option} {source} {target}")
+    next_commands(output, f"weft lab pingall{option}", f"weft lab heal{option} {shlex.join([source, target])}")
 
 
 @click.command()
@@ -111,7 +114,7 @@ def partition(source: str, target: str, *, one_way: bool, lab: str, output: str)
 @lab_option
 @output_option
 def heal(places: tuple[str, ...], lab: str, output: str) -> None:
-    """End the partition between A and B, both ways; without them, all partitions.
+    """End the partition between A and B, nodes or groups, both ways; without them, all partitions.
 
     Links that are down, slow or lose packets stay so: `weft lab link --clear` ends that.
 

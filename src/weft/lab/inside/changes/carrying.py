@@ -7,7 +7,7 @@ from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
-from weft.lab.links import STORE, Conditions
+from weft.lab.links import STORE, Conditions, group
 from weft.lab.report import LabReport, LinksReport, TurnReport
 from weft.model.errors import ConfigError, Problem
 
@@ -17,15 +17,14 @@ async def carry_out(world: World, wanted: changes.Request, note: Note) -> LinksR
     async with world.one_change:
         match wanted:
             case changes.SetLinks(nodes, change):
-                known = [world.node(name).spec.name for name in nodes]
-                return await _set(world, world.switch.now.changed(known or world.nodes, change), nodes)
+                meant = [name for word in nodes for name in group(word, list(world.nodes))]
+                return await _set(world, world.switch.now.changed(meant or world.nodes, change), meant)
             case changes.Partition(source, target, one_way):
-                _check_places(world, [source, target])
-                wanted_now = world.switch.now.partitioned(source, target, one_way=one_way)
-                return await _set(world, wanted_now)
+                ones, others = _two_groups(world, source, target)
+                return await _set(world, world.switch.now.partitioned(ones, others, one_way=one_way))
             case changes.Heal(places):
-                _check_places(world, places)
-                return await _set(world, world.switch.now.healed(places))
+                between = _two_groups(world, *places) if places else (list(world.nodes), [*world.nodes, STORE])
+                return await _set(world, world.switch.now.healed(*between))
             case changes.Turn():
                 return await stopping.turn(world, wanted)
             case changes.Scale(nodes, pods):
@@ -45,9 +44,10 @@ async def _set(world: World, wanted: Conditions, nodes: Sequence[str] = ()) -> L
     return LinksReport(links={name: wanted.link(name) for name in shown}, cuts=cuts)
 
 
-def _check_places(world: World, places: Sequence[str]) -> None:
-    for name in places:
-        if name != STORE:
-            world.node(name)
-    if len(set(places)) < len(places):
-        raise ConfigError(Problem(code="LAB-001", where=places[0], seen="twice the same", expected="two places"))
+def _two_groups(world: World, source: str, target: str) -> tuple[list[str], list[str]]:
+    """Return the places that two words mean. `ConfigError` if one place is in both."""
+    known = [*world.nodes, STORE]
+    ones, others = group(source, known), group(target, known)
+    if both := [name for name in ones if name in others]:
+        raise ConfigError(Problem(code="LAB-001", where=both[0], seen="on both sides", expected="one side of the cut"))
+    return ones, others
