@@ -20,6 +20,7 @@ PAGES = (
     "docs/howto/change-a-lab.md",
     "docs/howto/look-at-a-lab.md",
     "docs/howto/quiz.md",
+    "docs/howto/second-network.md",
     "docs/howto/work-in-a-lab.md",
 )
 OURS = ("make ",)  # `make demo` is CI's own job, and `make test` is what runs this
