@@ -1,5 +1,8 @@
 """Nodes of upstream's own daemon beside ours: the same store, the same wire, and one in the place of the other."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from tests.support.sending import send_every_size, transfer
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
+WEFT = str(Path(sys.executable).with_name("weft"))
 pytestmark = pytest.mark.skipif(
     flanneld.built() is None, reason=f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine"
 )
@@ -83,6 +87,23 @@ def test_one_takes_the_place_of_the_other_and_no_packet_is_lost(cluster: Cluster
             node.start("--ip-masq")
         assert leased(node, cluster) == before
     assert not node.lines("ERROR")
+
+
+def test_what_it_has_taken_over_is_not_cleaned_up_beside_it(cluster: Cluster):
+    cluster.configure(VXLAN)
+    peer, node = cluster.node(1).start(), cluster.node(2, kind=Flanneld)
+    node.ours = True
+    node.start()
+    node.stop()
+    node.ours = False
+    node.start()
+    here, there = peer.pod(), node.pod()
+    eventually(lambda: reaches(here, there.ips[0]))
+    command = [WEFT, "cleanup", f"--subnet-file={node.subnet_file}"]
+    with nothing_lost(here, there, there.ips[0]):
+        refused = node.netns.popen(command, stderr=subprocess.PIPE, text=True)
+        assert "INST-001 weft cleanup: flanneld runs here (pid " in refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2
 
 
 def leased(node: Daemon, cluster: Cluster) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
+from weft.diag.look import processes
 from weft.forward import hooks
 from weft.kernel import statefiles
 from weft.kernel.charon import remains
@@ -32,7 +33,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
 from weft.kernel.xfrm import policies as xfrm
 from weft.model.attachment import Attachment
-from weft.model.errors import Problem
+from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.objects import Object, Route
 from weft.model.kernel.reported import LinkInfo
@@ -118,6 +119,13 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
     )
 
 
+def _refuse_beside_flanneld() -> None:
+    for pid, name in processes(Path("/proc")).items():
+        if name == "flanneld":
+            seen, hint = f"flanneld runs here (pid {pid})", "Leave it what weft has made, or stop it first"
+            raise ConfigError(Problem(code="INST-001", where="weft cleanup", seen=seen, hint=hint))
+
+
 def _describe(link: LinkInfo) -> str:
     return f"link {link.name} ({link.kind or 'device'}, {link.alias})"
 
@@ -178,7 +186,7 @@ class Done(Value):
 async def clean_up(site: Site, *, dry_run: bool) -> Done:
     """Remove what is ours, and look again.
 
-    Raises `ConfigError` (INST-001) while a daemon lives here.
+    Raises `ConfigError` (INST-001) while a daemon lives here, also upstream's: it takes over what weft has made.
     """
     tools = Tools()
     firewall = Firewall(tools)
@@ -189,6 +197,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
         if dry_run:
             return Done(found=found)
         instance.refuse_beside_others()
+        _refuse_beside_flanneld()
         hooks.detach_all(wholly=True)
         remains.remove(lambda: networks)
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
