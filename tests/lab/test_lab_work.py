@@ -162,6 +162,25 @@ def test_the_network_configuration_is_shown_and_changed(tmp_path):
         assert running.ps()["backend"] == "vxlan"
 
 
+def test_a_pod_in_another_network_and_with_an_address_that_it_asks_for(running, tmp_path):
+    ipam = {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/24"}]]}
+    plugins = [{"type": "bridge", "bridge": "second0", "isGateway": True, "ipam": ipam}]
+    file = tmp_path / "20-second.conflist"
+    file.write_text(json.dumps({"cniVersion": "1.0.0", "name": "second", "plugins": plugins}))
+    running.weft("cp", str(file), "node1:/etc/cni/net.d/")
+    asked = ("--network", "second", "--ip", "10.99.0.20")
+    assert running.json("run", "there", "--node", "node1", *asked)["addresses"] == ["10.99.0.20/24"]
+    assert running.json("run", "fixed", "--node", "node1", "--ip", "10.244.1.99")["addresses"] == ["10.244.1.99/24"]
+    taken = running.weft("run", "again", "--node", "node1", *asked, check=False)
+    assert taken.returncode == 1
+    assert "10.99.0.20" in taken.stderr
+    unknown = running.weft("run", "again", "--node", "node1", "--network", "secnd", check=False)
+    assert "expected one of cbr0, second" in unknown.stderr
+    for pod in ("there", "fixed"):
+        running.weft("rm", pod)
+    assert "10.99" not in running.run("node1", "ls", "/var/lib/cni/networks/second")
+
+
 def test_lines_from_a_pipe_are_commands_of_the_lab(running):
     lines = """
         # first a pod, then a node, then all

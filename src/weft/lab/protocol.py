@@ -14,7 +14,7 @@ import msgspec
 from weft.diag.checking.trial import Trial
 from weft.diag.tracing.probes import Kind
 from weft.lab import changes
-from weft.lab.spec import HostPort, Lab, Service
+from weft.lab.spec import Lab, Pod, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import fields_of
 
@@ -62,9 +62,7 @@ class Interfaces(msgspec.Struct, frozen=True, tag=True):
 class Run(msgspec.Struct, frozen=True, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
-    pod: str
-    node: str
-    ports: tuple[HostPort, ...] = ()
+    pod: Pod
 
 
 class Remove(msgspec.Struct, frozen=True, tag=True):

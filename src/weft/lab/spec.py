@@ -67,11 +67,16 @@ class HostPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, the node that it runs on, and the node's ports that lead to it."""
+    """A pod, the node that it runs on, and the node's ports that lead to it.
+
+    Its network is the node's first, or the one named `network`; it asks for the address `ip`, if that is not empty.
+    """
 
     name: str
     node: str
     ports: tuple[HostPort, ...] = ()
+    network: str = ""
+    ip: str = ""
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

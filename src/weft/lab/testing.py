@@ -68,9 +68,9 @@ class Lab:
         """Ping from every node and pod to every pod."""
         return ask(self._place, protocol.PingAll(), PingReport)
 
-    def run(self, pod: str, node: str) -> PodReport:
-        """Start a pod on a node."""
-        return ask(self._place, protocol.Run(pod=pod, node=node), PodReport)
+    def run(self, pod: str, node: str, *, network: str = "", ip: str = "") -> PodReport:
+        """Start a pod on a node, in a network other than the first, or with an address of its own choice."""
+        return ask(self._place, protocol.Run(spec.Pod(name=pod, node=node, network=network, ip=ip)), PodReport)
 
     def remove(self, pod: str) -> None:
         """Detach a pod and end it."""

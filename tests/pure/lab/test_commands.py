@@ -18,7 +18,7 @@ from weft import cli
 from weft.lab import places, protocol
 from weft.lab.commands import show, start
 from weft.lab.report import Cell, ExecReport, LabReport, Nothing, PingReport, PodReport
-from weft.lab.spec import HostPort
+from weft.lab.spec import HostPort, Pod
 from weft.model.errors import WeftError
 
 NODES = [
@@ -229,7 +229,7 @@ REACHED, BROKEN = pinged(*WAYS), pinged(*WAYS, cell("node2", "pod2-1", "lost"))
         (
             "run web --node node2",
             PODS[1],
-            protocol.Run(pod="web", node="node2"),
+            protocol.Run(Pod(name="web", node="node2")),
             (
                 0,
                 "pod pod2-1 runs on node2: 10.244.2.2/24, fd00:2::2/64\n",
@@ -240,14 +240,26 @@ REACHED, BROKEN = pinged(*WAYS), pinged(*WAYS, cell("node2", "pod2-1", "lost"))
             "run web --node node2 --port 8080:80 --port 53:5353/udp --port 443:8443/tcp",
             PODS[1],
             protocol.Run(
-                pod="web",
-                node="node2",
-                ports=(
-                    HostPort(outside=8080, inside=80),
-                    HostPort(outside=53, inside=5353, protocol="UDP"),
-                    HostPort(outside=443, inside=8443),
-                ),
+                Pod(
+                    name="web",
+                    node="node2",
+                    ports=(
+                        HostPort(outside=8080, inside=80),
+                        HostPort(outside=53, inside=5353, protocol="UDP"),
+                        HostPort(outside=443, inside=8443),
+                    ),
+                )
             ),
+            (
+                0,
+                "pod pod2-1 runs on node2: 10.244.2.2/24, fd00:2::2/64\n",
+                next_("exec web -- ip address", "rm web"),
+            ),
+        ),
+        (
+            "run web --node node2 --network second --ip 10.99.0.20",
+            PODS[1],
+            protocol.Run(Pod(name="web", node="node2", network="second", ip="10.99.0.20")),
             (
                 0,
                 "pod pod2-1 runs on node2: 10.244.2.2/24, fd00:2::2/64\n",

@@ -9,9 +9,10 @@ import pytest
 
 from weft.cni.runtime.library import Ran
 from weft.lab.inside.runtime import NodeRuntime, Sandbox
-from weft.model.errors import Unavailable
+from weft.lab.spec import Pod
+from weft.model.errors import ConfigError, Unavailable
 
-POD = Sandbox(id="c1", netns="/run/netns/pod1", name="pod1")
+POD = Sandbox(id="c1", netns="/run/netns/pod1", pod=Pod(name="pod1", node="node1"))
 
 
 async def nothing(_program: str, _variables: Mapping[str, str], _stdin: bytes) -> Ran:
@@ -33,6 +34,14 @@ def test_a_list_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path):
     said = attach(tmp_path)
     assert "10-broken.conflist" in said
     assert "no network is configured" not in said
+
+
+def test_a_network_that_the_node_does_not_have_is_refused_with_those_it_has(tmp_path: Path):
+    (tmp_path / "10-net.conflist").write_text(CHAIN)
+    (tmp_path / "20-other.conflist").write_text(CHAIN.replace('"net"', '"other"'))
+    wanted = Sandbox(id="c1", netns="/run/netns/pod1", pod=Pod(name="pod1", node="node1", network="nets"))
+    with pytest.raises(ConfigError, match="no network 'nets' is configured on the node; expected one of net, other"):
+        asyncio.run(NodeRuntime(nothing, networks=tmp_path, cache=tmp_path / "cache").attach(wanted))
 
 
 CHAIN = """{"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": "one"}, {"type": "two"}]}"""

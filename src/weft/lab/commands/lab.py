@@ -6,6 +6,7 @@ Labs as a whole are in `lifecycle`; this is what is done in one.
 import os
 import re
 from functools import partial
+from ipaddress import ip_address
 
 import click
 
@@ -28,7 +29,7 @@ from weft.lab.commands.changes import configuring, links, scaling, stopping
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.using import copying, executing, graph, iperf, logs, shell
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
-from weft.lab.spec import HostPort
+from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
 from weft.screen.beside import next_commands
 from weft.screen.documents import output_option, output_with, show_report
@@ -110,22 +111,33 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
         next_commands(output, f"weft lab exec{option} {report.nodes[0].name} -- bash")
 
 
+def _address(_: click.Context, param: click.Parameter, text: str) -> str:
+    try:
+        return str(ip_address(text)) if text else ""
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
 @lab.command()
 @click.argument("pod")
 @click.option("--node", required=True, shell_complete=nodes, help="The node that it runs on.")
 @click.option("--port", "ports", multiple=True, metavar="PORT:POD-PORT[/udp]", help="A port of the node leads to it.")
+@click.option("--network", default="", metavar="NAME", help="A network of the node other than its first.")
+@click.option("--ip", "address", default="", metavar="ADDRESS", callback=_address, help="The address that it asks for.")
 @lab_option
 @output_option
-def run(pod: str, node: str, ports: tuple[str, ...], lab: str, output: str) -> None:
+def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: str, lab: str, output: str) -> None:
     """Start a pod: a process that holds its namespaces, attached by the node's plugins.
 
     \b
       weft lab run web --node node2
       weft lab run dns --node node1 --port 8080:80 --port 53:53/udp
+      weft lab run db --node node1 --ip 10.244.1.100
+      weft lab run far --node node1 --network second
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
-    wanted = protocol.Run(pod=pod, node=node, ports=tuple(map(_host_port, ports)))
-    report, option = ask(place, wanted, PodReport), within(place)
+    wanted = Pod(name=pod, node=node, ports=tuple(map(_host_port, ports)), network=network, ip=address)
+    report, option = ask(place, protocol.Run(wanted), PodReport), within(place)
     show_report(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
     next_commands(output, f"weft lab exec{option} {pod} -- ip address", f"weft lab rm{option} {pod}")
 

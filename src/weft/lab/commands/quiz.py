@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from weft.diag import explain
-from weft.lab import protocol
+from weft.lab import protocol, spec
 from weft.lab.commands import breaking, checking, start
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
 from weft.lab.faults.fault import Fault
@@ -256,7 +256,7 @@ def _started(place: Place, report: LabReport) -> Iterator[str]:
     """Try to start a pod on each node. What the plugins say is left to whoever tries it: they may name the fault."""
     for node in report.nodes:
         try:
-            pod = ask(place, protocol.Run(pod=_POD, node=node.name), PodReport)
+            pod = ask(place, protocol.Run(spec.Pod(name=_POD, node=node.name)), PodReport)
         except WeftError:
             yield f"a new pod does not start on {node.name}"
             continue

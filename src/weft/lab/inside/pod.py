@@ -59,7 +59,7 @@ async def start(pod: Pod, node: RunningNode, inside: Inside, processes: Processe
     """Start a pod on `node` and attach it. On failure nothing of it stays."""
     room, netns = await inside.run(node.room, partial(filesystem.make_pod, pod.name, inside.proc))
     pause = await processes.children.start(room, _PAUSE, environ=processes.environ)
-    sandbox = Sandbox(id=secrets.token_hex(32), netns=netns, name=pod.name, ports=pod.ports)
+    sandbox = Sandbox(id=secrets.token_hex(32), netns=netns, pod=pod)
     running = RunningPod(spec=pod, room=room, sandbox=sandbox, pause=pause)
     try:
         running.outcome = await _runtime(node, processes).attach(sandbox)

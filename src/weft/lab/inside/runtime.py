@@ -23,13 +23,15 @@ from weft.cni.runtime.library import (
     parse_list,
 )
 from weft.lab.inside.filesystem import PLUGINS
-from weft.lab.spec import HostPort
-from weft.model.errors import Problem, Unavailable
+from weft.lab.spec import Pod
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.text import one_of
 from weft.model.value import Value, replace
 from weft.wire.cni import failure
 
 T = TypeVar("T")
 
+_INTERFACE: Final = "eth0"
 # What containerd and CRI-O run before the network's own list.
 _LOOPBACK: Final = parse_list(b'{"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]}')
 
@@ -38,25 +40,25 @@ Run = Callable[[str, Mapping[str, str], bytes], Awaitable[Ran]]
 
 
 class Sandbox(Value):
-    """A container as plugins know it. `netns` is a path in the node."""
+    """A container of a pod, as plugins know it. `netns` is a path in the node."""
 
     id: str
     netns: str
-    name: str
-    ports: tuple[HostPort, ...] = ()
+    pod: Pod
 
     def conf(self, interface: str) -> RuntimeConf:
         """Return what plugins are told of it, with the arguments that Kubernetes' runtimes pass."""
-        pod = ("K8S_POD_NAMESPACE", "lab"), ("K8S_POD_NAME", self.name), ("K8S_POD_INFRA_CONTAINER_ID", self.id)
+        pod = ("K8S_POD_NAMESPACE", "lab"), ("K8S_POD_NAME", self.pod.name), ("K8S_POD_INFRA_CONTAINER_ID", self.id)
+        asked = (("IP", self.pod.ip),) if self.pod.ip and interface == _INTERFACE else ()
         ports = [
             {"hostPort": each.outside, "containerPort": each.inside, "protocol": each.protocol.lower()}
-            for each in self.ports
+            for each in self.pod.ports
         ]
         return RuntimeConf(
             container_id=self.id,
             netns=self.netns,
             ifname=interface,
-            args=(("IgnoreUnknown", "1"), *pod),
+            args=(("IgnoreUnknown", "1"), *pod, *asked),
             capability_args={"portMappings": ports} if ports else {},
         )
 
@@ -71,15 +73,15 @@ class NodeRuntime:
 
     async def attach(self, sandbox: Sandbox) -> Outcome:
         """Add the container to loopback and to the network. On failure nothing stays. `Unavailable`."""
-        runtime, network = self._runtime(), self._network()
+        runtime, network = self._runtime(), self._network(sandbox.pod.network)
 
         def work() -> Outcome:
             try:
                 runtime.add(_LOOPBACK, sandbox.conf("lo"))
-                return runtime.add(network, sandbox.conf("eth0"))
+                return runtime.add(network, sandbox.conf(_INTERFACE))
             except CniError:
                 # Each plugin by itself: one that refuses keeps none of the others from being asked.
-                for listed, interface in ((network, "eth0"), (_LOOPBACK, "lo")):
+                for listed, interface in ((network, _INTERFACE), (_LOOPBACK, "lo")):
                     for plugin in reversed(listed.plugins):
                         with suppress(CniError):  # the first failure is the one to tell
                             runtime.delete(replace(listed, plugins=(plugin,)), sandbox.conf(interface))
@@ -89,21 +91,27 @@ class NodeRuntime:
 
     async def detach(self, sandbox: Sandbox) -> None:
         """Take the container off the network and off loopback. `Unavailable` if a plugin refuses."""
-        runtime, network = self._runtime(), self._network()
+        runtime, network = self._runtime(), self._network(sandbox.pod.network)
 
         def work() -> None:
-            runtime.delete(network, sandbox.conf("eth0"))
+            runtime.delete(network, sandbox.conf(_INTERFACE))
             runtime.delete(_LOOPBACK, sandbox.conf("lo"))
 
         await _told(network, work)
 
-    def _network(self) -> NetworkList:
-        """Return the first network of the directory, as a runtime chooses it."""
-        wrong = []
+    def _network(self, name: str) -> NetworkList:
+        """Return the network of this name, or without one the first of the directory, as a runtime chooses it."""
+        names, wrong = [], []
         for path, network in load_all(self._networks):
-            if isinstance(network, NetworkList):
+            if not isinstance(network, NetworkList):
+                wrong.append(f"{path.name}: {network}")
+            elif not name or network.name == name:
                 return network
-            wrong.append(f"{path.name}: {network}")
+            else:
+                names.append(network.name)
+        if name and names:
+            seen, expected = f"no network {name!r} is configured on the node", one_of(names, name)
+            raise ConfigError(Problem(code="LAB-002", where="--network", seen=seen, expected=expected))
         seen = "; ".join(wrong) or "no network is configured there"
         raise Unavailable(_problem(str(self._networks), seen))
 

@@ -55,10 +55,10 @@ async def _changed(
 ) -> msgspec.Struct:
     """Change what there is in a lab; return what became of it."""
     match request:
-        case protocol.Run(pod, node, ports):
-            if problems := spec.name_problem("a pod", "weft lab run", pod):
+        case protocol.Run(pod):
+            if problems := spec.name_problem("a pod", "weft lab run", pod.name):
                 raise ConfigError(*problems)
-            return await world.run_pod(spec.Pod(name=pod, node=node, ports=ports))
+            return await world.run_pod(pod)
         case protocol.Remove(pod):
             await world.remove_pod(pod)
         case protocol.Expose(service):
