@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.lab import SECONDS
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TUTORIAL = "docs/tutorial/first-lab.md"
@@ -48,7 +50,7 @@ def shell(command: str, place: Place) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 
