@@ -75,6 +75,7 @@ def look(directory: Path, names: Iterable[str], ours: Mapping[str, Collection[st
     """Judge what lies under each name. `ours` has digests of what weft has put there, beside the client's marks."""
     seen = {name: see(directory / name) for name in names}
     found = {}
+    state: State
     for name, one in seen.items():
         path = directory / name
         if one is None:
@@ -84,7 +85,7 @@ def look(directory: Path, names: Iterable[str], ours: Mapping[str, Collection[st
         twins = {other: each for other, each in seen.items() if each and not each.link and each.digest == one.digest}
         twins.pop(name, None)
         if one.wrong:
-            state, why = _broken(one)
+            state, why = "broken", f"it is {one.wrong}"
         elif one.is_client or one.digest in ours.get(name, ()):
             state, why = _ours(one, [other for other, each in twins.items() if each.file == one.file])
         else:
@@ -146,10 +147,6 @@ def is_another(name: str, told: Told) -> bool:
     from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
 
     return told.plugin != name and told.plugin in NAMES
-
-
-def _broken(one: Seen) -> tuple[State, str]:
-    return "broken", f"it is {one.wrong}"
 
 
 def _ours(one: Seen, same_file: list[str]) -> tuple[State, str]:
