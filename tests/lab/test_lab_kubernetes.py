@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,12 @@ class Cluster:
         meta = {"name": name, "annotations": annotations}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
         self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+
+    def run_pod(self, name: str) -> None:
+        """Start a pod on node1, and wait until it is ready."""
+        pinned = json.dumps({"spec": {"nodeName": "node1"}})
+        self.kubectl("run", name, "--image=localhost/pause:1", f"--overrides={pinned}")
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
     def peers(self, node: str) -> set[str]:
         """The subnets of other nodes that a node has routes to."""
@@ -150,6 +157,38 @@ def test_a_restart_of_the_daemon_set_keeps_leases_and_the_vteps_address(nodes: C
     after = {node["metadata"]["name"]: node["metadata"]["annotations"] for node in nodes.get("nodes")["items"]}
     ours = "flannel.alpha.coreos.com/backend-data"
     assert {name: each[ours] for name, each in after.items()} == {name: each[ours] for name, each in before.items()}
+
+
+def test_metrics_answer_in_the_image(nodes: Cluster):
+    ask = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8081/metrics').read().decode())"
+    assert "weft_ready 1.0" in nodes.lab.run("node1", sys.executable, "-c", ask)
+
+
+def test_a_weftd_that_is_killed_is_started_again_in_its_container(nodes: Cluster):
+    nodes.lab.run("node1", "sh", "-c", "kill -9 $(pgrep -x weftd)")
+    eventually(lambda: {node["daemon"] for node in nodes.lab.ps()["nodes"]} == {"ready"}, seconds=60)
+    [daemon] = [pod for pod in nodes.get("pods", "-n", "kube-flannel")["items"] if pod["spec"]["nodeName"] == "node1"]
+    assert [each["restartCount"] for each in daemon["status"]["containerStatuses"]] == [0]
+    said = nodes.kubectl("-n", "kube-flannel", "logs", daemon["metadata"]["name"])
+    assert "weft-init: weftd was ended by signal 9 (Killed)" in said
+
+
+def test_without_weftd_pods_start_and_end_and_the_next_one_knows_them(nodes: Cluster):
+    daemon_set = nodes.get("-n", "kube-flannel", "daemonset", "kube-flannel-ds")
+    nodes.run_pod("before")
+    nodes.kubectl("-n", "kube-flannel", "delete", "daemonset", "kube-flannel-ds", "--wait")
+    eventually(lambda: not nodes.get("pods", "-n", "kube-flannel")["items"], seconds=60)
+    nodes.run_pod("meanwhile")
+    nodes.kubectl("delete", "pod", "before", "--grace-period=1", "--wait", "--timeout=60s")
+    daemon_set["metadata"] = {key: daemon_set["metadata"][key] for key in ("name", "namespace", "labels")}
+    del daemon_set["status"]
+    nodes.kubectl("create", "-f", "-", stdin=json.dumps(daemon_set))
+    nodes.kubectl("-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s")
+    [address] = [pod["status"]["podIP"] for pod in nodes.get("pods")["items"]]
+    nodes.lab.run("node2", "ping", "-c1", "-W5", address)
+    assert address in nodes.lab.run("node1", "weft", "ipam", "list")
+    nodes.kubectl("delete", "pod", "meanwhile", "--grace-period=1", "--wait", "--timeout=60s")
+    eventually(lambda: address not in nodes.lab.run("node1", "weft", "ipam", "list"), seconds=30)
 
 
 def test_settings_of_the_machine_stay_as_they_are(nodes: Cluster):

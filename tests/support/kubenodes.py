@@ -27,11 +27,12 @@ from tests.support import apiserver, flanneld
 from tests.support.kubeapi import Api, ApiError, Json
 from tests.support.lab import new_name
 from tests.support.weftd import eventually
+from weft.cni.install.tree import Tree
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.inside import underlay
 from weft.lab.kubernetes import ourimage
-from weft.lab.kubernetes.image import Image, Tree
+from weft.lab.kubernetes.image import Image
 from weft.lab.spec import net_conf, regular
 from weft.model.net import Family
 
