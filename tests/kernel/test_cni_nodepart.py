@@ -210,6 +210,12 @@ class TestVersions:
         nodepart.put(place)
         assert victim.read_bytes() == before
 
+    def test_a_link_that_leads_elsewhere_is_set_right(self, place: Path):
+        link = (place / "current" / "bin").resolve() / "python3"
+        link.unlink()
+        link.symlink_to("/bin/sh")
+        assert nodepart.put(place).readlink() == Path("weft-launch")
+
     def test_another_version_lies_beside_it_and_the_last_two_stay(self, place: Path, monkeypatch):
         first = nodepart.put(place)
         kept = []

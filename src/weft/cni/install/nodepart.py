@@ -46,7 +46,7 @@ def put(directory: Path) -> Path:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _locked(directory):
             return _put(directory)
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         raise _impossible(directory, str(error)) from error
 
 
@@ -75,7 +75,7 @@ def _put(directory: Path) -> Path:
     digests = {path: _digest(content) for path, content in tree.files.items()}
     listing = json.dumps({"files": digests, "links": tree.links}, sort_keys=True).encode()
     place = directory / f"{__version__}-{hashlib.sha256(listing).hexdigest()[:12]}"
-    if not _is_whole(place, listing, digests):
+    if not _is_whole(place, listing, digests, tree.links):
         with ExitStack() as undo:
             fresh = directory / f"{_UNFINISHED}{place.name}"
             undo.callback(shutil.rmtree, fresh, ignore_errors=True)
@@ -136,9 +136,11 @@ def _write(tree: Tree, place: Path) -> None:
         target.symlink_to(leads)
 
 
-def _is_whole(place: Path, listing: bytes, digests: Mapping[str, str]) -> bool:
+def _is_whole(place: Path, listing: bytes, digests: Mapping[str, str], links: Mapping[str, str]) -> bool:
     try:
         if (place / state.COPY).read_bytes() != listing:
+            return False
+        if any(os.readlink(place / path) != leads for path, leads in links.items()):
             return False
         return all(_digest(place / path) == digest for path, digest in digests.items())
     except OSError:
