@@ -6,6 +6,7 @@ compile() { .venv-tools/bin/uv pip compile -q --upgrade --generate-hashes --univ
 compile pyproject.toml -o requirements/run.txt
 compile pyproject.toml --group dev -o requirements/dev.txt
 compile --group tools -o requirements/tools.txt
+compile --group build -o requirements/build.txt
 if grep -nE '://|^--' requirements/*.txt; then
     echo 'lock: the files above name an address' >&2
     exit 1

@@ -46,6 +46,12 @@ def test_the_environment_has_the_wheels_weft_and_nothing_of_the_checkout(environ
     assert where.split()[1].startswith(str(environment))
 
 
+def test_the_programs_in_c_are_in_it(environment):
+    code = "import weft.cni.build as b; print(*(p.built() for p in (b.PROGRAM, b.LAUNCHER, b.INIT)), sep='\\n')"
+    for path in run(environment, "python", "-I", "-c", code).splitlines():
+        assert Path(path).read_bytes()[:4] == b"\x7fELF"
+
+
 def test_the_programs_run(environment):
     assert "--etcd-endpoints" in run(environment, "weftd", "--help")
     assert "cleanup" in run(environment, "weft", "--help")
