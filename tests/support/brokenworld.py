@@ -88,6 +88,7 @@ class World:
         self.whole = eventually(lambda: self.kernel() if str(self.far_ip)[:7] in self.kernel() else "")
         self.normal = Usage.of(self.one.pid)
         self._right_file = self._subnet_file()
+        self._right_rules = self._rules()
 
     def start(self, *flags: str, wrap: tuple[str, ...] = ()) -> None:
         """Start the daemon of the first node, and wait until it is ready."""
@@ -131,8 +132,11 @@ class World:
         ]
         if not owner or links[owner[0]]["operstate"] != "UP":
             return False
-        rules = self.one.netns.run("iptables-save -t nat; ip6tables-save -t nat")
-        return rules.count("FLANNEL-POSTRTG") > 2 and self._subnet_file() == self._right_file
+        return self._rules() == self._right_rules and self._subnet_file() == self._right_file
+
+    def _rules(self) -> int:
+        """How many rules of ours masquerade."""
+        return self.one.netns.run("iptables-save -t nat; ip6tables-save -t nat").count("-A FLANNEL-POSTRTG")
 
     def _subnet_file(self) -> str:
         path = self.one.subnet_file

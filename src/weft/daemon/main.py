@@ -22,6 +22,7 @@ from weft.daemon.process.heap import give_back
 from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
+from weft.kernel.beside import keep_one_in_reserve
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 
@@ -63,6 +64,9 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
     # it is off already, before anything was loaded.
     gc.disable()
+    if sys.version_info < (3, 12):  # which waits for programs by descriptors, not by a thread for each
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    keep_one_in_reserve()
     return asyncio.run(_serve(options, world))
 
 

@@ -19,7 +19,6 @@ from weft.config.options import Options
 from weft.daemon import control, doctor, events, host, places, remains, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.disk import history, identity, instance, memory, statefile
-from weft.daemon.disk.beside import beside
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
@@ -35,6 +34,7 @@ from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
+from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.cluster import StoreEvent

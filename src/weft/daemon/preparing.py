@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from weft.config.options import Options
-from weft.daemon.disk.beside import beside
 from weft.desired.backends.extension import ExtensionOptions, Told
 from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.udp import UdpOptions, Ways
 from weft.desired.backends.wireguard import Keys
+from weft.kernel.beside import beside
 from weft.kernel.commands import run
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import Value

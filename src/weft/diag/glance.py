@@ -6,8 +6,10 @@ daemon its memory.
 """
 
 import json
+import os
+import select
 import subprocess
-import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -96,14 +98,17 @@ def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def _short(command: tuple[str, ...], most: int) -> str:
     """What a program prints. Raises `OSError` for one that fails, takes too long, or prints more than `most` bytes."""
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    data, end = b"", time.monotonic() + _SECONDS
     with subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=nothing, env=ENVIRON) as process:
-        end = threading.Timer(_SECONDS, process.kill)
-        end.start()
-        try:
-            data = b"" if process.stdout is None else process.stdout.read(most + 1)
-        finally:
-            end.cancel()
-        if len(data) > most:
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        poller = select.poll()
+        poller.register(process.stdout, select.POLLIN)
+        while len(data) <= most and poller.poll(max(0.0, end - time.monotonic()) * 1000):
+            more = os.read(process.stdout.fileno(), most + 1)
+            if not more:
+                break
+            data += more
+        else:
             process.kill()
     if len(data) > most:
         raise OSError(f"{' '.join(command)}: more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them")

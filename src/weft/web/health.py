@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 import h11
 
 from weft.model.errors import ConfigError, Problem, not_whole
-from weft.model.node.nodestate import NodeState
 from weft.model.node.status import Status
 from weft.model.text import one_line
 
@@ -27,9 +26,10 @@ _GRACE_SECONDS: Final = 3.0
 _CHUNK: Final = 4096
 _CONNECTIONS: Final = 16
 _REST_SECONDS: Final = 1.0
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-Look = Callable[[], Awaitable[NodeState]]
+Scrape = Callable[[], Awaitable[str]]
 
 
 class Answer(NamedTuple):
@@ -58,10 +58,10 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(listening: socket.socket, status: Status, look: Look) -> None:
+async def serve(listening: socket.socket, status: Status, scrape: Scrape) -> None:
     """Answer until cancelled, then give open requests three seconds; connections without one end at once.
 
-    `look` gives the whole state, for `/metrics`.
+    `scrape` gives the page of `/metrics`.
     """
     connections: dict[asyncio.Task[None], h11.Connection] = {}
     try:
@@ -72,7 +72,9 @@ async def serve(listening: socket.socket, status: Status, look: Look) -> None:
                 oldest.cancel()
                 await asyncio.wait((oldest,))
             connection = h11.Connection(h11.SERVER)
-            task = asyncio.create_task(_serve_one(connection, sock, partial(_answer, status, look)))
+            task = asyncio.create_task(
+                _serve_one(connection, sock, partial(_answer, status, scrape, here=_is_here(sock)))
+            )
             connections[task] = connection
             task.add_done_callback(connections.pop)
     finally:
@@ -108,12 +110,20 @@ async def _serve_one(
                 writer.transport.abort()  # a client that does not read must not keep the descriptor
 
 
+def _is_here(sock: socket.socket) -> bool:
+    """Tell whether a client is on this machine: its address is the one that it asks at."""
+    try:
+        return bool(sock.getpeername()[0] == sock.getsockname()[0])
+    except OSError:  # it has gone
+        return False
+
+
 def _is_busy(connection: h11.Connection) -> bool:
     """Tell whether part of a request has come."""
     return connection.their_state is not h11.IDLE or bool(connection.trailing_data[0])
 
 
-async def _answer(status: Status, look: Look, request: h11.Request) -> Answer:
+async def _answer(status: Status, scrape: Scrape, request: h11.Request, *, here: bool) -> Answer:
     if request.method == b"CONNECT":
         return Answer(405, "no tunnel here")  # 200 would begin one
     path, _, query = request.target.decode("ascii", "replace").partition("?")
@@ -123,34 +133,40 @@ async def _answer(status: Status, look: Look, request: h11.Request) -> Answer:
         case "/livez":
             return Answer(200, "weftd is alive")
         case "/metrics":
-            return await _metrics(look)
+            return await _metrics(scrape)
         case "/readyz":
             code, text = (200, "flanneld is ready") if status.ready else (503, "flanneld is not ready yet")
             verbose = any(word.partition("=")[0] == "verbose" for word in query.split("&"))
-            return Answer(code, "\n".join((*_parts(status), text)) if verbose else text)
+            return Answer(code, "\n".join((*_parts(status, here=here), text)) if verbose else text)
         case _:
             return Answer(404, "not found")
 
 
-async def _metrics(look: Look) -> Answer:
+async def _metrics(scrape: Scrape) -> Answer:
     try:
-        from weft.web import metrics  # a library of 4 MB, which a node that nothing scrapes does without
+        return Answer(200, await scrape(), METRICS)
     except ImportError as error:
         return Answer(500, str(not_whole("/metrics", error)))
-    return Answer(200, await asyncio.to_thread(metrics.render, await look()), metrics.CONTENT_TYPE)
 
 
-def _parts(status: Status) -> Iterator[str]:
-    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not, `[!]` worth a look."""
+def _parts(status: Status, *, here: bool) -> Iterator[str]:
+    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not, `[!]` worth a look.
+
+    Clients of other machines are told the code alone: problems name the store, addresses and files.
+    """
+
+    def words(problem: Problem) -> str:
+        return one_line(str(problem)) if here else f"{problem.code} (weft status on the node says more)"
+
     for name, problem in status.look().items():
-        yield f"[+]{name} ok" if problem is None else f"[-]{name} failed: {one_line(str(problem))}"
+        yield f"[+]{name} ok" if problem is None else f"[-]{name} failed: {words(problem)}"
     for name, loss in status.losses.items():
         if (problem := loss()) is not None:
-            yield f"[!]{name}: {one_line(str(problem))}"
+            yield f"[!]{name}: {words(problem)}"
     if status.store is None:
         yield "[+]store ok"
     else:  # one that is silent takes nothing from the node while its lease lasts
-        yield f"{'[-]store failed' if status.refused else '[!]store'}: {one_line(str(status.store))}"
+        yield f"{'[-]store failed' if status.refused else '[!]store'}: {words(status.store)}"
 
 
 async def _converse(

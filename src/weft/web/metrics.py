@@ -5,14 +5,11 @@ module, at the first request for it.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from weft.model.node.nodestate import NodeState
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(state: NodeState) -> str:

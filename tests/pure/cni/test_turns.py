@@ -133,16 +133,38 @@ def test_no_more_than_the_most_wait_like_that_beside_those_aside(turns: Turns, w
         work.end(name)
 
 
-def test_without_a_thread_for_it_a_job_waits(turns: Turns, work: Work, monkeypatch: pytest.MonkeyPatch):
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
+
+def test_without_a_thread_for_it_a_job_waits(turns: Turns, work: Work, monkeypatch: pytest.MonkeyPatch):
+    work.submit("first", aside=True)
+    work.await_begun("first")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         assert work.submit("a"), "somebody has to look after it"
     assert not turns.relieve(SECONDS)
-    work.await_begun("a")
+    work.await_begun("first", "a")
     work.end("a")
+    work.end("first")
+
+
+def test_the_thread_that_is_there_from_the_start_does_all_in_turns(
+    turns: Turns, work: Work, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for name in "abc":
+        work.submit(name)
+    for number, name in enumerate("abc"):
+        work.await_begun(*"abc"[: number + 1])
+        work.end(name)
+    assert turns.wait_idle(SECONDS)
+
+
+def test_without_any_thread_there_are_no_turns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(OSError, match="can't start new thread"):
+        Turns(places=1, most=1)
 
 
 def test_who_comes_back_from_aside_has_a_place_again(turns: Turns, work: Work):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemon import services
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.nodestate import CallState, LoopState, NodeState, PeerState, RefusedState
 from weft.model.node.status import Status
@@ -49,8 +50,10 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_PATIENCE_SECONDS", 3600.0)
 
 
-async def look() -> NodeState:
-    return STATE
+async def scrape() -> str:
+    from weft.web import metrics  # late, as the daemon does
+
+    return metrics.render(STATE)
 
 
 def ready() -> Status:
@@ -65,7 +68,7 @@ def answer(line: str, text: str, *, body: bool = True, more: str = "") -> bytes:
 def asking(status: Status, talk: Callable[[int], Awaitable[None]], host: str = "127.0.0.1") -> None:
     async def main() -> None:
         listening = health.bind(host, 0)
-        server = asyncio.create_task(health.serve(listening, status, look))
+        server = asyncio.create_task(health.serve(listening, status, scrape))
         try:
             await talk(listening.getsockname()[1])
         finally:
@@ -255,3 +258,47 @@ def test_every_metric_is_in_the_reference_and_no_other():
     made = set(re.findall(r'"(weft_\w+)"', source))
     named = {re.sub(r"_(total|info)$", "", name) for name in re.findall(r"`(weft_\w+)`", page)}
     assert made == named
+
+
+def test_other_machines_are_told_codes_alone(monkeypatch: pytest.MonkeyPatch):
+    """A problem names the store, addresses and files."""
+    secret = Problem(code="STORE-001", where="https://etcd.corp.example:2379", seen="no answer from 10.1.2.3")
+    status = Status(parts={"devices": lambda: BROKEN, "rules": lambda: None}, store=secret)
+    assert b"etcd.corp.example" in said(status, get("/readyz?verbose"))
+    monkeypatch.setattr(health, "_is_here", lambda _: False)
+    heard = said(status, get("/readyz?verbose")).decode()
+    assert "[-]devices failed: VTEP-002 (weft status on the node says more)" in heard
+    assert "STORE-001 (weft status on the node says more)" in heard
+    assert "corp" not in heard
+    assert "flannel.1" not in heard
+
+
+def test_who_is_here():
+    with health.bind("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        for source, here in (("127.0.0.1", True), ("127.0.0.2", False)):
+            with socket.create_connection(("127.0.0.1", port), source_address=(source, 0)):
+                listening.setblocking(True)
+                accepted, _ = listening.accept()
+                with accepted:
+                    assert health._is_here(accepted) == here
+
+
+def test_the_page_of_metrics_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch):
+    made = []
+
+    class Report:
+        async def look(self) -> NodeState:
+            made.append(1)
+            return STATE
+
+    async def ask() -> None:
+        scrapes = services.Scrapes(Report())  # type: ignore[arg-type]
+        pages = await asyncio.gather(*(scrapes.page() for _ in range(50)))
+        assert len(set(pages)) == len(made) == 1
+        monkeypatch.setattr(services, "_SCRAPE_SECONDS", 0.0)
+        scrapes._until = 0.0
+        assert await scrapes.page()
+        assert len(made) == 2
+
+    asyncio.run(ask())

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.support.brokenworld import Trouble, World, run_in
+from tests.support.brokenworld import SECONDS, Trouble, World, run_in
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
 
@@ -154,6 +154,39 @@ def second_daemon(world: World) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def few_processes(world: World) -> Iterator[None]:
+    """The daemon may have few processes and threads (pids.max), from its start on or while work comes."""
+    top = Path("/sys/fs/cgroup/pids")
+    group = top / f"weft-test-{os.getpid()}-{world.one.pid}"
+    group.mkdir()
+    try:
+        if world.chance.random() < 0.5:
+            (group / "pids.max").write_text(str(world.chance.randint(5, 8)))
+            join = f'echo $$ >{group}/cgroup.procs && exec "$@"'
+            with world.restarted(wrap=("sh", "-c", join, "sh")):
+                world.one.wait_ready(SECONDS)
+                yield
+        else:
+            (group / "cgroup.procs").write_text(str(world.one.pid))
+            (group / "pids.max").write_text((group / "pids.current").read_text())
+            flush = (f"{program} -w -t nat -F FLANNEL-POSTRTG" for program in ("iptables", "ip6tables"))
+            world.one.netns.run("; ".join(("ip route flush proto 165", *flush)))
+            yield
+    finally:
+        (group / "pids.max").write_text("max")
+        for process in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):  # it has ended
+                (top / "cgroup.procs").write_text(process)
+        eventually(lambda: _removed(group), seconds=SECONDS)
+
+
+def _removed(group: Path) -> bool:
+    with suppress(OSError):
+        group.rmdir()
+    return not group.exists()
+
+
 TROUBLES: Final = {
     "weftd stopped": Trouble(lasts=stopped, answers=False),
     "weftd killed within a request": Trouble(lasts=killed),
@@ -163,5 +196,6 @@ TROUBLES: Final = {
     "host-local's lock held": Trouble(lasts=held_lock),
     "a delegate that hangs": Trouble(lasts=hanging_delegate),
     "log that is not read": Trouble(lasts=unread_log),
+    "few processes": Trouble(lasts=few_processes),
     "a second daemon": Trouble(lasts=second_daemon, says=""),
 }

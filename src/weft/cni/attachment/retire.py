@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from weft.cni.sdk.host import RETIRED
+from weft.kernel.beside import start_thread
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 
@@ -33,30 +34,44 @@ class Retirement:
         for link in self._rtnl.links():
             if link.alias == RETIRED:
                 self._queue.put(link.index)
-        self._thread = threading.Thread(target=self._work, name="cni-retire", daemon=True)
-        self._thread.start()
+        self._deleting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._begin()
 
     def retire(self, index: int) -> None:
-        """Have the link deleted soon."""
+        """Have the link deleted soon; now, where there can be no thread for it."""
         self._queue.put(index)
+        if self._thread is None and not self._begin():
+            with self._deleting:
+                group, _ = self._gather()
+                self._delete(group)
 
     def close(self) -> None:
         """Delete what is waiting and stop."""
         self._queue.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._rtnl.close()
 
     def _work(self) -> None:
         while (first := self._queue.get()) is not None:
             time.sleep(_GATHER_SECONDS)
             group, last = self._gather(first)
-            self._delete(group)
+            with self._deleting:
+                self._delete(group)
             if last:
                 return
 
-    def _gather(self, first: int) -> tuple[list[int], bool]:
+    def _begin(self) -> bool:
+        try:
+            self._thread = start_thread(self._work, name="cni-retire")
+        except OSError:
+            return False
+        return True
+
+    def _gather(self, *first: int) -> tuple[list[int], bool]:
         """Take what waits already, and whether the end was among it."""
-        group = [first]
+        group = [*first]
         try:
             while len(group) < _GROUP:
                 index = self._queue.get_nowait()
@@ -68,6 +83,8 @@ class Retirement:
         return group, False
 
     def _delete(self, group: list[int]) -> None:
+        if not group:
+            return
         try:
             # Any unused number would do; a fresh one cannot take along what another program has put into an old one.
             self._rtnl.delete_links(group, group=secrets.randbits(30) | 1 << 30)

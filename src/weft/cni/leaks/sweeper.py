@@ -18,6 +18,7 @@ from weft.cni.plugins.portmap import forms
 from weft.cni.sdk import record
 from weft.cni.sdk.host import ClientGone
 from weft.desired.leaks import State, Stranded
+from weft.kernel.beside import start_thread
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 
@@ -96,7 +97,10 @@ def _words(attachment: Attachment) -> str:
 
 
 class Sweeper:
-    """Sweeps until closed. To be made in the node's network namespace, and closed before the node is."""
+    """Sweeps until closed. To be made in the node's network namespace, and closed before the node is.
+
+    `OSError` when there can be no more threads.
+    """
 
     def __init__(self, node: Node, *, every: float = _EVERY_SECONDS) -> None:
         self._node = node
@@ -104,8 +108,7 @@ class Sweeper:
         self._stopping = threading.Event()
         self._complained: set[Attachment] = set()
         self._temporaries: frozenset[str] = frozenset()
-        self._thread = threading.Thread(target=self._work, name="cni-sweep", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._work, name="cni-sweep")
 
     def close(self) -> None:
         """Stop after the attachment that is being looked at."""

@@ -10,6 +10,7 @@ import math
 import resource
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from weft.cni.host.descriptors import Node
@@ -18,6 +19,7 @@ from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.incoming import Incoming
 from weft.cni.serve.session import Plugins, Service, Session
 from weft.cni.serve.workers import Turns
+from weft.kernel.beside import beside
 from weft.model.errors import Problem
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -141,11 +143,11 @@ class _Server:
         for incoming in tuple(self._incoming):
             incoming.hang_up()
         turns = self._service.turns
-        if not await asyncio.to_thread(turns.wait_idle, _STOP_SECONDS):
+        if not await beside(partial(turns.wait_idle, _STOP_SECONDS)):
             for session in tuple(self._sessions):
                 if not self._drop(session):
                     session.cut_off("weftd is stopping")
-            await asyncio.to_thread(turns.wait_idle, _UNDO_SECONDS)
+            await beside(partial(turns.wait_idle, _UNDO_SECONDS))
         if self._relief is not None:
             self._relief.cancel()
         turns.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
+from weft.kernel.beside import start_thread
 from weft.model.value import Value
 
 Job = Callable[[], None]
@@ -34,7 +35,10 @@ class Turns:
     """Runs jobs. All methods may be called from any thread."""
 
     def __init__(self, *, places: int, most: int) -> None:
-        """Let as many jobs run as there are `places`; from no more than `most` at a time theirs is taken."""
+        """Let as many jobs run as there are `places`; from no more than `most` at a time theirs is taken.
+
+        `OSError` when there can be no thread at all.
+        """
         self._places = places  # that are free
         self._most = most
         self._changed = threading.Condition()
@@ -46,6 +50,8 @@ class Turns:
         self._unfinished = 0
         self._idle = 0
         self._threads = 0
+        self._start_thread()  # while there can be one: where there can be no more, it does all in turns
+        self._idle = self._threads
 
     def submit(self, key: str | None, job: Job) -> bool:
         """Have `job` run after all earlier ones with its key; without a key, as soon as there is a place.
@@ -127,9 +133,11 @@ class Turns:
 
     def _start_thread(self) -> bool:
         try:
-            threading.Thread(target=self._serve, name=f"cni-{self._threads + 1}", daemon=True).start()
-        except RuntimeError as error:  # the limit of processes
-            _log.warning("a CNI request has to wait: %s", error)
+            start_thread(self._serve, name=f"cni-{self._threads + 1}")
+        except OSError as error:
+            if not self._threads:
+                raise
+            _log.warning("a CNI request has to wait: %s", error.strerror)
             return False
         self._threads += 1
         return True

@@ -5,7 +5,6 @@ again, of which charon takes what differs. charon does not tell keys or a connec
 not told it counts as different. A look every two seconds finds one that has died.
 """
 
-import asyncio
 import errno
 import logging
 import os
@@ -18,6 +17,7 @@ from typing import Final, Self
 from weft.daemon.disk import files
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.kernel.beside import beside
 from weft.kernel.charon import process, talk
 from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -61,11 +61,11 @@ class CharonPlane:
 
     async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See the process, and the names of what it knows; every tenth second also what goes by it."""
-        return await asyncio.to_thread(self._look)
+        return await beside(self._look)
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Start or end charon, then tell it what it is to know."""
-        return await asyncio.to_thread(self._apply, steps)
+        return await beside(partial(self._apply, steps))
 
     def _look(self) -> dict[Key, Object]:
         self._children.reap()

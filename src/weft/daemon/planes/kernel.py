@@ -4,10 +4,12 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from weft.kernel import sysctl
 from weft.kernel.alive import answers
+from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
@@ -81,7 +83,7 @@ class NodeKernel:
         async with self._its_turn():
             if len(steps) <= _MANY:
                 return await in_turns(applying(self.rtnl, steps))
-            return await asyncio.to_thread(apply, self.rtnl, steps)
+            return await beside(partial(apply, self.rtnl, steps))
 
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:

@@ -5,7 +5,6 @@ peers at once. Nothing announces that one was taken away: a look a second finds 
 packets.
 """
 
-import asyncio
 import errno
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from weft.daemon.planes.serving import attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
 from weft.forward import hooks
 from weft.forward.kernelpath import Forward, Job, Programs
+from weft.kernel.beside import beside
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step
@@ -54,11 +54,11 @@ class KernelPathPlane:
 
     async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See what is attached, and all that it knows."""
-        return await asyncio.to_thread(self._look)
+        return await beside(self._look)
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Attach or detach the programs, then change what they know."""
-        return await asyncio.to_thread(self._apply, steps)
+        return await beside(partial(self._apply, steps))
 
     def _look(self) -> dict[Key, Object]:
         self._hold(self._found())

@@ -1,12 +1,13 @@
 """The plane of the kernel's IPsec policies. They stay when the daemon ends; all are looked at every ten seconds."""
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import failed
+from weft.kernel.beside import beside
 from weft.kernel.xfrm.policies import Policies
 from weft.model.errors import Failure
 from weft.model.kernel.ipsec import Policy
@@ -39,13 +40,13 @@ class PoliciesPlane:
 
     async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all policies."""
-        found = [] if self._policies is None else await asyncio.to_thread(self._policies.list)
+        found = [] if self._policies is None else await beside(self._policies.list)
         self.counts = {"policies": len(found)}
         return {policy.key: policy for policy in found}
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Put and remove policies in one go."""
-        return [] if self._policies is None else await asyncio.to_thread(_apply, self._policies, steps)
+        return [] if self._policies is None else await beside(partial(_apply, self._policies, steps))
 
 
 def _apply(policies: Policies, steps: Sequence[Step]) -> list[Failure]:

@@ -4,7 +4,6 @@ The process belongs to nobody: a daemon that starts finds the one of before, so 
 device. What it was started for it tells with its state, and one of another weft is replaced.
 """
 
-import asyncio
 import errno
 import hashlib
 import logging
@@ -25,6 +24,7 @@ from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import processes, start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
+from weft.kernel.beside import beside
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.net import Ip, Net
@@ -80,15 +80,15 @@ class RelayPlane:
 
     async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See the relay and all its routes; these are asked for only if somebody else has changed them."""
-        return await asyncio.to_thread(self._look)
+        return await beside(self._look)
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Start or end the relay, and tell it all changes of routes at once."""
-        return await asyncio.to_thread(self._apply, steps)
+        return await beside(partial(self._apply, steps))
 
     async def traffic(self) -> Mapping[Key, Traffic]:
         """What the relay has carried for each peer. What the kernel path carries it does not see."""
-        return await asyncio.to_thread(self._traffic)
+        return await beside(self._traffic)
 
     def _traffic(self) -> dict[Key, Traffic]:
         call, running = Call.to(self._socket), self._running  # a connection of its own: a look may be under way

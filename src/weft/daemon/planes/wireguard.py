@@ -4,7 +4,6 @@ WireGuard announces nothing, so all of it is looked at every ten seconds. A peer
 its lease says, which it has proved by its key (behind NAT, as after a move): that stays while handshakes succeed.
 """
 
-import asyncio
 import errno
 import logging
 import time
@@ -17,6 +16,7 @@ from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
+from weft.kernel.beside import beside
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
 from weft.kernel.wireguard.inprocess import InProcess
@@ -60,11 +60,11 @@ class WireguardPlane:
 
     async def look(self, known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all devices whole."""
-        return await asyncio.to_thread(self._look, known)
+        return await beside(partial(self._look, known))
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Carry out steps on a device, and those on its peers in one go."""
-        return await asyncio.to_thread(self._apply, steps)
+        return await beside(partial(self._apply, steps))
 
     async def traffic(self) -> Mapping[Key, Traffic]:
         """When each peer proved itself last, as of the latest look."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from traceback import extract_tb
 from typing import Final
 
+from weft.kernel.beside import is_shortage
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.status import Status
 
@@ -48,8 +49,8 @@ class Supervisor:
                 return
             if isinstance(fault, ConfigError):
                 raise fault
-            if now() - began > MOST_SECONDS:
-                delay = FIRST_SECONDS
+            if now() - began > MOST_SECONDS or is_shortage(fault):
+                delay = FIRST_SECONDS  # a shortage is no fault of the part's, and may be over
             self._say(name, fault, delay)
             await asyncio.sleep(delay)
             delay = min(delay * 2, MOST_SECONDS)
