@@ -177,6 +177,26 @@ def test_another_address_is_in_the_way(site, pod, present, subnet, wanted):
     assert addresses(site.host, "cni0") == [wanted]
 
 
+@pytest.mark.parametrize(
+    "holder, advice",
+    [("net", "see `forceAddress`"), ("first", 'pods of network first: give network "net" a bridge'), ("", "no pod")],
+    ids=["its own pods", "another network's", "nobody's"],
+)
+def test_what_to_do_about_another_address_follows_from_whose_pods_are_there(site, make_netns, holder, advice):
+    if holder:
+        conf = config(site, {"ranges": [[{"subnet": "10.9.0.0/24"}]]}, name=holder, isGateway=True)
+        assert add(site, conf, make_netns(), id_="first").exit == 0
+    else:
+        site.host.bridge("cni0", "10.9.0.1/24")
+    for answer in (
+        add(site, config(site, isGateway=True), make_netns(), id_="second"),
+        site.call("bridge", "STATUS", config(site, isGateway=True, version="1.1.0"), id_="", ifname="", netns=""),
+    ):
+        assert advice in answer.json["details"]
+        assert "10.9.0.1/24" in answer.json["details"]
+        assert ("forceAddress" in answer.json["details"]) == (holder == "net")
+
+
 @pytest.mark.spec("cni.md B14")
 def test_ipv6_networks_that_do_not_meet_live_together(site, pod):
     site.host.bridge("cni0", "2001:db8:1:2::1/64")

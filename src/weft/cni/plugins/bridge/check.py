@@ -89,4 +89,4 @@ def _check_room(call: Call, conf: BridgeConf, bridge: LinkInfo) -> None:
         try:
             pod.ensure_address(gateway, have, link=conf.bridge, force=conf.force_address)
         except pod.Unfit as error:
-            raise CniError(cni.UNAVAILABLE, str(error), bridgelink.SUBNET_CHANGED) from error
+            raise CniError(cni.UNAVAILABLE, str(error), bridgelink.in_the_way(call, bridge, have)) from error

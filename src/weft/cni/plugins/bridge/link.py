@@ -1,7 +1,7 @@
 """The node's bridge and its ports: what stays when attachments go (cni.md §3.2, §3.5)."""
 
 import errno
-from typing import Final
+from collections.abc import Iterable
 
 from weft.cni.attachment import forwarding, interface, pod
 from weft.cni.attachment.interface import Step, reason, set_quietly
@@ -12,7 +12,7 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Cidr
-from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS
+from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, POD_ALIAS
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.wire.cni import CniError, failure
@@ -84,16 +84,19 @@ def serve_as_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo, gateways: t
     """
     vlan_end = vlan.ensure_gateway(call, conf, bridge) if conf.vlan else None
     if vlan_end is not None:
-        _ensure_addresses(call, conf, vlan_end, gateways, "failed to set vlan interface for bridge with addr")
+        failed = "failed to set vlan interface for bridge with addr"
+        _ensure_addresses(call, conf, bridge, vlan_end, wanted=gateways, failed=failed)
     else:
-        _ensure_addresses(call, conf, bridge, gateways, "failed to set bridge addr")
+        _ensure_addresses(call, conf, bridge, bridge, wanted=gateways, failed="failed to set bridge addr")
         if not bridge.alias.startswith(ALIAS):
             _pin_mac(call, bridge.index)
     forwarding.turn_on(call, (gateway.version for gateway in gateways))
     return vlan_end
 
 
-def _ensure_addresses(call: Call, conf: BridgeConf, link: LinkInfo, wanted: tuple[Cidr, ...], failed: str) -> None:
+def _ensure_addresses(
+    call: Call, conf: BridgeConf, bridge: LinkInfo, link: LinkInfo, *, wanted: tuple[Cidr, ...], failed: str
+) -> None:
     rtnl = call.host.rtnl
     families = {gateway.version for gateway in wanted}
     have = interface.addresses_on(rtnl, link.index, family=families.pop() if len(families) == 1 else 0)
@@ -105,12 +108,25 @@ def _ensure_addresses(call: Call, conf: BridgeConf, link: LinkInfo, wanted: tupl
             if change.add:
                 _add_gateway(call, link, gateway, failed)
         except pod.Unfit as error:
-            raise failure(f"{failed}: {error}", SUBNET_CHANGED) from error
+            raise failure(f"{failed}: {error}", in_the_way(call, bridge, have)) from error
         except NetlinkError as error:
             raise failure(f"{failed}: {gateway} on {link.name}: {reason(error)}") from error
 
 
-SUBNET_CHANGED: Final = "BRIDGE-001: the node's subnet has changed while the bridge lived; see `forceAddress`"
+def in_the_way(call: Call, bridge: LinkInfo, have: Iterable[Cidr]) -> str:
+    """Say why a bridge has other addresses, and what to do about it, by the networks whose pods are on it."""
+    on_it = (link.alias for link in call.host.rtnl.links() if link.master == bridge.index)
+    keys = (alias.removeprefix(POD_ALIAS) for alias in on_it if alias.startswith(POD_ALIAS))
+    found = (record.of_key(call.host, record.LINKS, key) for key in keys)
+    networks = {attachment.network for attachment in found if attachment not in (None, call.attachment)}
+    addresses = ", ".join(str(address) for address in have if not address.ip.is_link_local)
+    has = f"BRIDGE-001: {bridge.name} has {addresses}"
+    apart = f'give network "{call.network}" a bridge of its own by the key "bridge", with flannel in its "delegate"'
+    if others := sorted(networks - {call.network}):
+        return f"{has} and pods of network {', '.join(others)}: {apart}"
+    if networks:
+        return f"{has}: the node's subnet has changed while the bridge lived; see `forceAddress`"
+    return f"{has}, and no pod that weft has attached: if another network uses it, {apart}; else delete it"
 
 
 def _add_gateway(call: Call, link: LinkInfo, gateway: Cidr, failed: str) -> None:
